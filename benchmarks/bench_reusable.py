@@ -32,8 +32,7 @@ from reproduce.encrypted_match import PRINTED, encrypted_match
 from timing import machine, one_core
 
 from ccbps import BrokenSchemeWarning, Category, Schema, SharedSeed, UInt, matching
-from ccbps.ciphers.paillier import PaillierEncryptor
-from ccbps.ciphers.paillier_keys import PaillierSecretKey
+from ccbps.ciphers.paillier import PaillierEncryptor, PaillierSecretKey
 from ccbps.ciphers.prefix_preserving import CryptoPAn
 from ccbps.matching import Matcher
 

@@ -55,9 +55,9 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like
         except msgspec.ValidationError as error:
             problem = str(error).replace("`", "")
         if problem:
-            wanted, _, place = problem.removeprefix("Expected ").partition(" - at ")
+            expected, _, place = problem.removeprefix("Expected ").partition(" - at ")
             name = self.__struct_fields__[int(_PLACE.findall(place)[0])]
-            raise ParameterError(f"{name} must be {wanted}")
+            raise ParameterError(f"{name} must be {expected}")
 
 
 class Message(Record, frozen=True):

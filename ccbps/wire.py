@@ -45,7 +45,7 @@ from __future__ import annotations
 
 from enum import IntEnum, unique
 from functools import lru_cache
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,60 +113,43 @@ class Kind(IntEnum):
 
 
 class Cause(IntEnum):
-    """Cause for refusing a message."""
+    """Cause for refusing a message.
 
-    NONE = 0
-    EVENT_WIDTH = 1
-    INTEREST_WIDTH = 2
-    EVENT_KIND = 3
-    INTEREST_KIND = 4
-    EVENT_MATCHER = 5
-    INTEREST_MATCHER = 6
-    PAIRING = 7
-    PADDING = 8
-    ELEMENT = 9
-    PRODUCT = 10
-    KEY = 11
-    EPOCH = 12
-    VALUE = 13
-    USER = 14
-    SEGMENT = 15
-    ALTERED = 16
-    LABELS_KIND = 17
-    AHEAD_KIND = 18
-    LABELS = 19
+    Attributes:
+        text: description of the cause.
+    """
 
-    @property
-    def text(self) -> str:
-        """Description of the cause."""
-        return _TEXTS[self]
+    text: str
 
+    def __new__(cls, value: int, text: str = "") -> Self:
+        cause = int.__new__(cls, value)
+        cause._value_, cause.text = value, text
+        return cause
 
-_TEXTS: Final = {
-    Cause.NONE: "",
-    Cause.EVENT_WIDTH: "the event message has the wrong number of bytes",
-    Cause.INTEREST_WIDTH: "the interest message has the wrong number of bytes",
-    Cause.EVENT_KIND: "the event bytes are not an event message of this version",
-    Cause.INTEREST_KIND: "the interest bytes are not an interest message of this version",
-    Cause.EVENT_MATCHER: "the event message was made for another matcher",
-    Cause.INTEREST_MATCHER: "the interest message was made for another matcher",
-    Cause.PAIRING: (
+    NONE = 0, ""
+    EVENT_WIDTH = 1, "the event message has the wrong number of bytes"
+    INTEREST_WIDTH = 2, "the interest message has the wrong number of bytes"
+    EVENT_KIND = 3, "the event bytes are not an event message of this version"
+    INTEREST_KIND = 4, "the interest bytes are not an interest message of this version"
+    EVENT_MATCHER = 5, "the event message was made for another matcher"
+    INTEREST_MATCHER = 6, "the interest message was made for another matcher"
+    PAIRING = (
+        7,
         "event and interest are of different matchers, pairs, rounds or seeds, or both were made "
-        "for another matcher"
-    ),
-    Cause.PADDING: "unused bits at the end of a message are not zero",
-    Cause.ELEMENT: "a message holds bytes that are not elements of the group",
-    Cause.PRODUCT: "the product is neither alpha nor the identity: a message was altered",
-    Cause.KEY: "the message was made under another master key",
-    Cause.EPOCH: "the message was made in another key epoch",
-    Cause.VALUE: "the message holds a value that no message of this scheme has",
-    Cause.USER: "the message is from a user this broker does not serve: revoked, or not admitted",
-    Cause.ALTERED: "the message was altered on its way, or made without a key of its side",
-    Cause.LABELS_KIND: "the bytes are not labels of this version",
-    Cause.AHEAD_KIND: "the bytes are not a message ahead of this version",
-    Cause.LABELS: "labels and message ahead are of different matchers, rounds or seeds",
-    Cause.SEGMENT: "a segment is from another message, or out of place: pieces were mixed up",
-}
+        "for another matcher",
+    )
+    PADDING = 8, "unused bits at the end of a message are not zero"
+    ELEMENT = 9, "a message holds bytes that are not elements of the group"
+    PRODUCT = 10, "the product is neither alpha nor the identity: a message was altered"
+    KEY = 11, "the message was made under another master key"
+    EPOCH = 12, "the message was made in another key epoch"
+    VALUE = 13, "the message holds a value that no message of this scheme has"
+    USER = 14, "the message is from a user this broker does not serve: revoked, or not admitted"
+    SEGMENT = 15, "a segment is from another message, or out of place: pieces were mixed up"
+    ALTERED = 16, "the message was altered on its way, or made without a key of its side"
+    LABELS_KIND = 17, "the bytes are not labels of this version"
+    AHEAD_KIND = 18, "the bytes are not a message ahead of this version"
+    LABELS = 19, "labels and message ahead are of different matchers, rounds or seeds"
 
 
 def round_kind(kind: Kind) -> int:
@@ -249,11 +232,11 @@ def key_header(kind: Kind, fingerprint: bytes, key_id: bytes, epoch: int) -> Byt
     return np.frombuffer(head, dtype=np.uint8)
 
 
-def check_key_headers(heads: Bytes, wanted: Bytes) -> Bytes:
-    """Return the `Cause` for refusing each header, shape (count, 16), that is not `wanted`."""
-    event = wanted[0] == Kind.EVENT
+def check_key_headers(heads: Bytes, right: Bytes) -> Bytes:
+    """Return the `Cause` for refusing each header, shape (count, 16), that is not the right one."""
+    event = right[0] == Kind.EVENT
     causes = np.zeros(len(heads), dtype=np.uint8)
-    other = heads != wanted
+    other = heads != right
     if not other.any():
         return causes
     causes[other[:, 14:].any(axis=1)] = Cause.EPOCH

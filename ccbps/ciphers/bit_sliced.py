@@ -1,12 +1,12 @@
 """AES-128 of rows of blocks, each row under its own key, in NumPy alone and in constant time.
 
-Bit p of byte i of 64 keys, or of 64 blocks, is one word: a plane. What AES does to a byte is then a
-circuit on eight words, and no table is looked up. SubBytes is the circuit of Boyar and Peralta with
-115 gates; ShiftRows and MixColumns are moves and sums of planes. The four bytes of the key schedule
-pass through SubBytes together with the state.
+Bit p of byte i of 64 keys, or of 64 blocks, is one word: a plane. The steps of AES on a byte are
+then a circuit on eight words, and no table is looked up. SubBytes is the circuit of Boyar and
+Peralta with 115 gates; ShiftRows and MixColumns are moves and sums of planes. The four bytes of the
+key schedule pass through SubBytes together with the state.
 
-Conventions: planes are uint64, shape (8, 4, 4, blocks, words): bit from the low end, column and row
-of the state as FIPS 197 draws it, block of the row, 64 keys a word.
+Conventions: planes are uint64, shape (8, 4, 4, blocks, words). The axes are the bit from the low
+end, column and row of the state as FIPS 197 draws it, the block of the row, and words of 64 keys.
 Sources: FIPS 197; [BP10] for the circuit.
 """
 
@@ -40,12 +40,13 @@ t55=z16^z17 t56=z12^t48 t57=t50^t53 t58=z4^t46 t59=z3^t54 t60=t46^t57 t61=z14^t5
 t63=t49^t58 t64=z4^t59 t65=t61^t62 t66=z1^t63
 s0=t59^t63 s6=t56^t62 s7=t48^t60 t67=t64^t65 s3=t53^t66 s4=t51^t66 s5=t47^t65 s1=t64^s3 s2=t55^t67
 """
-"""x0 and s0 are the high bits. S-box of x is s, with `NEGATED` bits changed."""
+"""Gates from the input x to the S-box s, whose `NEGATED` bits are inverted; x0 and s0 are the high
+bits."""
 NEGATED: Final = (0, 1, 5, 6)
 
 
 def _gates() -> tuple[list[tuple[Any, int, int, int]], int]:
-    """The circuit's steps (operation, from, from, to) over places, and how many places it needs.
+    """Return the circuit's steps (operation, from, from, to), and the number of places they use.
 
     Places 0-7 are bits of the input, 8-15 of the output, the others are used again and again.
     """
@@ -61,7 +62,11 @@ def _gates() -> tuple[list[tuple[Any, int, int, int]], int]:
     steps, free, used = [], list[int](), 16
     for at, (name, operation, operands) in enumerate(gates):
         left, right = (places[operand] for operand in operands)
-        free += [places[one] for one in {*operands} if last[one] == at and places[one] >= 16]
+        free += [
+            places[operand]
+            for operand in {*operands}
+            if last[operand] == at and places[operand] >= 16
+        ]
         if name not in places:
             if not free:
                 free.append(used)
@@ -75,7 +80,7 @@ _STEPS, _PLACES = _gates()
 
 
 def encipher_rows(keys: Bytes, blocks: Bytes, out: Bytes) -> None:
-    """See `ccbps.ciphers.many_keys.encipher_rows`."""
+    """Encipher rows as `ccbps.ciphers.many_keys.encipher_rows` does."""
     step = max(64, LANES // max(1, blocks.shape[1]) // 64 * 64)
     for start in range(0, len(keys), step):
         at = slice(start, start + step)
@@ -84,7 +89,7 @@ def encipher_rows(keys: Bytes, blocks: Bytes, out: Bytes) -> None:
 
 
 def _planes(rows: Bytes) -> Words:
-    """Planes of rows of blocks, shape (rows, blocks, 16); rows of zeros fill the last word."""
+    """Return the planes of rows of blocks, (rows, blocks, 16); zeros fill the last word."""
     count, blocks, _ = rows.shape
     words = -(-count // 64)
     lanes = np.zeros((16, blocks, 64 * words), dtype=np.uint8)
@@ -96,7 +101,7 @@ def _planes(rows: Bytes) -> Words:
 
 
 def _write(planes: Words, rows: Bytes) -> None:
-    """The contrary of `_planes`."""
+    """Write planes into rows: the inverse of `_planes`."""
     count, blocks, _ = rows.shape
     bits = np.unpackbits(planes.view(np.uint8), axis=4).reshape(8, 16, blocks, -1)
     lanes = bits[7]
@@ -107,7 +112,7 @@ def _write(planes: Words, rows: Bytes) -> None:
 
 
 def _enciphered(key: Words, state: Words) -> Words:
-    """Planes of the enciphered blocks. Writes over `key`."""
+    """Return the planes of the enciphered blocks. `key` is overwritten."""
     blocks, words = state.shape[3:]
     cells = 16 * blocks
     # One run of words for all that passes through SubBytes: the state, then four bytes of the key.

@@ -1,14 +1,14 @@
 """AES-128 of rows of blocks, each row under its own key, by the processor's AES instructions.
 
-Compiled by Numba (extra ``compiled``) for x86-64. Keys are expanded while their blocks are
-enciphered, so that round keys never leave the registers, and several keys or blocks go side by side
-to hide how long an instruction takes. No table is looked up and there is no branch on a secret.
+Numba (extra ``compiled``) compiles them for x86-64. Keys are expanded while their blocks are
+enciphered, so round keys never leave the registers. Several keys or blocks go side by side to hide
+the latency of an instruction. No table is looked up and there is no branch on a secret.
 
-AESENCLAST expands keys, too: of a word four times over, ShiftRows changes nothing, and what is left
-is SubWord and the sum with a constant. That is several times faster than AESKEYGENASSIST.
+AESENCLAST expands keys, too: of a word four times over, ShiftRows changes nothing, and SubWord and
+the sum with a constant are left. That is several times faster than AESKEYGENASSIST.
 
-The first call compiles (about a second). Numba keeps the result for the next process, and takes it
-on processors of the same name with the same features only.
+The first call compiles (about a second). Numba keeps the result for the next process on a processor
+of the same name with the same features.
 Sources: FIPS 197; [G10] for the instructions.
 """
 
@@ -36,9 +36,9 @@ _BLOCK: Final = ir.VectorType(ir.IntType(64), 2)
 
 
 def has_instructions() -> bool:
-    """Does this processor have AES instructions, and does Numba compile for them?
+    """Return whether this processor has AES instructions and Numba compiles for them.
 
-    Where it does not, nothing else here may be called: LLVM would end the process.
+    If not, nothing else here may be called: LLVM would end the process.
     """
     if not binding.get_default_triple().startswith("x86_64"):
         return False
@@ -48,24 +48,24 @@ def has_instructions() -> bool:
 
 
 class _Writer:
-    """Writes instructions on blocks into a function that Numba compiles."""
+    """A writer of instructions on blocks into a function that Numba compiles."""
 
     def __init__(self, builder: Any) -> None:
         self.builder = builder
 
     def place(self, base: Any, block: Any) -> Any:
-        """Address of a block, counted from the start of an array."""
+        """Return the address of a block, counted from the start of an array."""
         address = self.builder.gep(base, [self.builder.shl(block, ir.Constant(block.type, 4))])
         return self.builder.bitcast(address, _BLOCK.as_pointer())
 
     def shuffled(self, block: Any, kind: ir.VectorType, order: list[int]) -> Any:
-        """Parts of a block and of zero, the latter counted on, in the given order."""
+        """Select parts of a block, or of zero from the next number on, in the given order."""
         mask = ir.Constant(ir.VectorType(ir.IntType(32), len(order)), order)
         cut, zero = self.builder.bitcast(block, kind), ir.Constant(kind, None)
         return self.builder.bitcast(self.builder.shuffle_vector(cut, zero, mask), _BLOCK)
 
     def round(self, name: str, state: Any, key: Any) -> Any:
-        """One AES instruction."""
+        """Write one AES instruction."""
         kind = ir.FunctionType(_BLOCK, [_BLOCK, _BLOCK])
         name = f"llvm.x86.aesni.{name}"
         module = self.builder.module
@@ -73,7 +73,7 @@ class _Writer:
         return self.builder.call(function, [state, key])
 
     def next_key(self, key: Any, constant: int) -> Any:
-        """The round key after this one."""
+        """Return the round key after this one."""
         xor = self.builder.xor
         rotated = self.shuffled(key, _BYTES, [13, 14, 15, 12] * 4)
         constants = self.builder.bitcast(ir.Constant(_WORDS, [constant] * 4), _BLOCK)
@@ -84,9 +84,12 @@ class _Writer:
 
 
 def _straight_line(keys: int, blocks: int) -> Any:
-    """An instruction of `keys` keys and `blocks` blocks under each: it takes three arrays, the
-    first key's row, the row's first block and how many blocks a row has."""
-    of_key = [one for one in range(keys) for _ in range(blocks)]
+    """Define an instruction for some keys and some blocks under each.
+
+    It takes three arrays, the row of the first key, the first block of a row and the number of
+    blocks of a row.
+    """
+    of_key = [key for key in range(keys) for _ in range(blocks)]
 
     @intrinsic
     def encipher(typing_context, key_rows, block_rows, out_rows, row, first, width):  # type: ignore[no-untyped-def]
@@ -97,27 +100,28 @@ def _straight_line(keys: int, blocks: int) -> Any:
             )
             _, _, _, row, first, width = values
             writer = _Writer(builder)
-            number = [builder.add(row, ir.Constant(row.type, one)) for one in range(keys)]
+            rows = [builder.add(row, ir.Constant(row.type, offset)) for offset in range(keys)]
             places = [
                 builder.add(
-                    builder.add(builder.mul(one, width), first), ir.Constant(row.type, block)
+                    builder.add(builder.mul(at_row, width), first), ir.Constant(row.type, block)
                 )
-                for one in number
+                for at_row in rows
                 for block in range(blocks)
             ]
-            key = [builder.load(writer.place(key_base, one), align=1) for one in number]
+            key = [builder.load(writer.place(key_base, at_row), align=1) for at_row in rows]
             state = [
                 builder.xor(builder.load(writer.place(block_base, at), align=1), key[at_key])
                 for at_key, at in zip(of_key, places, strict=True)
             ]
             for done, constant in enumerate(ROUND_CONSTANTS, 1):
                 name = "aesenc" if done < len(ROUND_CONSTANTS) else "aesenclast"
-                key = [writer.next_key(one, constant) for one in key]
+                key = [writer.next_key(last_key, constant) for last_key in key]
                 state = [
-                    writer.round(name, one, key[at]) for at, one in zip(of_key, state, strict=True)
+                    writer.round(name, block, key[at])
+                    for at, block in zip(of_key, state, strict=True)
                 ]
-            for at, one in zip(places, state, strict=True):
-                builder.store(one, writer.place(out_base, at), align=1)
+            for at, block in zip(places, state, strict=True):
+                builder.store(block, writer.place(out_base, at), align=1)
             return context.get_dummy_value()
 
         numbers = (types.int64,) * 3
@@ -155,12 +159,12 @@ _SIGNATURE: Final = types.void(
 
 @cache
 def _kernel() -> Callable[..., None]:
-    """`_rows`, compiled."""
+    """Compile `_rows`."""
     return compile_kernel(_SIGNATURE)(_rows)
 
 
 def encipher_rows(keys: Bytes, blocks: Bytes, out: Bytes) -> None:
-    """See `ccbps.ciphers.many_keys.encipher_rows`; arrays are contiguous and do not overlap."""
+    """Encipher as `ccbps.ciphers.many_keys.encipher_rows` does, in contiguous separate arrays."""
     rows, width, _ = blocks.shape
     _kernel()(keys.reshape(-1), blocks.reshape(-1), out.reshape(-1), rows, width)
 
@@ -176,7 +180,7 @@ def check() -> None:
     blocks = np.frombuffer(os.urandom(rows * width * 16), dtype=np.uint8).reshape(rows, width, 16)
     out = np.zeros_like(blocks)
     encipher_rows(keys, blocks, out)
-    for key, row, found in zip(keys, blocks, out, strict=True):
+    for key, row, enciphered in zip(keys, blocks, out, strict=True):
         encryptor = Cipher(algorithms.AES(key.tobytes()), modes.ECB()).encryptor()  # noqa: S305
-        if encryptor.update(row.tobytes()) != found.tobytes():
+        if encryptor.update(row.tobytes()) != enciphered.tobytes():
             raise RuntimeError("compiled AES differs from that of `cryptography`")

@@ -1,7 +1,6 @@
 """AES-128 of rows of blocks, each row under its own key: many blocks a key, or many keys.
 
-There are three ways, of which the fastest for the size and the machine is taken. All have the same
-bytes:
+There are three ways, with the same results. The fastest for the size and the machine is taken:
 
 - a context of `cryptography` for every key. Making one takes as long as a thousand blocks;
 - the processor's AES instructions, compiled by Numba (extra ``compiled``), on x86-64 only; checked
@@ -9,9 +8,9 @@ bytes:
 - bit-sliced NumPy, about thirty times slower than these, but for one block a key some ten times
   faster than contexts: see `ccbps.ciphers.bit_sliced`.
 
-Hazards: single blocks under one key show which of them are equal; it is a permutation to build on,
-not a mode for messages. All three run in constant time, contexts where OpenSSL has instructions or
-vectors for AES. Source: FIPS 197.
+Hazards: single blocks under one key show which of them are equal. This is a permutation to build
+on, not a mode for messages. All three ways run in constant time, contexts where OpenSSL has
+instructions or vectors for AES. Source: FIPS 197.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from ccbps import compiled
 from ccbps.arrays import Bytes
+from ccbps.checks import array
 from ccbps.ciphers import bit_sliced
 from ccbps.errors import ShapeError
 
@@ -35,7 +35,7 @@ LONG_ROW: Final = 1 << 12
 SHORT_ROW: Final = 6
 """Blocks under a key up to which NumPy is faster than a context."""
 MANY_KEYS: Final = 1 << 9
-"""Keys from which it is: NumPy's calls take as long for few of them."""
+"""Number of keys from which NumPy is faster: its calls take as long for few of them."""
 LOADING_BLOCKS: Final = 1 << 21
 """Blocks in short rows after which a process loads the compiled kernels: by then NumPy has taken
 about as long as loading takes (half a second)."""
@@ -44,12 +44,12 @@ _treated = [0]
 
 
 def encipher_rows(keys: Bytes, blocks: Bytes, out: Bytes | None = None) -> Bytes:
-    """AES-128 of each block under the key of its row.
+    """Encipher each block under the key of its row with AES-128.
 
     Args:
-        keys: shape (n, 16), uint8.
-        blocks: shape (n, b, 16), uint8.
-        out: where to write, uint8, shape of `blocks`; may overlap with them. Made when None.
+        keys: AES keys, shape (rows, 16).
+        blocks: blocks of each key, shape (rows, blocks, 16).
+        out: array to write to, shape of `blocks`; may overlap with them. None makes one.
 
     Returns:
         `out`: out[i, j] is blocks[i, j] enciphered under keys[i].
@@ -67,11 +67,11 @@ def encipher_rows(keys: Bytes, blocks: Bytes, out: Bytes | None = None) -> Bytes
         >>> encipher_rows(keys, blocks)[0, 0].tobytes().hex()
         'c6a13b37878f5b826f4f8162a1c8d879'
     """
-    _require("keys", keys, (None, BLOCK_BYTES))
-    _require("blocks", blocks, (len(keys), None, BLOCK_BYTES))
+    array("keys", keys, np.uint8, ("rows", BLOCK_BYTES))
+    array("blocks", blocks, np.uint8, (len(keys), "blocks", BLOCK_BYTES))
     if out is None:
         out = np.empty(blocks.shape, dtype=np.uint8)
-    _require("out", out, blocks.shape)
+    array("out", out, np.uint8, blocks.shape)
     if not out.flags.writeable:
         raise ShapeError("out is read-only: hand over an array that can be written to")
     if out.size == 0:
@@ -86,7 +86,7 @@ def encipher_rows(keys: Bytes, blocks: Bytes, out: Bytes | None = None) -> Bytes
 
 
 def _fastest(rows: int, width: int) -> Callable[[Bytes, Bytes, Bytes], None]:
-    """The function for this size: each takes contiguous arrays that do not overlap."""
+    """Choose the function for this size. Each takes contiguous arrays that do not overlap."""
     if width >= LONG_ROW:
         return _by_contexts
 
@@ -105,7 +105,7 @@ def _fastest(rows: int, width: int) -> Callable[[Bytes, Bytes, Bytes], None]:
 
 @cache
 def _numba_problem() -> str:
-    """Load and check the compiled kernels; returns why they cannot be used, if so."""
+    """Load and check the compiled kernels. Return the reason for a failure, or ""."""
 
     def load() -> None:
         from ccbps.ciphers import compiled_kernels
@@ -118,14 +118,14 @@ def _numba_problem() -> str:
 
 @cache
 def _has_instructions() -> bool:
-    """To be asked after `_numba_problem`."""
+    """Return whether the processor has AES instructions. Ask `_numba_problem` first."""
     from ccbps.ciphers import compiled_kernels
 
     return compiled_kernels.has_instructions()
 
 
 def _by_contexts(keys: Bytes, blocks: Bytes, out: Bytes) -> None:
-    """One context of `cryptography` for every key."""
+    """Encipher with one context of `cryptography` for every key."""
     read, write, key = blocks.reshape(-1).data, out.reshape(-1).data, keys.reshape(-1).data
     mode, step, end = modes.ECB(), blocks[0].size, blocks.size - BLOCK_BYTES  # noqa: S305
     for row in range(len(keys)):
@@ -135,20 +135,3 @@ def _by_contexts(keys: Bytes, blocks: Bytes, out: Bytes) -> None:
         at = slice(step * row, min(step * (row + 1), end))
         encryptor.update_into(read[at], write[at.start :])
     write[end:] = encryptor.update(read[end:])
-
-
-def _require(name: str, array: Bytes, shape: tuple[int | None, ...]) -> None:
-    fits = (
-        isinstance(array, np.ndarray)
-        and array.dtype == np.uint8
-        and array.ndim == len(shape)
-        and all(wanted in (None, got) for wanted, got in zip(shape, array.shape, strict=True))
-    )
-    if not fits:
-        wanted = ", ".join("any" if size is None else str(size) for size in shape)
-        got = (
-            f"{array.dtype} {array.shape}"
-            if isinstance(array, np.ndarray)
-            else type(array).__name__
-        )
-        raise ShapeError(f"{name} must be uint8 of shape ({wanted}), got {got}")

@@ -2,18 +2,18 @@
 
 With E(m) = g_p^m r^n of a Paillier key and lambda = lcm(p - 1, q - 1), E'(m) = E(m)^lambda has lost
 its randomness: E'(m) = E'(1)^m, and E'(1) = 1 + kappa n with kappa = L(g_p^lambda), L(u) =
-(u - 1) / n. Whoever has mu = 1 / kappa reads it with one L and one product. Two parties who share
+(u - 1) / n. The owner of mu = 1 / kappa reads it with one L and one product. Two parties who share
 T = g^t and r_p send
 
     E_p(m) = T    E'(m)^(r_p) E'(r_q)        of a value m, with a fresh r_q for each
     E_s(s) = T^-1 E'(-s)^(r_p)               of a bound s
 
-and whoever has mu computes d = mu L(E_p E_s mod n^2) = r_p (m - s) + r_q modulo n: m >= s exactly
+and the owner of mu computes d = mu L(E_p E_s mod n^2) = r_p (m - s) + r_q modulo n: m >= s exactly
 if d is in 0..n/2. That takes 0 <= r_q < r_p and r_p 2^l + r_q < n/2 for values and bounds in
 0..2^l: both are enforced here.
 
-Conventions: `NabeelParameters` are the key server's and hold secrets; a `NabeelEncoder` is what
-one client gets for one attribute, a `NabeelComparer` what the broker gets. T is per attribute.
+Conventions: the key server has `NabeelParameters`, which hold secrets, one client a `NabeelEncoder`
+for one attribute, the broker a `NabeelComparer`. T is per attribute.
 
 Hazard: this hides little. d / r_p is m - s up to less than 1, two values or two bounds can be
 compared with each other by division, and r_p is a greatest common divisor: see the attacks in the
@@ -31,39 +31,38 @@ from typing import Final
 
 from ccbps.algebra.modular import gcd, integer, inverse, lcm, powmod, random_below, random_unit
 from ccbps.arrays import Randomness
-from ccbps.ciphers.paillier_keys import PaillierSecretKey, whole
+from ccbps.ciphers.paillier import PaillierSecretKey, as_integer
 from ccbps.errors import ParameterError
 from ccbps.keys.secret import Confined
 
 MIN_FACTOR_BITS: Final = 64
-"""Of r_p: also what r_q has to hide with."""
+"""Fewest bits of r_p, and so of the range in which r_q hides the difference."""
 GUESS_BITS: Final = 64
-"""Numerators and denominators up to here are not left to be guessed."""
+"""Bits of numerators and denominators that an attacker may guess."""
 
 
 class NabeelParameters(Confined):
-    """The key server's: the factors of n, and g_p by its kappa.
+    """The key server's parameters: the factors of n, and g_p.
 
     Attributes:
-        n: the modulus.
-        n2: its square.
+        n: modulus.
+        n2: square of the modulus.
         kappa: L(g_p^lambda). Clients and, as mu = 1 / kappa, the broker know it.
-        mu: its inverse modulo n.
+        mu: inverse of kappa modulo n.
+
+    Args:
+        secret: a Paillier key.
+        g: g_p, modulo n^2. The server keeps it secret, as `generate` draws it.
+
+    Raises:
+        ParameterError: g_p has an order that is not a multiple of n, or is of a form that gives
+            lambda away: (1 + n)^a b^n with b = 1 or -1, or with a fraction a = x / y modulo n of
+            numbers below 2^64 (in toys below n^(1/4)).
     """
 
     __slots__ = ("_g", "_secret", "kappa", "mu", "n", "n2")
 
     def __init__(self, secret: PaillierSecretKey, g: int) -> None:
-        """
-        Args:
-            secret: a Paillier key.
-            g: g_p, modulo n^2; kept secret by the server, as `generate` draws it.
-
-        Raises:
-            ParameterError: g_p has an order that is not a multiple of n, or is of a form that gives
-                lambda away: (1 + n)^a b^n with b = 1 or -1, or with a fraction a = x / y modulo n
-                of numbers below 2^64 (in toys below n^(1/4)).
-        """
         self._secret = secret
         self.n, self.n2 = secret.public.n, secret.public.n2
         if gcd(g, self.n) != 1 or not 0 < g < self.n2:
@@ -91,7 +90,7 @@ class NabeelParameters(Confined):
     def generate(
         cls, bits: int = 2048, *, toy: bool = False, randomness: Randomness = os.urandom
     ) -> NabeelParameters:
-        """A fresh key with g_p = (1 + n)^a b^n for random units a and b."""
+        """Draw a key with g_p = (1 + n)^a b^n for random units a and b."""
         secret = PaillierSecretKey.generate(bits, toy=toy, randomness=randomness)
         n, n2 = secret.public.n, secret.public.n2
         a, b = random_unit(n, randomness), 1
@@ -103,25 +102,25 @@ class NabeelParameters(Confined):
         return f"<NabeelParameters of {self.n.bit_length()} bits>"
 
     def primes(self) -> tuple[int, int]:
-        """The factors of n, for the server to keep."""
+        """Return the factors of n, for the server to keep."""
         return self._secret.primes()
 
     def blinding(self, randomness: Randomness = os.urandom) -> int:
-        """T = g_p^t modulo n^2 with a random t."""
+        """Draw T = g_p^t modulo n^2."""
         return powmod(self._g, random_below(self.n2, randomness), self.n2)
 
     def factor(self, value_bits: int, randomness: Randomness = os.urandom) -> int:
-        """A random r_p, as long as exactness lets it be.
+        """Draw r_p, as long as exactness lets it be.
 
         Raises:
-            ParameterError: less than 64 bits would be left for it.
+            ParameterError: fewer than 64 bits would be left for it.
         """
         bits = factor_bits(self.n.bit_length(), value_bits)
         return random_below(1 << (bits - 1), randomness) | 1 << (bits - 1)
 
 
 def _is_small_fraction(a: int, n: int, bound: int) -> bool:
-    """Whether a = x / y or -x / y modulo n for some 0 < x, y < bound; bound^2 must be below n / 2.
+    """Return whether a = x / y or -x / y modulo n for some 0 < x, y < bound; bound^2 < n / 2.
 
     Euclid's algorithm passes by x and y if they exist.
     """
@@ -133,10 +132,10 @@ def _is_small_fraction(a: int, n: int, bound: int) -> bool:
 
 
 def factor_bits(modulus_bits: int, value_bits: int) -> int:
-    """Bits of r_p: with one less than this, r_p 2^value_bits + r_q < n / 2 for every n.
+    """Return the bits of r_p with which r_p 2^value_bits + r_q < n / 2 for every n.
 
     Raises:
-        ParameterError: less than 64.
+        ParameterError: they are fewer than 64.
     """
     bits = modulus_bits - value_bits - 3
     if bits < MIN_FACTOR_BITS:
@@ -148,24 +147,26 @@ def factor_bits(modulus_bits: int, value_bits: int) -> int:
 
 
 class NabeelEncoder(Confined):
-    """A client's part for one attribute: encodes values, or bounds.
+    """A client's encoder of values, or of bounds, for one attribute.
 
     Attributes:
-        n: the modulus.
-        value_bits: values and bounds are 0..2^value_bits.
+        n: modulus.
+        value_bits: bits of values and bounds, which are 0..2^value_bits.
+
+    Args:
+        n: modulus.
+        kappa: L(g_p^lambda).
+        blinding: T to encode values, its inverse modulo n^2 to encode bounds.
+        factor: r_p.
+        value_bits: bits of values and bounds.
+
+    Raises:
+        ParameterError: r_p is not positive, or r_p 2^value_bits + r_q < n/2 could fail.
     """
 
     __slots__ = ("_blinding", "_factor", "_kappa", "_n2", "n", "value_bits")
 
     def __init__(self, n: int, kappa: int, blinding: int, factor: int, value_bits: int) -> None:
-        """
-        Args:
-            blinding: T to encode values, its inverse modulo n^2 to encode bounds.
-            factor: r_p.
-
-        Raises:
-            ParameterError: r_p is not positive, or r_p 2^value_bits + r_q < n/2 could fail.
-        """
         if factor < 1 or 2 * (factor * (1 << value_bits) + factor - 1) >= n:
             raise ParameterError(
                 "r_p 2^value_bits + r_q must stay below n / 2, and r_p be positive: otherwise "
@@ -179,32 +180,28 @@ class NabeelEncoder(Confined):
         return f"<NabeelEncoder of {self.n.bit_length()} bits>"
 
     def values(self, values: Iterable[int], randomness: Randomness = os.urandom) -> list[int]:
-        """E_p of each value, with a fresh r_q."""
+        """Return E_p of each value, with a fresh r_q."""
         factor = self._factor
-        return [
-            self._encode(factor * self._checked(m) + random_below(factor, randomness))
-            for m in values
-        ]
+        scaled = (factor * self._checked(m) for m in values)
+        return [self._encode(x + random_below(factor, randomness)) for x in scaled]
 
     def bounds(self, bounds: Iterable[int]) -> list[int]:
-        """E_s of each bound (the encoder of bounds has the inverse of T)."""
+        """Return E_s of each bound (the encoder of bounds has the inverse of T)."""
         return [self._encode(-self._factor * self._checked(s)) for s in bounds]
 
     def _encode(self, x: int) -> int:
-        """T E'(x) = T (1 + kappa n)^x = T (1 + kappa x n) modulo n^2."""
+        """Return T E'(x) = T (1 + kappa n)^x = T (1 + kappa x n) modulo n^2."""
         return self._blinding * (self._kappa * x % self.n * self.n + 1) % self._n2
 
     def _checked(self, value: int) -> int:
-        value = whole(value, "a value or bound")
+        value = as_integer(value, "a value or bound")
         if not 0 <= value <= 1 << self.value_bits:
             raise ParameterError(f"values and bounds must be in 0..2^{self.value_bits}")
         return value
 
 
 class NabeelComparer:
-    """The broker's part: compares a value with a bound; learns more than that (see the module)."""
-
-    __slots__ = ("_half", "mu", "n", "n2")
+    """The broker's comparison of a value with a bound, which tells more (see the module)."""
 
     def __init__(self, n: int, mu: int) -> None:
         self.n, self.mu = integer(n), integer(mu)
@@ -214,10 +211,10 @@ class NabeelComparer:
         return f"<NabeelComparer of {self.n.bit_length()} bits>"
 
     def reads(self, cipher: int) -> int:
-        """The x of E'(x), modulo n and centred: -(n - 1)/2..(n - 1)/2.
+        """Return the x of E'(x), modulo n and centred: -(n - 1)/2..(n - 1)/2.
 
         Raises:
-            ParameterError: it is not an E'(x).
+            ParameterError: the number is not an E'(x).
         """
         quotient, rest = divmod(cipher, self.n)
         if rest != 1:
@@ -226,13 +223,13 @@ class NabeelComparer:
         return x - self.n if x > self._half else x
 
     def difference(self, value: int, bound: int) -> int:
-        """d = r_p (m - s) + r_q of E_p(m) and E_s(s), centred."""
+        """Return d = r_p (m - s) + r_q of E_p(m) and E_s(s), centred."""
         return self.reads(value * bound % self.n2)
 
     def at_least(self, value: int, bound: int) -> bool:
-        """Whether m >= s."""
+        """Return whether m >= s."""
         return self.difference(value, bound) >= 0
 
     def offsets(self, ciphers: Sequence[int], reference: int) -> list[int]:
-        """The difference of each of `ciphers` to one reference of the other kind."""
+        """Return the difference of each of `ciphers` to one reference of the other kind."""
         return [self.difference(cipher, reference) for cipher in ciphers]

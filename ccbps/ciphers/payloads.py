@@ -1,13 +1,13 @@
-"""Sealed payloads: padded, encrypted with AES-GCM, and bound to what stands in front of them.
+"""Sealed payloads: padded, encrypted with AES-GCM, and bound to the bytes in front of them.
 
-Padding is that of ISO/IEC 7816-4: a byte 80, then zeros up to a multiple of a number of bytes. So
-the length of a sealed payload tells little of the payload's: `PAD_TO` where nothing else is chosen.
+Padding is that of ISO/IEC 7816-4: a byte 80, then zeros up to a multiple of a number of bytes,
+`PAD_TO` by default. So the length of a sealed payload tells little of the payload's.
 
 Under one key a nonce must never be used twice. Either the nonce is drawn for each payload and
 stands in the bytes it is bound to, or each payload has a key of its own (`own_keys`), and the nonce
 is `ONE_PAYLOAD`.
 
-Hazard: whoever can open a payload could also have sealed it.
+Hazard: a party that can open a payload could also have sealed it.
 Source: NIST SP 800-38D (GCM).
 """
 
@@ -28,38 +28,40 @@ from ccbps.keys.secret import SecretBytes
 
 NONCE_BYTES: Final = 12
 SEAL_BYTES: Final = 16
-"""What sealing adds to a padded payload."""
+"""Bytes that sealing adds to a padded payload."""
 PAD_TO: Final = 256
 ONE_PAYLOAD: Final = bytes(NONCE_BYTES)
-"""The nonce of a key that seals one payload, ever."""
+"""Nonce of a key that seals one payload, ever."""
 OWN_KEY_BYTES: Final = 16
 
 
 def sealed_bytes(size: int) -> int:
-    """Bytes of each sealed payload where payloads of up to `size` bytes are padded to size + 1."""
+    """Return the bytes of a sealed payload, where payloads are padded to size + 1 bytes."""
     return size + 1 + SEAL_BYTES
 
 
 def seal(
     payload: bytes, key: bytes, bound: bytes, *, pad_to: int, nonce: bytes = ONE_PAYLOAD
 ) -> bytes:
-    """A payload, padded to a multiple of `pad_to` bytes and encrypted; `SEAL_BYTES` longer.
+    """Pad a payload to a multiple of `pad_to` bytes and encrypt it; `SEAL_BYTES` longer.
 
     Args:
         payload: any bytes.
-        key: 16 or 32 bytes.
-        bound: what the payload opens with only, such as its header with the nonce.
-        nonce: 12 bytes, never used with this key before.
+        key: key of 16 or 32 bytes.
+        bound: bytes without which the payload does not open, such as its header with the nonce.
+        pad_to: number of bytes to pad to a multiple of.
+        nonce: nonce of 12 bytes, never used with this key before.
     """
     padded = payload + b"\x80" + bytes(-(len(payload) + 1) % pad_to)
     return AESGCM(key).encrypt(nonce, padded, bound)
 
 
 def open_sealed(sealed: bytes, key: bytes, bound: bytes, *, nonce: bytes = ONE_PAYLOAD) -> bytes:
-    """The payload.
+    """Open a sealed payload.
 
     Raises:
-        DecodeError: it was not sealed with this key and nonce, bound to these bytes, or altered.
+        DecodeError: it was not sealed with this key and nonce, is not bound to these bytes, or was
+            altered.
     """
     padded = b""
     with contextlib.suppress(InvalidTag, ValueError):
@@ -70,7 +72,7 @@ def open_sealed(sealed: bytes, key: bytes, bound: bytes, *, nonce: bytes = ONE_P
 
 
 def own_keys(secret: SecretBytes, numbers: Words, payloads: Sequence[bytes]) -> Bytes:
-    """A key for each payload, shape (payloads, 16): no other payload or number has it.
+    """Derive a key for each payload, shape (payloads, 16): no other payload or number has it.
 
     The key of payload p of event n is HMAC-SHA256_S(n, p), for a secret S that the sender keeps.
     """
@@ -83,10 +85,10 @@ def own_keys(secret: SecretBytes, numbers: Words, payloads: Sequence[bytes]) -> 
 
 
 def as_bytes(name: str, values: Sequence[bytes]) -> list[bytes]:
-    """The same as `bytes`, which nobody can change and whose length counts bytes.
+    """Return values as `bytes`, which nobody can change and whose length counts bytes.
 
     Raises:
-        ParameterError: a value is not bytes; calls it by `name`.
+        ParameterError: a value is not bytes. The error calls it by `name`.
     """
     for row, value in enumerate(values):
         if not isinstance(value, (bytes, bytearray, memoryview)):
@@ -97,7 +99,7 @@ def as_bytes(name: str, values: Sequence[bytes]) -> list[bytes]:
 
 
 def check_sizes(payloads: Sequence[bytes], size: int) -> None:
-    """Refuse with a ParameterError a payload that is longer than `size` bytes."""
+    """Check that no payload is longer than `size` bytes; others are a ParameterError."""
     for row, payload in enumerate(payloads):
         if len(payload) > size:
             raise ParameterError(

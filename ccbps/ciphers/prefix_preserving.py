@@ -2,9 +2,9 @@
 
     a'_i = a_i XOR f_(i-1)(a_1 ... a_(i-1))        i = 1 ... n
 
-Every such cipher on n bits is a bit for each inner node of the binary tree of height n: whether
-the node's children change places. `FlipTree` holds these bits themselves, `CryptoPAn` computes them
-with AES-128 and, for IPv4 and IPv6 addresses, is the cipher of that name.
+Every such cipher on n bits is a bit for each inner node of the binary tree of height n: it tells
+whether the node's children change places. `FlipTree` holds these bits themselves, `CryptoPAn`
+computes them with AES-128 and, for IPv4 and IPv6 addresses, is the cipher of that name.
 
 Convention: a batch of values is uint64 of shape (limbs, rows), most significant limb first, values
 right-aligned. Inside, values are left-aligned 32-bit words of shape (rows, words).
@@ -19,13 +19,15 @@ from __future__ import annotations
 import ipaddress
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Final, NoReturn
+from typing import Final
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import ArrayLike, NDArray
 
-from ccbps.errors import KeyMismatchError, ParameterError, SerializationError, ShapeError
+from ccbps.checks import array, choice, whole
+from ccbps.errors import KeyMismatchError, ParameterError, ShapeError
+from ccbps.keys.secret import Confined
 
 Codes = NDArray[np.uint64]
 Words = NDArray[np.uint32]
@@ -40,58 +42,48 @@ CHUNK: Final = 1 << 15
 """AES blocks enciphered in one go: half a megabyte, which stays in the cache."""
 
 
-class PrefixPreservingCipher(ABC):
-    """A permutation of n-bit values that keeps common prefixes; subclasses say what the f_i are.
+class PrefixPreservingCipher(Confined, ABC):
+    """A permutation of n-bit values that keeps common prefixes. Subclasses define the f_i.
 
     Attributes:
-        bits: n, 1 to 128.
+        bits: bits of a value, n, 1 to 128.
     """
 
-    bits: int
-
     def __init__(self, bits: int) -> None:
-        if not 1 <= bits <= MAX_BITS:
-            raise ParameterError(f"bits must be 1 to {MAX_BITS}, got {bits}")
-        self.bits = bits
+        self.bits = whole("bits", bits, 1, MAX_BITS)
+        self._limbs, self._words = -(-bits // 64), -(-bits // 32)
+        self._spare = np.uint64(64 * self._limbs - bits)
+        self._table_bits = min(bits, TABLE_BITS)
         self._seen = 0
-        self._table: Words | None = None
-        self._inverse: Words | None = None
+        self._tables: tuple[Words, Words] | None = None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.bits} bits>"
 
-    def __reduce__(self) -> NoReturn:
-        raise SerializationError(f"a {type(self).__name__} holds a key and must not be pickled")
-
     @abstractmethod
     def _flips(self, words: Words, start: int, stop: int) -> Words:
-        """f_start ... f_(stop-1) of every row, each at its bit's place in its word; shape (rows,).
+        """Return f_start ... f_(stop-1) of every row, each at its bit's place; shape (rows,).
 
         Args:
-            words: values of which the bits from `start` on need not be known for f_start, and so
-                on: f_i may look at the first i bits only. Shape (rows, words).
-            start, stop: positions within one word, 0 the most significant bit of the first.
+            words: values, shape (rows, words). Bits from `start` on may be unknown for f_start, and
+                so on: f_i may look at the first i bits only.
+            start: first position, 0 for the most significant bit of the first word.
+            stop: position after the last one, in the same word.
         """
 
     def encrypt(self, codes: Codes) -> Codes:
-        """Ciphertexts of a batch ([Survey] Algorithm 2).
+        """Encrypt a batch of values ([Survey] Algorithm 2).
 
         Args:
-            codes: uint64, shape (limbs, rows) with one limb up to 64 bits and two above.
+            codes: values, shape (limbs, rows), with one limb up to 64 bits and two above.
 
         Raises:
-            ShapeError: another shape or dtype.
+            ShapeError: the array has another shape or dtype.
             ParameterError: a value has more than `bits` bits.
         """
         words = self._left_aligned(codes)
-        self._count(len(words))
         out = words.copy()
-        start = 0
-        if self._table is not None:
-            start = self._table_bits
-            shift = np.uint32(32 - start)
-            low = words[:, 0] & np.uint32((1 << (32 - start)) - 1)
-            out[:, 0] = self._table[words[:, 0] >> shift] << shift | low
+        start = self._look_up(out, decrypt=False)
         while start < self.bits:
             stop = min(self.bits, (start // 32 + 1) * 32)
             out[:, start // 32] ^= self._flips(words, start, stop)
@@ -99,38 +91,38 @@ class PrefixPreservingCipher(ABC):
         return self._right_aligned(out)
 
     def decrypt(self, codes: Codes) -> Codes:
-        """Values of a batch of ciphertexts ([Survey] Algorithm 3): one bit after the other.
+        """Decrypt a batch of ciphertexts ([Survey] Algorithm 3), one bit after the other.
 
         Raises:
-            ShapeError, ParameterError: see `encrypt`.
+            ShapeError: the array has another shape or dtype.
+            ParameterError: a value has more than `bits` bits.
         """
         words = self._left_aligned(codes)
-        self._count(len(words))
-        start = 0
-        if self._inverse is not None:
-            start = self._table_bits
-            shift = np.uint32(32 - start)
-            low = words[:, 0] & np.uint32((1 << (32 - start)) - 1)
-            words[:, 0] = self._inverse[words[:, 0] >> shift] << shift | low
-        for place in range(start, self.bits):
+        for place in range(self._look_up(words, decrypt=True), self.bits):
             # The bits before `place` are plaintext by now; f_place looks at no others.
             words[:, place // 32] ^= self._flips(words, place, place + 1)
         return self._right_aligned(words)
 
-    # -- the table of the leading bits --------------------------------------------------------
+    def _look_up(self, words: Words, *, decrypt: bool) -> int:
+        """Replace the leading bits of words by table, if there is one; return their number.
 
-    @property
-    def _table_bits(self) -> int:
-        return min(self.bits, TABLE_BITS)
-
-    def _count(self, rows: int) -> None:
-        """Make the table as soon as the rows asked for so far would have paid for it."""
-        self._seen += rows
+        The table is made as soon as the rows so far would have paid for it.
+        """
         bits = self._table_bits
-        if self._table is not None or self._seen * bits < 1 << bits:
-            return
+        self._seen += len(words)
+        if self._tables is None and self._seen * bits >= 1 << bits:
+            self._tables = self._make_tables()
+        if self._tables is None:
+            return 0
+        shift = np.uint32(32 - bits)
+        low = words[:, 0] & np.uint32((1 << (32 - bits)) - 1)
+        words[:, 0] = self._tables[decrypt][words[:, 0] >> shift] << shift | low
+        return bits
+
+    def _make_tables(self) -> tuple[Words, Words]:
+        """Compute the leading bits of ciphertexts by those of values, and the inverse."""
         table = np.zeros(1, dtype=np.uint32)
-        for place in range(bits):
+        for place in range(self._table_bits):
             nodes = np.zeros((1 << place, self._words), dtype=np.uint32)
             nodes[:, 0] = np.arange(1 << place, dtype=np.uint32)
             nodes[:, 0] <<= np.uint32(32 - place) if place else np.uint32(0)
@@ -139,64 +131,41 @@ class PrefixPreservingCipher(ABC):
             table = np.stack([children | flips, children | (flips ^ np.uint32(1))], axis=1)
             table = table.reshape(-1)
         inverse = np.empty_like(table)
-        inverse[table] = np.arange(1 << bits, dtype=np.uint32)
-        self._inverse, self._table = inverse, table
-
-    # -- between limbs and words --------------------------------------------------------------
-
-    @property
-    def _limbs(self) -> int:
-        return -(-self.bits // 64)
-
-    @property
-    def _words(self) -> int:
-        return -(-self.bits // 32)
+        inverse[table] = np.arange(len(table), dtype=np.uint32)
+        return table, inverse
 
     def _left_aligned(self, codes: Codes) -> Words:
-        array = np.asarray(codes)
-        if array.dtype != np.uint64 or array.ndim != 2 or len(array) != self._limbs:
-            raise ShapeError(
-                f"values of {self.bits} bits must be uint64 of shape ({self._limbs}, rows), "
-                f"got {array.dtype} {array.shape}"
-            )
-        spare = np.uint64(64 * self._limbs - self.bits)
-        if spare and (array[0] >> (np.uint64(64) - spare)).any():
+        limbs, spare = array("codes", codes, np.uint64, (self._limbs, "rows")), self._spare
+        if spare and (limbs[0] >> (np.uint64(64) - spare)).any():
             raise ParameterError(f"a value has more than {self.bits} bits")
-        if self._words == 1:
-            first = array[0] << np.uint64(32 - self.bits)
-            return np.asarray(first.astype(np.uint32)[:, None])
-        shifted = array << spare
+        shifted = limbs << spare
         if spare and self._limbs == 2:
-            shifted[0] |= array[1] >> (np.uint64(64) - spare)
-        halves = np.stack([shifted >> np.uint64(32), shifted & np.uint64(0xFFFFFFFF)], axis=2)
-        words = halves.transpose(1, 0, 2).reshape(array.shape[1], 2 * self._limbs)
-        return np.ascontiguousarray(words[:, : self._words].astype(np.uint32))
+            shifted[0] |= limbs[1] >> (np.uint64(64) - spare)
+        words = np.ascontiguousarray(shifted.T, dtype=">u8").view(">u4")
+        return np.ascontiguousarray(words[:, : self._words], dtype=np.uint32)
 
     def _right_aligned(self, words: Words) -> Codes:
-        if self._words == 1:
-            return (words[:, 0] >> np.uint32(32 - self.bits)).astype(np.uint64)[None]
-        padded = np.zeros((len(words), 2 * self._limbs), dtype=np.uint64)
+        padded = np.zeros((len(words), 2 * self._limbs), dtype=">u4")
         padded[:, : self._words] = words
-        limbs = (padded[:, ::2] << np.uint64(32) | padded[:, 1::2]).T
-        spare = np.uint64(64 * self._limbs - self.bits)
-        out = limbs >> spare
+        limbs, spare = padded.view(">u8").T.astype(np.uint64), self._spare
+        out = np.ascontiguousarray(limbs >> spare)
         if spare and self._limbs == 2:
             out[1] |= limbs[0] << (np.uint64(64) - spare)
-        return np.ascontiguousarray(out)
+        return out
 
 
 class FlipTree(PrefixPreservingCipher):
-    """The cipher with these flips: any prefix-preserving permutation of up to 20 bits is one."""
+    """The cipher with given flips: any prefix-preserving permutation of up to 20 bits is one.
+
+    Args:
+        flips: 2^n - 1 bits, level after level from the root, each level in the order of the
+            plaintext prefixes; f_i of prefix p is number 2^i - 1 + p.
+
+    Raises:
+        ShapeError: the number of flips is not 2^n - 1 for n of 1 to 20.
+    """
 
     def __init__(self, flips: ArrayLike) -> None:
-        """
-        Args:
-            flips: 2^n - 1 bits, level after level from the root, each level in the order of the
-                plaintext prefixes; f_i of prefix p is number 2^i - 1 + p.
-
-        Raises:
-            ShapeError: the number of flips is not 2^n - 1 for n of 1 to 20.
-        """
         table = np.asarray(flips, dtype=np.bool_)
         bits = (table.size + 1).bit_length() - 1
         if table.ndim != 1 or table.size + 1 != 1 << bits or not 1 <= bits <= TREE_BITS:
@@ -216,26 +185,24 @@ class FlipTree(PrefixPreservingCipher):
 
 
 class CryptoPAn(PrefixPreservingCipher):
-    """f_i is the first bit of AES-128 of a block: the value's first i bits, then a pad's bits.
+    """The cipher whose f_i is the first bit of AES-128 of a value's first i bits and a pad's bits.
 
     The pad is AES of the key's second half, the AES key its first. With 32 bits this is Crypto-PAn
     for IPv4 addresses, with 128 for IPv6; values of other widths take the leading bits of the block
     like addresses do. Ciphers of different widths under one key share flips: use a key for each.
+
+    Args:
+        key: key of 32 bytes.
+        bits: bits of a value.
+
+    Raises:
+        KeyMismatchError: the key has another length.
     """
 
     def __init__(self, key: bytes, bits: int = 32) -> None:
-        """
-        Args:
-            key: 32 bytes.
-            bits: width of the values.
-
-        Raises:
-            KeyMismatchError: the key has another length.
-        """
-        if not isinstance(key, (bytes, bytearray)):
-            raise KeyMismatchError(f"a Crypto-PAn key has 32 bytes, got {type(key).__name__}")
-        if len(key) != 2 * BLOCK:
-            raise KeyMismatchError(f"a Crypto-PAn key has 32 bytes, got {len(key)}")
+        if not isinstance(key, (bytes, bytearray)) or len(key) != 2 * BLOCK:
+            got = len(key) if isinstance(key, (bytes, bytearray)) else type(key).__name__
+            raise KeyMismatchError(f"a Crypto-PAn key has 32 bytes, got {got}")
         super().__init__(bits)
         self._cipher = Cipher(algorithms.AES(bytes(key[:BLOCK])), modes.ECB())
         pad = self._cipher.encryptor().update(bytes(key[BLOCK:]))
@@ -243,14 +210,13 @@ class CryptoPAn(PrefixPreservingCipher):
         self._places: dict[tuple[int, int], tuple[Words, Words, Words]] = {}
 
     def encrypt_addresses(self, addresses: Sequence[str]) -> list[str]:
-        """Addresses as text, all of the cipher's version; see `encrypt` for arrays.
+        """Encrypt addresses given as text, all of the cipher's version; `encrypt` takes arrays.
 
         Raises:
             ParameterError: the cipher does not have the width of addresses, or one of them does not
                 fit.
         """
-        if self.bits not in (32, MAX_BITS):
-            raise ParameterError(f"addresses have 32 or 128 bits, this cipher {self.bits}")
+        choice("bits", self.bits, (32, 128), hint="addresses have one of these widths")
         kind = ipaddress.IPv4Address if self.bits == 32 else ipaddress.IPv6Address
         values: list[bytes] = []
         for text in addresses:
@@ -260,17 +226,17 @@ class CryptoPAn(PrefixPreservingCipher):
                 break
         if len(values) != len(addresses):
             raise ParameterError(f"row {len(values)}: not an address of {self.bits} bits")
-        wire: NDArray[np.uint64]
-        if self.bits == 32:
-            wire = np.frombuffer(b"".join(values), dtype=">u4").astype(np.uint64)[None]
-            return [str(kind(value)) for value in self.encrypt(wire)[0].tolist()]
-        wire = np.frombuffer(b"".join(values), dtype=">u8").reshape(-1, 2).T.astype(np.uint64)
-        high, low = self.encrypt(wire).tolist()
-        return [str(kind(h << 64 | low)) for h, low in zip(high, low, strict=True)]
+        dtype = ">u4" if self.bits == 32 else ">u8"
+        wire = np.frombuffer(b"".join(values), dtype=dtype).reshape(-1, self._limbs)
+        out = self.encrypt(wire.T.astype(np.uint64)).T.astype(dtype)
+        return [str(kind(row.tobytes())) for row in out]
 
     def _masks(self, start: int, stop: int) -> tuple[Words, Words, Words]:
-        """For each position: a mask of the prefix within its word, the pad's bits after it, and
-        where the flip belongs; shape (positions, 1), the first two in the byte order of blocks."""
+        """Return three columns for positions, shape (positions, 1).
+
+        They are a mask of the prefix within its word, the pad's bits after it (both in the byte
+        order of blocks), and the shift to the flip's place.
+        """
         places = self._places.get((start, stop))
         if places is None:
             left = [32 - i % 32 for i in range(start, stop)]

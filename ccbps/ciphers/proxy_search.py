@@ -1,8 +1,8 @@
 """Searchable encryption with many users by ElGamal proxy encryption: SDE.
 
-Every user encrypts keywords and makes trapdoors under a key of its own; a server that holds the
+Every user encrypts keywords and makes trapdoors under a key of its own. A server that holds the
 other half of that user's key turns both into a form under one common key that nobody holds, and
-tells which trapdoor belongs to which ciphertext. Dropping the half at the server revokes the user;
+tells the trapdoors that belong to a ciphertext. Dropping the half at the server revokes the user;
 nothing is encrypted again.
 
 In a group of prime order q with generator g, a master key (x, s), h = g^x and a pseudorandom
@@ -21,8 +21,8 @@ H is SHA-256 of an element's label, cut to 16 bytes. The user's exponents are kn
 all powers are of the fixed bases g and h. A search costs a product and a hash; the powers are
 taken once for a ciphertext and once for a trapdoor.
 
-Hazard: T depends on the keyword alone, so the server sees which trapdoors, of whatever users, are
-for equal keywords. The server and one user together have x1 + x2 = x and s: they read everything by
+Hazard: T depends on the keyword alone, so the server sees which trapdoors, of any users, are for
+equal keywords. The server and one user together have x1 + x2 = x and s: they read everything by
 a dictionary. A user alone can make a ciphertext or trapdoor of any keyword.
 Source: [DRD08] section 4; [N1] section 3.
 """
@@ -54,7 +54,7 @@ SEARCH_BATCH: Final = 1 << 12
 
 @dataclass(frozen=True, slots=True, repr=False)
 class MasterKey(Confined):
-    """(x, s). Whoever has it reads and forges everything."""
+    """A master key (x, s). Its owner reads and forges everything."""
 
     x: int
     s: bytes
@@ -62,7 +62,7 @@ class MasterKey(Confined):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class UserKey(Confined):
-    """(x1, s) and the public h, encoded."""
+    """A user's key (x1, s), and the public h, encoded."""
 
     x1: int
     s: bytes
@@ -71,7 +71,7 @@ class UserKey(Confined):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SearchForm:
-    """Ciphertexts as the server keeps them.
+    """The ciphertexts as the server keeps them.
 
     Attributes:
         c1: group elements.
@@ -84,7 +84,7 @@ class SearchForm:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SearchTokens:
-    """Tokens as the server keeps them: ready to divide by."""
+    """The tokens as the server keeps them: prepared as divisors."""
 
     divisors: Sequence[Any]
 
@@ -106,9 +106,9 @@ class ProxySearch:
     """The algorithms of the scheme over one group.
 
     Attributes:
-        group: where it computes.
-        ciphertext_bytes: width of a row of ciphertexts.
-        trapdoor_bytes: width of a row of trapdoors.
+        group: group of the elements.
+        ciphertext_bytes: bytes of a ciphertext.
+        trapdoor_bytes: bytes of a trapdoor.
     """
 
     def __init__(self, group: PrimeOrderGroup) -> None:
@@ -120,28 +120,24 @@ class ProxySearch:
     def __repr__(self) -> str:
         return f"<ProxySearch over {self.group.name}>"
 
-    # -- keys ---------------------------------------------------------------------------------
-
     def init(self, randomness: Randomness = os.urandom) -> MasterKey:
-        """A fresh master key."""
+        """Draw a master key."""
         return MasterKey(self.group.random_exponent(randomness), randomness(KEY_BYTES))
 
     def key_gen(
         self, master: MasterKey, randomness: Randomness = os.urandom
     ) -> tuple[UserKey, int]:
-        """A fresh user: its key, and x2 for the server."""
+        """Draw a user's key; return it with x2, the other half, for the server."""
         x2 = self.group.random_exponent(randomness)
         return self.user_key(master, x2), x2
 
     def user_key(self, master: MasterKey, x2: int) -> UserKey:
-        """The key of the user whose other half is x2."""
+        """Return the key of the user whose other half is x2."""
         h = self.group.encode(self.group.generator_power(master.x))
         return UserKey((master.x - x2) % self.group.order, master.s, h)
 
-    # -- users --------------------------------------------------------------------------------
-
     def sigmas(self, s: bytes, keywords: Sequence[bytes]) -> list[int]:
-        """Compute f_s(keyword) for each; equal keywords are computed once."""
+        """Compute f_s of each keyword, once for equal keywords."""
         distinct = list(dict.fromkeys(keywords))
         digests = [hmac.digest(s, word, "sha256") for word in distinct]
         sigmas = dict(zip(distinct, self.group.hash_to_exponents(digests), strict=True))
@@ -150,39 +146,37 @@ class ProxySearch:
     def encrypt(
         self, user: UserKey, keywords: Sequence[bytes], randomness: Randomness = os.urandom
     ) -> Bytes:
-        """Ciphertexts c* = (c1*, c2*, c3*), shape (len(keywords), ciphertext_bytes)."""
-        group, q, width = self.group, self.group.order, self.group.element_bytes
-        blinds = group.random_exponents(len(keywords), randomness)
-        sums = [
-            (r + sigma) % q for r, sigma in zip(blinds, self.sigmas(user.s, keywords), strict=True)
-        ]
-        out = np.empty((len(keywords), self.ciphertext_bytes), dtype=np.uint8)
-        out[:, :width] = group.encode_many(group.generator_powers(sums))
-        powers = group.generator_powers([k * user.x1 % q for k in sums])
-        out[:, width : 2 * width] = group.encode_many(powers)
-        out[:, 2 * width :] = _digests(group.labels(_table(group, user.h).powers(blinds)))
-        return out
+        """Return ciphertexts c* = (c1*, c2*, c3*), shape (len(keywords), ciphertext_bytes)."""
+        group = self.group
+        masks, first, second = self._blinded(user, keywords, 1, randomness)
+        elements = [group.encode_many(first), group.encode_many(second)]
+        return np.concatenate([*elements, _digests(group.labels(masks))], axis=1)
 
     def trapdoors(
         self, user: UserKey, keywords: Sequence[bytes], randomness: Randomness = os.urandom
     ) -> Bytes:
-        """Trapdoors (t1, t2), shape (len(keywords), trapdoor_bytes)."""
-        group, q, width = self.group, self.group.order, self.group.element_bytes
-        blinds = group.random_exponents(len(keywords), randomness)
-        gaps = [
-            (sigma - r) % q for r, sigma in zip(blinds, self.sigmas(user.s, keywords), strict=True)
-        ]
-        out = np.empty((len(keywords), self.trapdoor_bytes), dtype=np.uint8)
-        out[:, :width] = group.encode_many(group.generator_powers(gaps))
-        powers = group.generator_powers([k * user.x1 % q for k in gaps])
-        masked = group.products(_table(group, user.h).powers(blinds), powers)
-        out[:, width:] = group.encode_many(masked)
-        return out
+        """Return trapdoors (t1, t2), shape (len(keywords), trapdoor_bytes)."""
+        group = self.group
+        masks, first, second = self._blinded(user, keywords, -1, randomness)
+        second = group.products(masks, second)
+        return np.concatenate([group.encode_many(first), group.encode_many(second)], axis=1)
 
-    # -- the server ---------------------------------------------------------------------------
+    def _blinded(
+        self, user: UserKey, keywords: Sequence[bytes], sign: int, randomness: Randomness
+    ) -> tuple[list[Any], list[Any], list[Any]]:
+        """Draw an r for each keyword; return h^r, g^k and g^(k x1) for k = sigma + sign r."""
+        group, q = self.group, self.group.order
+        blinds = group.random_exponents(len(keywords), randomness)
+        sigmas = self.sigmas(user.s, keywords)
+        exponents = [(sigma + sign * r) % q for r, sigma in zip(blinds, sigmas, strict=True)]
+        return (
+            _table(group, user.h).powers(blinds),
+            group.generator_powers(exponents),
+            group.generator_powers([k * user.x1 % q for k in exponents]),
+        )
 
     def well_formed(self, rows: Bytes) -> Bools:
-        """Which rows of ciphertexts or trapdoors hold two elements of the group."""
+        """Mark the rows of ciphertexts or trapdoors that hold two elements of the group."""
         width = self.group.element_bytes
         good = np.ones(len(rows), dtype=np.bool_)
         for start in (0, width):
@@ -191,51 +185,55 @@ class ProxySearch:
         return good
 
     def re_encrypt(self, x2: int | Sequence[int], ciphertexts: Bytes) -> SearchForm:
-        """Well-formed ciphertexts of the user of x2, or of one user each, under the common key."""
-        return SearchForm(self._completed(x2, ciphertexts), self._digest_column(ciphertexts))
+        """Bring well-formed ciphertexts under the common key.
+
+        Args:
+            x2: other half of the users' keys, one for each row or one for all.
+            ciphertexts: ciphertexts, shape (rows, ciphertext_bytes).
+        """
+        digests = np.array(ciphertexts[:, 2 * self.group.element_bytes :])
+        return SearchForm(self.tokens(x2, ciphertexts), digests)
 
     def tokens(self, x2: int | Sequence[int], trapdoors: Bytes) -> list[Any]:
-        """T of well-formed trapdoors of the user of x2, or of one user each: a group element."""
-        return self._completed(x2, trapdoors)
+        """Return first^x2 second of rows: of well-formed trapdoors, the tokens T.
+
+        Args:
+            x2: other half of the users' keys, one for each row or one for all.
+            trapdoors: trapdoors, shape (rows, trapdoor_bytes).
+        """
+        group, width = self.group, self.group.element_bytes
+        first = self._decode(trapdoors[:, :width])
+        second = self._decode(trapdoors[:, width : 2 * width])
+        return group.products(group.powers(first, x2), second)
 
     def prepared(self, tokens: Sequence[Any]) -> SearchTokens:
-        """Tokens prepared for many searches."""
+        """Prepare tokens for many searches."""
         return SearchTokens(self.group.divisors(tokens))
 
     def search(self, ciphertexts: SearchForm, tokens: Sequence[Any] | SearchTokens) -> Bools:
-        """Which tokens belong to which ciphertexts, shape (len(tokens), len(ciphertexts))."""
+        """Mark the tokens that belong to each ciphertext, shape (tokens, ciphertexts)."""
         if not isinstance(tokens, SearchTokens):
             tokens = self.prepared(tokens)
         count = len(ciphertexts.c1)
         if not count or not len(tokens):
             return np.zeros((len(tokens), count), dtype=np.bool_)
         quotients = self.group.quotient_labels(ciphertexts.c1, tokens.divisors)
-        wanted = np.ascontiguousarray(ciphertexts.c2).view("<u8")
+        right = np.ascontiguousarray(ciphertexts.c2).view("<u8")
         parts = []
         while rows := list(islice(quotients, max(1, SEARCH_BATCH // count))):
-            found = np.ascontiguousarray(_digests([label for row in rows for label in row]))
-            words = found.view("<u8").reshape(len(rows), count, 2)
-            parts.append((words == wanted).all(axis=2))
+            digests = np.ascontiguousarray(_digests([label for row in rows for label in row]))
+            words = digests.view("<u8").reshape(len(rows), count, 2)
+            parts.append((words == right).all(axis=2))
         return np.concatenate(parts)
 
-    def _completed(self, x2: int | Sequence[int], rows: Bytes) -> list[Any]:
-        """first^x2 second."""
-        group, width = self.group, self.group.element_bytes
-        first = self._decode(rows[:, :width])
-        second = self._decode(rows[:, width : 2 * width])
-        return group.products(group.powers(first, x2), second)
-
     def _decode(self, rows: Bytes) -> list[Any | None]:
-        """As the group does; elements that were just checked are not decoded again."""
+        """Decode elements as the group does, but not again those that were just checked."""
         data, width = np.ascontiguousarray(rows).tobytes(), rows.shape[1]
         texts = [data[at : at + width] for at in range(0, len(data), width)]
-        known = self._decoded if len(self._decoded) <= DECODED else {}
-        self._decoded = known
-        fresh = [place for place, text in enumerate(texts) if text not in known]
+        recent = self._decoded if len(self._decoded) <= DECODED else {}
+        self._decoded = recent
+        fresh = [place for place, text in enumerate(texts) if text not in recent]
         if fresh:
             decoded = self.group.decode_many(rows[fresh])
-            known.update(zip([texts[place] for place in fresh], decoded, strict=True))
-        return [known[text] for text in texts]
-
-    def _digest_column(self, ciphertexts: Bytes) -> Bytes:
-        return np.array(ciphertexts[:, 2 * self.group.element_bytes :])
+            recent.update(zip([texts[place] for place in fresh], decoded, strict=True))
+        return [recent[text] for text in texts]

@@ -10,8 +10,8 @@ unrelated keys. There is no nonce: equal rows have equal tags.
 
 Two different rows of one width have the same hash with probability 1/p: the sum is linear, and the
 difference of two numbers of 16 bits is invertible modulo p. Different hashes have unrelated tags as
-long as AES-256 is a pseudorandom permutation. So whoever has seen the tags of q rows and tries v
-rows of its own succeeds with any with a probability of at most
+long as AES-256 is a pseudorandom permutation. So an attacker who has seen the tags of q rows and
+tries v other rows succeeds with any of them with a probability of at most
 
     v / 2^t + (q + v)^2 / 2^126      for tags of t bits,
 
@@ -22,8 +22,9 @@ All in one: the hashes of a batch are a product of matrices of doubles, which is
 cut into 5 limbs of 26 bits, and sums of 2^11 products of 16 and 26 bits stay below 2^53.
 
 Conventions: rows are uint8, shape (batch, width).
-Hazards: tags show which rows are equal. Whoever can check a tag can also make one. Tags say nothing
-of the order of rows, or of rows that are missing: what shall not be moved belongs into the row.
+Hazards: tags show which rows are equal. A party that can check a tag can also make one. Tags say
+nothing of the order of rows, or of rows that are missing: a place that must not change belongs into
+the row.
 Sources: Wegman and Carter, JCSS 22(3), 1981; Shoup, CRYPTO 1996 (hashes over finite fields, then
 a pseudorandom function). RFC 4418 (UMAC) is the same idea with another hash, NH, whose 128 bits
 take four passes.
@@ -39,7 +40,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from ccbps.arrays import Bools, Bytes, Reals, Words
-from ccbps.errors import KeyMismatchError, ParameterError
+from ccbps.checks import array, choice
+from ccbps.errors import KeyMismatchError
 from ccbps.keys.secret import Confined
 
 ROW_KEY_BYTES: Final = 32
@@ -59,7 +61,7 @@ _KEPT_WIDTHS: Final = 64
 
 
 class RowMac(Confined):
-    """Makes and checks the tags of rows of bytes, of any width.
+    """A key that makes and checks the tags of rows of bytes, of any width.
 
     Example:
         >>> import numpy as np
@@ -75,39 +77,35 @@ class RowMac(Confined):
 
     Cost: about 45 ns for a row of 24 bytes, 75 ns for 100 and 420 ns for 1000, on one core;
     HMAC-SHA256 in a loop takes 1.5 to 2.1 us.
+
+    Args:
+        key: 32 secret bytes, for nothing else.
+        tag_bytes: length of a tag, 8 or 16 bytes.
+
+    Raises:
+        KeyMismatchError: the key does not have 32 bytes.
+        ParameterError: tags have another length.
     """
 
     __slots__ = ("_key", "_tag_bytes", "_widths")
 
     def __init__(self, key: bytes, *, tag_bytes: int = 16) -> None:
-        """
-        Args:
-            key: 32 secret bytes, for nothing else.
-            tag_bytes: 8 or 16.
-
-        Raises:
-            KeyMismatchError: the key does not have 32 bytes.
-            ParameterError: tags of another size.
-        """
         if not isinstance(key, (bytes, bytearray)) or len(key) != ROW_KEY_BYTES:
             key = b""
             raise KeyMismatchError(f"the key of tags has {ROW_KEY_BYTES} bytes")
-        if tag_bytes not in (8, 16):
-            raise ParameterError(f"tag_bytes must be 8 or 16, got {tag_bytes!r}")
-        self._key, self._tag_bytes = bytes(key), tag_bytes
+        self._key, self._tag_bytes = bytes(key), choice("tag_bytes", tag_bytes, (8, 16))
         self._widths: dict[int, tuple[Reals, Cipher[Any]]] = {}
 
     def __repr__(self) -> str:
         return f"<RowMac of {self._tag_bytes} bytes>"
 
     def tags(self, rows: Bytes) -> Bytes:
-        """The tag of each row, shape (batch, tag_bytes).
+        """Return the tag of each row, shape (batch, tag_bytes).
 
         Raises:
-            ParameterError: rows are not a uint8 array of shape (batch, width).
+            ShapeError: rows are not a uint8 array of shape (batch, width).
         """
-        if not isinstance(rows, np.ndarray) or rows.dtype != np.uint8 or rows.ndim != 2:
-            raise ParameterError("rows must be a uint8 array of shape (batch, width)")
+        array("rows", rows, np.uint8, ("batch", "width"))
         limbs, cipher = self._of_width(rows.shape[1])
         # Blocks that are distinct, or those of equal rows: AES as a pseudorandom function.
         data = bytearray(cipher.encryptor().update(_hashes(rows, limbs).tobytes()))
@@ -115,20 +113,19 @@ class RowMac(Confined):
         return tags[:, : self._tag_bytes]
 
     def check(self, rows: Bytes, tags: Bytes) -> Bools:
-        """Which rows have their tag, shape (batch,). Takes as long whichever differ, and where.
+        """Mark the rows that have their tag, shape (batch,), in a time that does not tell them.
 
         Raises:
-            ParameterError: rows are not as for `tags`, or tags not of the shape that it returns.
+            ShapeError: rows are not as for `tags`, or tags not of the shape that it returns.
         """
-        wanted = self.tags(rows)
-        if not isinstance(tags, np.ndarray) or tags.dtype != np.uint8 or tags.shape != wanted.shape:
-            raise ParameterError(f"tags must be a uint8 array of shape {wanted.shape}")
-        return np.asarray(np.bitwise_or.reduce(wanted ^ tags, axis=1) == 0)
+        right = self.tags(rows)
+        array("tags", tags, np.uint8, right.shape)
+        return np.asarray(np.bitwise_or.reduce(right ^ tags, axis=1) == 0)
 
     def _of_width(self, width: int) -> tuple[Reals, Cipher[Any]]:
-        """The limbs of all k_i, shape (d, LIMBS), and the cipher of K."""
-        known = self._widths.get(width)
-        if known is None:
+        """Return the limbs of all k_i, shape (d, LIMBS), and the cipher of K."""
+        prepared = self._widths.get(width)
+        if prepared is None:
             count = -(-width // 2)
             info = b"ccbps row mac\0" + width.to_bytes(8, "big")
             derived = HKDF(SHA256(), 64, salt=None, info=info).derive(self._key)
@@ -145,18 +142,18 @@ class RowMac(Confined):
                 high >> np.uint64(40),
             ]
             mode_of_tags = modes.ECB()  # noqa: S305
-            known = (
+            prepared = (
                 np.stack(parts, axis=1).astype(np.float64),
                 Cipher(algorithms.AES256(derived[32:]), mode_of_tags),
             )
             if len(self._widths) >= _KEPT_WIDTHS:
                 self._widths.clear()
-            self._widths[width] = known
-        return known
+            self._widths[width] = prepared
+        return prepared
 
 
 def _hashes(rows: Bytes, limbs: Reals) -> Words:
-    """(sum_i k_i x_i) mod p of each row as two words, the lower first; shape (batch, 2)."""
+    """Return (sum_i k_i x_i) mod p of each row as two words, the lower first; shape (batch, 2)."""
     count, width = rows.shape
     numbers = len(limbs)
     sums = np.zeros((count, LIMBS), dtype=np.uint64)
@@ -174,18 +171,18 @@ def _hashes(rows: Bytes, limbs: Reals) -> Words:
 
 
 def _reduced(sums: Words) -> Words:
-    """Sums of limbs, below 2^63 each, as numbers modulo p in two words."""
+    """Reduce sums of limbs, below 2^63 each, to numbers modulo p in two words."""
     if len(sums) <= FEW_ROWS:
         # Whole numbers of Python are faster than sixty calls on arrays of a few elements.
-        found = [
+        numbers = [
             sum(limb << LIMB * at for at, limb in enumerate(row)) % PRIME for row in sums.tolist()
         ]
-        data = b"".join(number.to_bytes(HASH_BYTES, "little") for number in found)
+        data = b"".join(number.to_bytes(HASH_BYTES, "little") for number in numbers)
         return np.frombuffer(data, dtype="<u8").reshape(-1, 2)
     limb, top = np.uint64(LIMB), np.uint64(_TOP)
     parts = [np.ascontiguousarray(sums[:, at]) for at in range(LIMBS)]
-    # 2^127 is 1: what is beyond the last limb comes back at the first. After the first time that is
-    # below 2^41, after the second it is 0 or 1, and after the third nothing is.
+    # 2^127 is 1: bits beyond the last limb come back at the first. After the first time they are
+    # below 2^41, after the second 0 or 1, and after the third there are none.
     for _ in range(3):
         for at in range(LIMBS - 1):
             parts[at + 1] += parts[at] >> limb

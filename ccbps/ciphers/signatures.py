@@ -1,11 +1,11 @@
-"""Signatures under keys handed over beforehand: who wrote a message, and that it is whole.
+"""Signatures under keys handed over beforehand: proof of a message's writer and its wholeness.
 
-The writer has a `SigningKey`; the reader holds its `identity`, 32 public bytes, and does not
-believe what a message itself says about its writer. The scheme is Ed25519, about 128 bits; the same
+The writer has a `SigningKey`. The reader holds its `identity`, 32 public bytes, and ignores a
+message's own claims about its writer. The scheme is Ed25519, about 128 bits; the same
 message has the same signature, so nothing has to be drawn for one.
 
 Hazards: an identity is only as trustworthy as the way it came. Signatures convince third
-parties, too. Sign bytes that say what they are for; a signature does not know.
+parties, too. Sign bytes that name their purpose; a signature does not know it.
 Source: [RFC8032].
 """
 
@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import (
     Ed25519PublicKey,
 )
 
-from ccbps.errors import ParameterError
+from ccbps.checks import octets
 from ccbps.keys.secret import SecretBytes
 
 IDENTITY_BYTES: Final = 32
@@ -36,7 +36,7 @@ class SigningKey(SecretBytes):
     """The secret half of an identity.
 
     Attributes:
-        identity: the public half, 32 bytes: for those who should know who signed.
+        identity: public half, 32 bytes, for the readers of signed messages.
     """
 
     kind = "signing key"
@@ -50,16 +50,16 @@ class SigningKey(SecretBytes):
 
     @classmethod
     def generate(cls, randomness: Callable[[int], bytes] = os.urandom) -> Self:
-        """A fresh one."""
+        """Draw a signing key."""
         return cls(randomness(IDENTITY_BYTES))
 
     def sign(self, message: bytes) -> bytes:
-        """64 bytes."""
+        """Return the signature of a message, 64 bytes."""
         return self._key.sign(message)
 
 
 def signed_by(identity: bytes, message: bytes, signature: bytes) -> bool:
-    """Whether the owner of `identity` made this signature, of this message."""
+    """Return whether the owner of `identity` signed this message."""
     with contextlib.suppress(InvalidSignature):
         _public(identity).verify(signature, message)
         return True
@@ -72,16 +72,10 @@ def _public(identity: bytes) -> Ed25519PublicKey:
 
 
 def check_identity(identity: Any) -> bytes:
-    """The identity; a ParameterError if it is not one."""
-    if not isinstance(identity, (bytes, bytearray)) or len(identity) != IDENTITY_BYTES:
-        size = f" of {len(identity)}" if isinstance(identity, (bytes, bytearray)) else ""
-        raise ParameterError(
-            f"an identity is {IDENTITY_BYTES} bytes, what the other role's .identity says; "
-            f"got {type(identity).__name__}{size}"
-        )
-    return bytes(identity)
+    """Return the identity; a ParameterError if it has not 32 bytes."""
+    return octets("identity", identity, IDENTITY_BYTES, hint="the other role's .identity is one")
 
 
 def name_of(identity: bytes) -> bytes:
-    """8 bytes for an identity in messages. They find it among those known, and prove nothing."""
+    """Return 8 bytes that find an identity among others that are known. They prove nothing."""
     return sha256(b"ccbps identity\0" + identity).digest()[:NAME_BYTES]

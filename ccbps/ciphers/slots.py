@@ -1,17 +1,17 @@
 """Slots: one event for many holders of keys, of whom few may know that it is for them.
 
 With a holder's key K and the number n of an event, the slot is AES-256_K(n, 0), which the holder
-recognizes, and where there is a payload also AES-256_K(n, 1) XOR the payload's key
-(`ccbps.ciphers.payloads.own_keys`). To anyone who lacks K a slot is noise, for any number of
-events; which of a holder's keys an event uses does not show either.
+recognizes. Where there is a payload, AES-256_K(n, 1) XOR the payload's key follows
+(`ccbps.ciphers.payloads.own_keys`). Without K a slot is noise, for any number of events, and does
+not show which of a holder's keys an event uses.
 
 Conventions: numbers are uint64 and are never used twice under one key. Rows of bytes, uint8.
 
 Hazards: nothing is drawn, so the same number, payload and keys give the same bytes. A number that
-is used for two events shows whether they are alike, and whoever can open one can open the other:
-keep a ledger of numbers (`ccbps.keys.used_rounds.RoundLedger`).
-Slots by themselves are not authenticated, payloads with their headers are. Whoever can read a
-payload could also have written one.
+is used for two events shows whether they are alike, and the reader of one can open the other: keep
+a ledger of numbers (`ccbps.keys.used_rounds.RoundLedger`).
+Slots by themselves are not authenticated, payloads with their headers are. The reader of a payload
+could also have written it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class SlotKey(SecretBytes):
         self._cipher: Cipher[Any] = Cipher(algorithms.AES256(self._secret), mode)
 
     def slots(self, numbers: Words, keys: Bytes | None = None) -> Bytes:
-        """Slots of events, shape (events, 16), or (events, 32) with the keys of payloads."""
+        """Return the slots of events, shape (events, 16), or (events, 32) with payloads' keys."""
         count = 1 if keys is None else 2
         out = self._blocks(numbers, count)
         if keys is not None:
@@ -51,12 +51,12 @@ class SlotKey(SecretBytes):
         return out.reshape(len(numbers), count * BLOCK)
 
     def recognizes(self, numbers: Words, slots: Bytes) -> Bools:
-        """Which slots were made with this key, shape (events,)."""
+        """Mark the slots that were made with this key, shape (events,)."""
         blocks = self._blocks(numbers, 1)[:, 0]
         return np.asarray((blocks == slots[:, :BLOCK]).all(axis=1))
 
     def payload_keys(self, numbers: Words, slots: Bytes) -> Bytes:
-        """The keys in slots that it recognizes, shape (events, 16)."""
+        """Return the keys in slots that this key recognizes, shape (events, 16)."""
         return slots[:, BLOCK:] ^ self._blocks(numbers, 2)[:, 1]
 
     def _blocks(self, numbers: Words, count: int) -> Bytes:
@@ -68,11 +68,11 @@ class SlotKey(SecretBytes):
 
 
 def joined_keys(keys: Sequence[SlotKey]) -> str:
-    """The secrets of keys as hex digits, to keep them: for `split_keys`."""
+    """Return the secrets of keys as hex digits, for `split_keys`."""
     return "".join(key.export_secret().hex() for key in keys)
 
 
 def split_keys(text: str) -> list[SlotKey]:
-    """The keys that `joined_keys` wrote; a ValueError where it did not."""
+    """Read the keys that `joined_keys` wrote; other text is a ValueError."""
     size = 2 * SLOT_KEY_BYTES
     return [SlotKey(bytes.fromhex(text[at : at + size])) for at in range(0, len(text), size)]

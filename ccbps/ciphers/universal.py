@@ -1,51 +1,130 @@
-"""Universal re-encryption: anybody can make a ciphertext look new, without knowing whom it is for.
+"""Universal re-encryption: anybody can make a ciphertext look new, without knowing its receiver.
 
-ElGamal with a second ciphertext, of 1, that serves as a stock of randomness. With y = g^x and
-random k0, k1 a ciphertext of m is (a, b, c, d) = (m y^k0, g^k0, y^k1, g^k1); re-encryption with
-random r0, r1 is (a c^r0, b d^r0, c^r1, d^r1). The owner of x knows its own by c / d^x = 1, and m is
-a / b^x.
+It is ElGamal with a second ciphertext, of 1, that serves as a stock of randomness. With y = g^x and
+random k0, k1, a ciphertext of m is (a, b, c, d) = (m y^k0, g^k0, y^k1, g^k1). Re-encryption with
+random r0, r1 gives (a c^r0, b d^r0, c^r1, d^r1). The owner of x knows its own ciphertexts by
+c / d^x = 1, and m is a / b^x.
 
 With y the product of the keys of several nodes, each takes its part away (`peel`), and the last one
-is left with m: an onion that is made new at every hop. Each node proves that it knows its secret
-(`ccbps.ciphers.possession`): with g^x over the product of the others in place of its own key, a
-node could open alone what is meant for all.
+is left with m: an onion that is made new at every hop.
+
+**Proofs of possession.** Each node proves that it knows its secret. Without proofs, a key that was
+made last, from the others, could cancel them: with y = g^x / (y_1 ... y_n) the product of all is
+g^x, and x alone opens a message that is encrypted for all of them together. Nobody knows the
+logarithm of such a y, so nobody can prove to know it. The proof is Schnorr's, with a hash in the
+verifier's place. For y = g^x and a k that is used once,
+
+    e = H(group, y, g^k, context),   s = k + e x mod q;   the proof is (e, s),
+
+and it holds if e = H(group, y, g^s / y^e, context). A context names the owner and the purpose of a
+proof, and the verifier knows it beforehand: a proof that is copied holds for nobody else. A
+secret's k is hashed from the secret, the statement and fresh random bytes, so random bytes that
+repeat do not give it away. Hashes are SHAKE256.
 
 Conventions: messages are elements of a group of prime order; send the hash of a random one as a
 key.
 
-Hazards: malleable, by design: no integrity. A ciphertext with d = 1 would stay recognizable through
-all re-encryptions, so the identity is refused in c and d, in what is decoded and in what is
-re-encrypted. Colluding ends of a path see who talks to whom. A product of public keys that was not
-made by `joint` may be anybody's. Not constant time.
-Source: [GJJS04]; [Survey] section 4.2 and chapter 6, both without proofs; [RY07] on these.
+Hazards: a proof says nothing about its sender, and can be shown again: in the same context it is
+worth the same. Ciphertexts are malleable, by design: no integrity. A ciphertext with d = 1 would
+stay recognizable through all re-encryptions, so the identity is refused in c and d, when rows are
+decoded and when ciphertexts are re-encrypted. Colluding ends of a path see who talks to whom. A
+product of public keys that was not made by `joint` may be anybody's. Not constant time.
+Source: [GJJS04]; [Survey] section 4.2 and chapter 6, both without proofs; [S91] for the proofs,
+[RY07] on the attack that they prevent.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ccbps.algebra.prime_order import PrimeOrderGroup
-from ccbps.arrays import Randomness
-from ccbps.ciphers.possession import PossessionProofs
+from ccbps.algebra.prime_order import Element, PrimeOrderGroup
+from ccbps.arrays import Bools, Bytes, Randomness
+from ccbps.ciphers.oblivious import decode_columns
 from ccbps.errors import DecodeError, KeyMismatchError, ParameterError
 
-Rows = NDArray[np.uint8]
-Element: TypeAlias = Any
+NONCE_BYTES: Final = 32
+
 Ciphertext: TypeAlias = tuple[Element, Element, Element, Element]
 
 
-class UniversalCipher:
-    """Universal re-encryption over one group. Holds no secret.
+class PossessionProofs:
+    """Proofs for public keys g^x of one group. It holds no secret.
 
     Attributes:
-        group: public.
-        ciphertext_bytes: four elements.
-        proofs: that nodes know their secrets.
+        group: group of the public keys.
+        proof_bytes: bytes of a proof: two exponents, e and s, most significant byte first.
+    """
+
+    def __init__(self, group: PrimeOrderGroup) -> None:
+        self.group = group
+        self.proof_bytes = 2 * group.exponent_bytes
+
+    def __repr__(self) -> str:
+        return f"<PossessionProofs over {self.group.name}>"
+
+    def prove(self, secret: int, context: bytes, randomness: Randomness = os.urandom) -> bytes:
+        """Return a proof that its maker knows the secret x of the public key g^x."""
+        group, width = self.group, self.group.exponent_bytes
+        secret = int(secret % group.order)
+        public = group.generator_power(secret)
+        drawn = secret.to_bytes(width, "big") + randomness(NONCE_BYTES)
+        nonce = group.hash_to_exponent(
+            b"ccbps possession nonce\0" + drawn + group.encode(public) + context
+        )
+        challenge = self._challenge(public, group.generator_power(nonce), context)
+        answer = (nonce + challenge * secret) % group.order
+        return int(challenge).to_bytes(width, "big") + int(answer).to_bytes(width, "big")
+
+    def hold(
+        self, publics: Sequence[Element], proofs: Sequence[bytes], contexts: Sequence[bytes]
+    ) -> Bools:
+        """Mark the proofs that hold for their public keys and contexts, shape (publics,).
+
+        None holds for a key that is not an element of the group, since it has no logarithm there.
+
+        Raises:
+            ParameterError: there is not one proof and one context for each public key.
+        """
+        if not len(publics) == len(proofs) == len(contexts):
+            raise ParameterError(
+                "each public key needs one proof and one context: got "
+                f"{len(publics)} public keys, {len(proofs)} proofs, {len(contexts)} contexts"
+            )
+        group, width = self.group, self.group.exponent_bytes
+        proofs = [p if isinstance(p, (bytes, bytearray, memoryview)) else b"" for p in proofs]
+        elements = group.decode_many(group.encode_many(publics))
+        formed = [
+            len(proof) == self.proof_bytes and (element is not None or public == group.identity)
+            for proof, element, public in zip(proofs, elements, publics, strict=True)
+        ]
+        challenges = [int.from_bytes(proof[:width], "big") for proof in proofs]
+        answers = [int.from_bytes(proof[width:], "big") for proof in proofs]
+        nonces = group.quotients(group.generator_powers(answers), group.powers(publics, challenges))
+        held = [
+            good and answer < group.order and challenge == self._challenge(public, nonce, context)
+            for good, answer, challenge, public, nonce, context in zip(
+                formed, answers, challenges, publics, nonces, contexts, strict=True
+            )
+        ]
+        return np.array(held, dtype=np.bool_)
+
+    def _challenge(self, public: Element, nonce: Element, context: bytes) -> int:
+        group = self.group
+        head = b"ccbps possession\0" + group.name.encode() + b"\0"
+        return group.hash_to_exponent(head + group.encode(public) + group.encode(nonce) + context)
+
+
+class UniversalCipher:
+    """Universal re-encryption over one group. It holds no secret.
+
+    Attributes:
+        group: group of the elements.
+        ciphertext_bytes: bytes of a ciphertext, four elements.
+        proofs: proofs that nodes know their secrets.
     """
 
     def __init__(self, group: PrimeOrderGroup) -> None:
@@ -57,20 +136,20 @@ class UniversalCipher:
         return f"<UniversalCipher over {self.group.name}>"
 
     def generate(self, randomness: Randomness = os.urandom) -> tuple[int, Element]:
-        """A secret x and the public g^x."""
+        """Draw a secret x; return it with the public g^x."""
         secret = self.group.random_exponent(randomness)
         return int(secret), self.group.generator_power(secret)
 
     def joint(
         self, publics: Sequence[Element], proofs: Sequence[bytes], contexts: Sequence[bytes]
     ) -> Element:
-        """The public key of an onion for all of these nodes, in any order.
+        """Return the public key of an onion for all of these nodes, in any order.
 
         Args:
-            publics: the nodes' keys, each once.
-            proofs: `proofs.prove(secret, context)` of each node.
-            contexts: whose key it is and what for, such as network and name of the node: not what
-                came with the proof, but what the caller knows.
+            publics: keys of the nodes, each once.
+            proofs: proofs `proofs.prove(secret, context)`, one of each node.
+            contexts: owner and purpose of each key, such as network and name of the node, as the
+                caller knows them (not as they came with the proof).
 
         Raises:
             ParameterError: there is not one proof and one context for each key; no key is given, or
@@ -82,7 +161,7 @@ class UniversalCipher:
             bad = ", ".join(map(str, np.flatnonzero(~held)))
             raise KeyMismatchError(
                 "no proof, of this context, that somebody knows the secret of public keys "
-                f"{bad}: such a key could open alone what is for all; leave these nodes out"
+                f"{bad}: such a key could open alone a message for all; leave these nodes out"
             )
         if len({self.group.encode(public) for public in publics}) < len(publics):
             raise ParameterError("an onion needs each public key once, got one twice")
@@ -99,7 +178,7 @@ class UniversalCipher:
     def encrypt(
         self, public: Element, messages: Sequence[Element], randomness: Randomness = os.urandom
     ) -> list[Ciphertext]:
-        """Ciphertexts of elements."""
+        """Return ciphertexts of elements."""
         group, count = self.group, len(messages)
         draws = group.random_exponents(2 * count, randomness)
         bases = group.generator_powers(draws)
@@ -110,7 +189,7 @@ class UniversalCipher:
     def reencrypt(
         self, ciphertexts: Sequence[Ciphertext], randomness: Randomness = os.urandom
     ) -> list[Ciphertext]:
-        """The same messages under fresh randomness; needs no key.
+        """Return the same messages under fresh randomness, without a key.
 
         Raises:
             ParameterError: a ciphertext has the identity in c or d; names its position.
@@ -130,7 +209,7 @@ class UniversalCipher:
         return list(zip(a, b, powers[2 * count : 3 * count], powers[3 * count :], strict=True))
 
     def peel(self, secret: int, ciphertexts: Sequence[Ciphertext]) -> list[Ciphertext]:
-        """Ciphertexts without one node's part of a joint key."""
+        """Return ciphertexts without one node's part of a joint key."""
         group, count = self.group, len(ciphertexts)
         masks = group.powers([t[1] for t in ciphertexts] + [t[3] for t in ciphertexts], secret)
         bare = group.quotients([t[0] for t in ciphertexts] + [t[2] for t in ciphertexts], masks)
@@ -140,31 +219,22 @@ class UniversalCipher:
         ]
 
     def decrypt(self, secret: int, ciphertexts: Sequence[Ciphertext]) -> list[Element | None]:
-        """The message of each ciphertext that is for this secret, None for the others."""
+        """Return the message of each ciphertext for this secret, and None for the others."""
         identity = self.group.identity
         return [a if c == identity else None for a, _, c, _ in self.peel(secret, ciphertexts)]
 
-    def to_rows(self, ciphertexts: Sequence[Ciphertext]) -> Rows:
-        """Ciphertexts as bytes, shape (count, ciphertext_bytes)."""
+    def to_rows(self, ciphertexts: Sequence[Ciphertext]) -> Bytes:
+        """Return ciphertexts as bytes, shape (count, ciphertext_bytes)."""
         elements = [element for text in ciphertexts for element in text]
         return self.group.encode_many(elements).reshape(len(ciphertexts), self.ciphertext_bytes)
 
-    def from_rows(self, rows: Rows) -> list[Ciphertext]:
-        """What `to_rows` wrote.
+    def from_rows(self, rows: Bytes) -> list[Ciphertext]:
+        """Read the ciphertexts that `to_rows` wrote.
 
         Raises:
-            DecodeError: the wrong width, bytes that are not elements, or the identity.
+            DecodeError: rows have another width, or hold bytes that are not elements, or the
+                identity.
         """
-        if rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] != self.ciphertext_bytes:
-            raise DecodeError(
-                f"ciphertexts must be uint8 of shape (count, {self.ciphertext_bytes}), "
-                f"got {rows.dtype} {rows.shape}"
-            )
-        size = self.group.element_bytes
-        flat = self.group.decode_many(np.ascontiguousarray(rows).reshape(-1, size))
-        texts = [tuple(flat[at : at + 4]) for at in range(0, len(flat), 4)]
-        bad = tuple(row for row, text in enumerate(texts) if None in text)
-        if bad:
-            cause = f"the ciphertext holds bytes that are not an element of {self.group.name}"
-            raise DecodeError(f"row {bad[0]}: {cause}", rows=bad, causes=(cause,) * len(bad))
-        return texts  # type: ignore[return-value]
+        if rows.shape[1:] != (self.ciphertext_bytes,):
+            raise DecodeError(f"a ciphertext has {self.ciphertext_bytes} bytes, got {rows.shape}")
+        return list(zip(*decode_columns(self.group, "ciphertexts", rows, 4), strict=True))

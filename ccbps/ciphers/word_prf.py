@@ -1,10 +1,10 @@
-"""Two pseudorandom functions for schemes of words, both many at a time: F(k, word) and F(y, nonce).
+"""Two pseudorandom functions for schemes of words, both in batches: F(k, word) and F(y, nonce).
 
 - `WordKeys` turns words into keys: AES-128 in CBC-MAC over 16-byte blocks. Callers make sure that
   no word's blocks are the beginning of another word's (a first block that names the word's kind
   and length does).
 - `NonceHash` is F(y, N) for millions of keys y, each used with millions of nonces N. A key
-  schedule for each y would cost a thousand times what a block does, so y is no AES key:
+  schedule for each y would cost a thousand times as much as a block, so y is no AES key:
   F(y, N) = P(y XOR N) XOR y XOR N, where P is AES-128 under one key that is not secret. This is
   the cipher of Even and Mansour with one key, its output masked with the public N.
 
@@ -14,7 +14,7 @@ Assumption: P behaves as a random public permutation. Finding a key then takes a
 steps, D values of F in sight: 2^88 steps for 2^40 values. P's key is drawn with the master key, so
 nothing can be computed beforehand.
 
-Hazard: whoever has y can tell all its values, by design. AES runs in constant time where the
+Hazard: the owner of y can tell all its values, by design. AES runs in constant time where the
 processor has instructions for it.
 Sources: [EM97], [DKS12] for one key; [GKWY20] on fixed-key AES.
 """
@@ -35,7 +35,7 @@ _CHUNK: Final = 1 << 14
 
 
 def to_blocks(data: bytes) -> Words:
-    """Bytes as blocks, shape (len(data) / 16, 2)."""
+    """Return bytes as blocks, shape (len(data) / 16, 2)."""
     return np.frombuffer(data, dtype="<u8").reshape(-1, 2)
 
 
@@ -50,7 +50,7 @@ class _Blocks:
         return f"<{type(self).__name__}>"
 
     def _encipher(self, blocks: Words) -> Words:
-        """Contiguous blocks, shape (n, 2); a new array."""
+        """Encipher contiguous blocks, shape (n, 2), into a new array."""
         out = np.empty(2 * len(blocks) + 2, dtype="<u8")
         self._cipher.update_into(blocks.data.cast("B") if len(blocks) else b"", out.data.cast("B"))
         return out[:-2].reshape(-1, 2)
@@ -60,11 +60,11 @@ class WordKeys(Confined, _Blocks):
     """F(k, word) for words of one or more blocks, under a secret key of 16 bytes."""
 
     def extend(self, states: Words, blocks: Words) -> Words:
-        """The next block of words: AES(state XOR block), all broadcast; shape (..., 2).
+        """Return AES(state XOR block) for the next block of words, all broadcast; shape (..., 2).
 
         Args:
-            states: of the blocks before; zero for a first block.
-            blocks: what comes next.
+            states: results for the blocks before; zero for a first block.
+            blocks: next blocks.
         """
         mixed = np.bitwise_xor(states, blocks, dtype=np.uint64)
         return self._encipher(np.ascontiguousarray(mixed).reshape(-1, 2)).reshape(mixed.shape)
@@ -74,7 +74,7 @@ class NonceHash(_Blocks):
     """F(y, nonce), 64 bits of it, under a permutation whose key of 16 bytes is not secret."""
 
     def all_pairs(self, keys: Words, nonces: Words) -> Words:
-        """F of all keys (k, 2) with all nonces (n, 2): uint64, shape (n, k)."""
+        """Return F of all keys (k, 2) with all nonces (n, 2), shape (n, k)."""
         out = np.empty((len(nonces), len(keys)), dtype=np.uint64)
         first, second = np.ascontiguousarray(keys.T)
         step = max(1, _CHUNK // max(1, len(keys)))
@@ -88,7 +88,7 @@ class NonceHash(_Blocks):
         return out
 
     def pairs(self, keys: Words, nonces: Words) -> Words:
-        """F of keys with nonces, both broadcast to (..., 2): uint64, shape (...)."""
+        """Return F of keys with nonces, both broadcast to (..., 2); shape (...)."""
         mixed = np.bitwise_xor(keys, nonces, dtype=np.uint64)
         out = np.empty(mixed.shape[:-1], dtype=np.uint64)
         self._hash(mixed.reshape(-1, 2), out.reshape(-1))

@@ -8,8 +8,7 @@ from typing import TypeAlias
 
 from ccbps.cli.command import Parser
 from ccbps.cli.secret_files import new_secret_file
-from ccbps.keys.filter_key import FilterKey
-from ccbps.keys.ledger_key import LedgerKey
+from ccbps.keys.plain_key import FilterKey, LedgerKey
 from ccbps.keys.role_key import RoleKey
 from ccbps.keys.seeds import SharedSeed
 from ccbps.keys.text_form import KINDS, read_key

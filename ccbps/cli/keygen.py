@@ -9,7 +9,7 @@ from ccbps.cli.command import Command, Parser
 from ccbps.cli.key_files import add_out, keep
 from ccbps.cli.key_server_kinds import KEY_SERVER_KINDS
 from ccbps.cli.passwords import new_password
-from ccbps.keys.filter_key import FilterKey
+from ccbps.keys.plain_key import FilterKey
 from ccbps.keys.seeds import SharedSeed
 from ccbps.keys.sources import FileKey, master
 

@@ -12,7 +12,7 @@ from ccbps.errors import ParameterError
 from ccbps.keys.sources import FileKey
 from ccbps.network.channel import split_address
 from ccbps.rounds.event_ledger import EventLedger
-from ccbps.rounds.ledger_server import LedgerServer
+from ccbps.rounds.remote_ledger import LedgerServer
 
 
 def _add_arguments(parser: Parser) -> None:

@@ -19,7 +19,7 @@ from ccbps.columnar.reasons import (
 )
 from ccbps.errors import EventError, KeyMismatchError, RandomnessReuseError
 from ccbps.filters.tokens import TopicTokens
-from ccbps.keys.filter_key import FilterKey
+from ccbps.keys.plain_key import FilterKey
 from ccbps.keys.randomness import name_of
 from ccbps.keys.seeds import SharedSeed
 from ccbps.keys.sources import KeySource, seeds

@@ -14,9 +14,7 @@ from ccbps.arrays import Bools
 from ccbps.arrow import is_valid, row_name
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import DecodeError, EventError, PredicateError
-from ccbps.keys.epochs import EpochSeed
-from ccbps.keys.rings import SeedRing
-from ccbps.keys.seeds import SharedSeed
+from ccbps.keys.seeds import EpochSeed, SeedRing, SharedSeed
 from ccbps.matching.contract.scheme import Scheme
 from ccbps.predicates import Events, Schema
 from ccbps.wire import Cause

@@ -31,8 +31,7 @@ from ccbps.checks import instance, whole
 from ccbps.ciphers.payloads import NONCE_BYTES, PAD_TO, SEAL_BYTES, as_bytes, open_sealed, seal
 from ccbps.dictionary import DictionaryColumn, pair_column
 from ccbps.errors import DecodeError
-from ccbps.keys.rings import SeedRing
-from ccbps.keys.seeds import SharedSeed
+from ccbps.keys.seeds import SeedRing, SharedSeed
 from ccbps.keys.used_rounds import RoundLedger, as_rounds
 from ccbps.rounds.disk_ledger import DiskLedger
 from ccbps.wire import Kind

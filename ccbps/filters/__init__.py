@@ -4,7 +4,7 @@ from ccbps.filters.bloom import BloomFilter, CountingBloomFilter, bloom_size
 from ccbps.filters.cuckoo import CuckooFilter, cuckoo_buckets
 from ccbps.filters.hashing import Hashing, Murmur3, SipHash
 from ccbps.filters.tokens import TopicTokens
-from ccbps.keys.filter_key import FilterKey
+from ccbps.keys.plain_key import FilterKey
 
 __all__ = [
     "BloomFilter",

@@ -30,7 +30,7 @@ from ccbps.arrays import Bytes, Index, Numbers, Words
 from ccbps.checks import instance, octets, whole
 from ccbps.compiled import rows_compiled
 from ccbps.errors import ParameterError
-from ccbps.keys.filter_key import FilterKey
+from ccbps.keys.plain_key import FilterKey
 
 Keys: TypeAlias = "Sequence[str | bytes] | NDArray[Any] | Any"
 """A list of strings or bytes, a NumPy array of them (objects, `S` or `U`) or of rows of bytes

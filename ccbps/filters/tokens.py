@@ -21,7 +21,7 @@ import numpy as np
 from ccbps.arrays import Bytes
 from ccbps.checks import instance
 from ccbps.filters.hashing import Keys, SipHash, as_key_bytes, one_key
-from ccbps.keys.filter_key import FilterKey
+from ccbps.keys.plain_key import FilterKey
 from ccbps.keys.secret import Confined
 
 TOKEN_BYTES: Final = 16

@@ -1,13 +1,10 @@
-"""Secrets: seeds, pads, role keys; and where processes look for them."""
+"""Secrets: seeds, pads, role keys, and the places that processes load them from."""
 
-from ccbps.keys.any_key import from_text
-from ccbps.keys.epochs import EpochSeed
-from ccbps.keys.ledger_key import LedgerKey
 from ccbps.keys.pad import OneTimePad
-from ccbps.keys.rings import SeedRing
+from ccbps.keys.plain_key import LedgerKey
 from ccbps.keys.role_key import KeyUpdate, RoleKey
-from ccbps.keys.seeds import SharedSeed
-from ccbps.keys.sources import EnvKey, FileKey, KeySource
+from ccbps.keys.seeds import EpochSeed, SeedRing, SharedSeed
+from ccbps.keys.sources import EnvKey, FileKey, KeySource, from_text
 
 __all__ = [
     "EnvKey",

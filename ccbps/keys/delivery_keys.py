@@ -1,4 +1,4 @@
-"""What the parties of delivery to groups must keep: a subscriber its key, a broker its state."""
+"""Secrets of delivery to groups: a subscriber's key, rings of such keys, a broker's state."""
 
 from __future__ import annotations
 
@@ -8,21 +8,20 @@ from typing import Annotated, Final, Self
 
 from msgspec import Meta
 
+from ccbps.checks import instance
 from ccbps.errors import KeyMismatchError, ParameterError
-from ccbps.keys.confine import confined
 from ccbps.keys.plain_key import PlainKey
-from ccbps.keys.secret import Confined
+from ccbps.keys.secret import Confined, confined
 from ccbps.keys.text_form import TextKey
-from ccbps.records import SecretRecord, read, write
+from ccbps.records import Number, SecretRecord, read, write
 
 KEY_BYTES: Final = 32
 EPOCH_BYTES: Final = 8
 NUMBER_BYTES: Final = 4
-Epoch = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 
 
 class SubscriberKey(PlainKey):
-    """What a subscriber shares with the broker: its number, 4 bytes, and a key, 32 bytes.
+    """A secret that a subscriber shares with the broker: its number, 4 bytes, and 32 random bytes.
 
     Example:
         >>> from ccbps.delivery import GroupSealer, Naive, SubscriberKey
@@ -40,16 +39,16 @@ class SubscriberKey(PlainKey):
 
     @property
     def number(self) -> int:
-        """The subscriber's."""
+        """Number of the subscriber."""
         return int.from_bytes(self._secret[:NUMBER_BYTES])
 
     def export_secret_key(self) -> bytes:
-        """The key without the number, 32 bytes, secret."""
+        """Return the secret key without the number, 32 bytes."""
         return self._secret[NUMBER_BYTES:]
 
 
 class SubscriberRing(Confined, TextKey):
-    """The keys of several subscribers, by their numbers, for a party that serves all of them.
+    """The keys of several subscribers, by number, for a party that serves all of them.
 
     Example:
         >>> from ccbps.delivery import GroupSealer, Naive, SubscriberRing
@@ -67,30 +66,25 @@ class SubscriberRing(Confined, TextKey):
 
     @classmethod
     def of(cls, keys: Iterable[SubscriberKey]) -> Self:
-        """A ring of these keys.
+        """Make a ring of keys.
 
         Raises:
-            ParameterError: there is none, one is no key, or two are of one subscriber.
+            ParameterError: there is none, one is no `SubscriberKey`, or two are of one subscriber.
         """
-        found: dict[int, SubscriberKey] = {}
+        by_number: dict[int, SubscriberKey] = {}
         for key in keys:
-            if not isinstance(key, SubscriberKey):
-                raise ParameterError(
-                    f"keys must be SubscriberKeys, got one {type(key).__name__}; "
-                    "GroupSealer.join gives them out"
-                )
-            if key.number in found:
+            instance("keys", key, SubscriberKey, hint="GroupSealer.join gives them out")
+            if by_number.setdefault(key.number, key) is not key:
                 raise ParameterError(f"keys: two are of subscriber {key.number}")
-            found[key.number] = key
-        if not found:
+        if not by_number:
             raise ParameterError("keys: a ring needs at least one")
-        return cls(found)
+        return cls(by_number)
 
     def key(self, number: int) -> SubscriberKey:
-        """The key of a subscriber.
+        """Return the key of a subscriber.
 
         Raises:
-            KeyMismatchError: it is not here.
+            KeyMismatchError: the ring does not have it.
         """
         if number not in self._keys:
             raise KeyMismatchError(
@@ -114,12 +108,12 @@ class SubscriberRing(Confined, TextKey):
 
 
 class _State(SecretRecord, frozen=True):
-    """What a broker's state holds; see `BrokerState`."""
+    """The fields of a `BrokerState`."""
 
     secret: Annotated[bytes, Meta(min_length=KEY_BYTES, max_length=KEY_BYTES)]
-    epoch: Epoch
-    generation: Epoch
-    joined: Annotated[list[Epoch], Meta(min_length=1)]
+    epoch: Number
+    generation: Number
+    joined: Annotated[list[Number], Meta(min_length=1)]
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -128,8 +122,10 @@ class _State(SecretRecord, frozen=True):
 
 
 class BrokerState(PlainKey):
-    """What a broker must not lose: its secret, 32 bytes; the epoch; the generation; of each
-    subscriber, in which epoch it joined, 0 if it is not there.
+    """The state that a broker must not lose.
+
+    It consists of a secret of 32 bytes, the epoch, the generation, and for each subscriber the
+    epoch in which it joined, 0 if it is not there.
 
     Example:
         >>> from ccbps.delivery import BrokerState, GroupSealer, Naive
@@ -147,8 +143,7 @@ class BrokerState(PlainKey):
     @confined
     def __init__(self, secret: bytes) -> None:
         super().__init__(secret)
-        refusal = KeyMismatchError("not a broker's state (BrokerState.to_text() writes it)")
-        read(_State, self._secret, refusal=refusal)
+        self._fields()  # refuses other bytes
 
     @classmethod
     def of(cls, secret: bytes, epoch: int, generation: int, joined: list[int]) -> Self:
@@ -162,20 +157,20 @@ class BrokerState(PlainKey):
 
     @property
     def subscribers(self) -> int:
-        """How many numbers there are, whether somebody has joined under them or not."""
-        return len(self._fields.joined)
+        """Number of subscribers that may join."""
+        return len(self._fields().joined)
 
     def parts(self, subscribers: int) -> tuple[bytes, int, int, list[int]]:
-        """Return the secret, the epoch, the generation and who joined when.
+        """Return the secret, the epoch, the generation and the epochs in which subscribers joined.
 
         Raises:
-            ParameterError: the state is not one for so many subscribers.
+            ParameterError: the state is of another number of subscribers.
         """
-        state = self._fields
+        state = self._fields()
         if len(state.joined) != subscribers:
             raise ParameterError(f"state is not that of a broker of {subscribers} subscribers")
         return state.secret, state.epoch, state.generation, state.joined
 
-    @property
     def _fields(self) -> _State:
-        return read(_State, self._secret, refusal="not a broker's state")
+        refusal = KeyMismatchError("not a broker's state (BrokerState.to_text() writes it)")
+        return read(_State, self._secret, refusal=refusal)

@@ -1,8 +1,8 @@
 """One-time pads: shared randomness from true random bytes.
 
-Round r reads bytes r*w .. r*w + w - 1, where w is what a round of the matcher takes. Security is
-perfect as long as each side uses each byte only once: so all publishers over one pad object
-share one ledger of rounds, and all subscribers another.
+Round r reads bytes r*w .. r*w + w - 1, where w is the number of bytes that a round of the matcher
+takes. Security is perfect as long as each side uses each byte only once. So all publishers over one
+pad object share one ledger of rounds, and all subscribers another.
 
 Hazard: two objects made from the same bytes know nothing of each other; nor do two processes,
 unless their roles share a ledger on disk (`ccbps.rounds.disk_ledger`).
@@ -18,6 +18,7 @@ from typing import Self
 import numpy as np
 
 from ccbps.arrays import Bytes, Rounds
+from ccbps.checks import whole
 from ccbps.errors import (
     PadExhaustedError,
     ParameterError,
@@ -30,12 +31,12 @@ from ccbps.keys.used_rounds import RoundLedger
 
 
 class OneTimePad(SecretBytes):
-    """True random bytes that two parties hold copies of, read by position: round r is bytes
-    ``r * width .. (r + 1) * width - 1``, with the width of the matcher that uses it.
+    """True random bytes that two parties hold copies of, read by position.
 
-    A pad serves one matcher, and uses each round once per side: a role refuses a round that another
-    role of its side has used over the same object. A role that asks for bytes beyond its end raises
-    `PadExhaustedError`.
+    Round r is bytes ``r * width .. (r + 1) * width - 1``, with the width of the matcher that uses
+    the pad. A pad serves one matcher, and uses each round once per side: a role refuses a round
+    that another role of its side has used over the same object. A role that asks for bytes beyond
+    the end raises `PadExhaustedError`.
 
     Example:
         >>> from ccbps import OneTimePad, Schema, UInt
@@ -63,14 +64,12 @@ class OneTimePad(SecretBytes):
 
     @classmethod
     def generate(cls, length: int) -> Self:
-        """`length` bytes from the operating system's generator."""
-        if not isinstance(length, (int, np.integer)) or length < 0:
-            raise ParameterError(f"length must be a whole number of bytes from 0, got {length!r}")
-        return cls(os.urandom(length))
+        """Draw `length` bytes from the operating system's generator."""
+        return cls(os.urandom(whole("length", length, 0, unit="bytes")))
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Self:
-        """The bytes of a file.
+        """Read the bytes of a file.
 
         Raises:
             ParameterError: the file cannot be read.
@@ -84,7 +83,7 @@ class OneTimePad(SecretBytes):
         return len(self._secret)
 
     def fingerprint(self) -> str:
-        """Refused: any hash of a pad would tell something about it.
+        """Refuse: any hash of a pad would tell something about it.
 
         Raises:
             SerializationError: always.
@@ -98,16 +97,16 @@ class OneTimePad(SecretBytes):
         return hash((self.kind, len(self)))
 
     def ledger(self, side: str) -> RoundLedger:
-        """The rounds that roles of one side have used over this object."""
+        """Return the rounds that roles of one side have used over this object."""
         return self._ledgers[side]
 
     def owner(self, fingerprint: bytes) -> Marks:
-        """What a ledger on disk keeps of the matcher that a pad serves; as if for one round."""
+        """Return the marks, as of one round, by which a ledger on disk knows the pad's matcher."""
         tags = np.frombuffer(name_of(fingerprint), dtype=np.uint8).reshape(1, TAG_BYTES)
         return Marks([name_of(b"one-time pad")], None, tags)
 
     def marks(self, purpose: bytes, rounds: Rounds, pairs: Pairs | None, content: Bytes) -> Marks:
-        """See `RandomnessSource.marks`: rounds only.
+        """Return marks of rounds only.
 
         Hiding a tag of the content would take bytes of the pad, so there is no tag, and no round
         passes twice. A pad has no name either: a ledger serves one pad.
@@ -118,9 +117,10 @@ class OneTimePad(SecretBytes):
     def reader(
         self, purpose: bytes, width: int, rounds: Rounds, pairs: Pairs | None = None
     ) -> RandomnessReader:
-        """See `RandomnessSource.reader`.
+        """Return a reader of `width` bytes for each of the rounds, shape (batch,).
 
         Raises:
+            ParameterError: there are pair labels.
             RandomnessReuseError: the pad already serves another purpose.
             PadExhaustedError: a round lies beyond the end of the pad.
         """
@@ -146,7 +146,7 @@ class OneTimePad(SecretBytes):
         return read
 
     def _bind(self, purpose: bytes, width: int, *, for_good: bool) -> None:
-        """Refuse a second purpose; with `for_good`, there is one from now on."""
+        """Refuse a second purpose. With `for_good`, bind the pad to this one."""
         with self._lock:
             if self._bound not in (None, (purpose, width)):
                 raise RandomnessReuseError(

@@ -1,7 +1,8 @@
-"""Keys that are so many random bytes, and one line of text."""
+"""Keys that consist of random bytes and have one line of text."""
 
 from __future__ import annotations
 
+import os
 from typing import Self
 
 from ccbps.keys.secret import SecretBytes
@@ -9,7 +10,7 @@ from ccbps.keys.text_form import TextKey
 
 
 class PlainKey(SecretBytes, TextKey):
-    """Base of such keys. Subclasses say what stands in front of the text, one of `KINDS`."""
+    """Base of keys whose text holds their bytes."""
 
     __slots__ = ()
 
@@ -19,3 +20,47 @@ class PlainKey(SecretBytes, TextKey):
     @classmethod
     def _from_bytes(cls, secret: bytes) -> Self:
         return cls(secret)
+
+
+class FilterKey(PlainKey):
+    """A key of 16 bytes for the tokens of topics, shared by publishers and subscribers.
+
+    Brokers do not have it.
+
+    Example:
+        >>> from ccbps.filters import FilterKey
+        >>> key = FilterKey.generate()
+        >>> FilterKey.from_text(key.to_text()) == key
+        True
+    """
+
+    kind = "filter key"
+    length = 16
+    text_kind = "filter-key"
+    __slots__ = ()
+
+    @classmethod
+    def generate(cls) -> Self:
+        """Draw a key from the operating system."""
+        return cls(os.urandom(cls.length))
+
+
+class LedgerKey(PlainKey):
+    """A key of 32 bytes by which a publisher's workers and a `LedgerServer` know each other.
+
+    It follows from the publisher's seed (`SharedSeed.ledger_key`). Its owner can allot rounds to
+    that publisher's events, and so make the publisher use a round twice. It opens no message and
+    shows no event.
+
+    Example:
+        >>> from ccbps import SharedSeed
+        >>> from ccbps.keys import LedgerKey
+        >>> key = SharedSeed.generate().ledger_key()
+        >>> LedgerKey.from_text(key.to_text()) == key
+        True
+    """
+
+    kind = "ledger key"
+    length = 32
+    text_kind = "ledger-key"
+    __slots__ = ()

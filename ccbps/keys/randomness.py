@@ -1,4 +1,4 @@
-"""Shared one-time randomness: what sources of it hand out, and what ledgers keep of its use.
+"""Shared one-time randomness: the interface of its sources, and the marks that ledgers keep.
 
 A *round* numbers one use of a pair's shared randomness: one event and one interest. A source
 hands out a fixed number of bytes for each round, the same to both parties. A role's ledger ensures
@@ -29,12 +29,13 @@ Pairs = DictionaryColumn[str]
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What a ledger keeps of a batch of rounds.
+    """The data that a ledger keeps of a batch of rounds.
 
     Attributes:
-        names: of streams, bytes.
-        index: each row's stream, shape (batch,); None where there is one.
-        tags: uint8, shape (batch, 16): equal in the same stream and round where the content is.
+        names: names of streams, 16 bytes each.
+        index: stream of each row, shape (batch,); None where there is one.
+        tags: tags of contents, shape (batch, 16): in one stream and round, equal contents have
+            equal tags.
         bound: False where tags say nothing of the content, so that no round passes twice.
     """
 
@@ -45,38 +46,42 @@ class Marks:
 
 
 def name_of(purpose: bytes) -> bytes:
-    """16 bytes that name a purpose."""
+    """Return 16 bytes that name a purpose."""
     return blake2b(purpose, digest_size=NAME_BYTES).digest()
 
 
 class RandomnessReader(Protocol):
-    """Hands out the randomness of a batch in order: rows start .. stop - 1, each once."""
+    """A reader of the randomness of a batch, in order, each row once."""
 
     def __call__(self, start: int, stop: int) -> Bytes:
-        """Shape (stop - start, width), uint8, rows contiguous; valid until the next call."""
+        """Return rows start .. stop - 1, shape (stop - start, width), valid until the next call.
+
+        Each row is contiguous.
+        """
 
 
 @runtime_checkable
 class RandomnessSource(Protocol):
-    """What roles take as ``seed``: a `SharedSeed`, a `SeedRing` or a `OneTimePad`."""
+    """A source that roles take as ``seed``: a `SharedSeed`, a `SeedRing` or a `OneTimePad`."""
 
     def reader(
         self, purpose: bytes, width: int, rounds: Rounds, pairs: Pairs | None
     ) -> RandomnessReader:
-        """A reader of `width` bytes for each of the rounds, for one purpose.
+        """Return a reader of `width` bytes for each of the rounds, for one purpose.
 
         Args:
-            purpose: what the bytes are for; different purposes never share bytes.
+            purpose: use of the bytes; different purposes never share bytes.
             width: bytes per round.
-            rounds: uint64, shape (batch,).
-            pairs: labels of the pairs the rows belong to, or None: the source is a pair's own.
+            rounds: round numbers, shape (batch,).
+            pairs: labels of the rows' pairs, or None if the source is a pair's own.
         """
 
     def marks(self, purpose: bytes, rounds: Rounds, pairs: Pairs | None, content: Bytes) -> Marks:
-        """What a ledger on disk keeps of the rounds: names and tags that tell nothing without
-        the source.
+        """Return names and tags for a ledger on disk, which tell nothing without the source.
 
         Args:
-            purpose, rounds, pairs: as for `reader`; a purpose has content of one width.
-            content: what each row encodes, uint8, shape (batch, width).
+            purpose: use of the bytes, as for `reader`; it has content of one width.
+            rounds: round numbers, shape (batch,).
+            pairs: labels of the rows' pairs, as for `reader`.
+            content: bytes that each row encodes, shape (batch, width).
         """

@@ -1,7 +1,7 @@
-"""The key of one role: names what it is for (a scheme's fingerprint), master key, role and epoch.
+"""The key of one role. It names its matcher (by fingerprint), its master key, role and epoch.
 
-Key material is a record with a check, so that a damaged key is refused and is not just a key
-under which nothing matches. The check uses no secret: it guards against accidents only.
+Key material is a record with a check, so a damaged key is refused. Without the check it would be a
+key under which nothing matches. The check uses no secret: it guards against accidents only.
 
 Secrets leave by `RoleKey.export_secret`, `export_secret_data` and `to_text`, and in no other way: a
 key has no attributes other than what may be logged.
@@ -15,20 +15,18 @@ from typing import Annotated, Any, Final, Literal, Self, get_args
 from msgspec import Meta
 
 from ccbps.errors import KeyMismatchError
-from ccbps.keys.confine import confined
 from ccbps.keys.plain_key import PlainKey
+from ccbps.keys.secret import confined
 from ccbps.records import SecretRecord, read, write
 
 Role = Literal["server", "publisher", "subscriber", "broker"]
 
 KEY_ID_BYTES: Final = 6
-
-
 CHECK_BYTES: Final = 8
 
 
 class _Fields(SecretRecord, frozen=True):
-    """What a role key holds; see `RoleKey`."""
+    """The fields of a `RoleKey`."""
 
     matcher: bytes
     role: Role
@@ -54,8 +52,9 @@ class RoleKey(PlainKey):
         True
 
     Attributes:
+        matcher: fingerprint of the matcher.
         role: "publisher", "subscriber", "broker"; "server" for the master key.
-        key_id: 6 bytes that name the master key; a changed one has another name.
+        key_id: name of the master key, 6 bytes; a changed one has another name.
         epoch: number of the key's version.
     """
 
@@ -81,8 +80,8 @@ class RoleKey(PlainKey):
 
         Args:
             matcher: fingerprint of the matcher.
-            role: whose key it is.
-            key_id: 6 bytes that name the master key.
+            role: role of the key's owner.
+            key_id: name of the master key, 6 bytes.
             epoch: number of the key's version, below 2^16.
             data: key material: text, bytes, numbers below 2^64, lists and mappings of these.
 
@@ -92,9 +91,9 @@ class RoleKey(PlainKey):
         return cls(write(_Fields(matcher, role, key_id, epoch, dict(data)), check=CHECK_BYTES))
 
     def export_secret_data(self) -> dict[str, Any]:
-        """The key material that `make` was given, read anew: changing it changes no key.
+        """Return the key material that `make` was given. Changing it changes no key.
 
-        Hazard: plain numbers and text, which print and pickle. Roles take the key itself.
+        Hazard: it is plain numbers and text, which print and pickle. Roles take the key itself.
         """
         return self._fields().data
 
@@ -104,12 +103,11 @@ class RoleKey(PlainKey):
 
     @classmethod
     def _roles(cls) -> tuple[str, ...]:
-        """Whose such a key may be."""
+        """Return the roles that may own such a key."""
         return get_args(Role)
 
     @classmethod
     def text_kinds(cls) -> tuple[str, ...]:
-        """Return what may stand in front of such a key's text, of `KINDS`."""
         return tuple(map(cls.text_kind.format, cls._roles()))
 
     def _kind_of_text(self) -> str:
@@ -117,8 +115,9 @@ class RoleKey(PlainKey):
 
 
 class KeyUpdate(RoleKey):
-    """What brings a broker's stored interests to the next epoch of a master key. For the broker,
-    nobody else.
+    """A key that brings a broker's stored interests to the next epoch of a master key.
+
+    Nobody but the broker may have it.
 
     Example:
         >>> from ccbps import Schema, UInt

@@ -1,8 +1,13 @@
-"""Secrets that do not print, do not pickle and leave by one door.
+"""Secrets that do not print or pickle, and functions whose exceptions do not show them.
 
 `SecretBytes` is the base of every secret in the package. Its repr shows the class and a
-fingerprint; pickling and copying raise `SerializationError`; the bytes leave only through
-`SecretBytes.export_secret`, a name that shows up in a search.
+fingerprint. Pickling and copying raise `SerializationError`. The bytes leave only through
+`SecretBytes.export_secret`, a name that is easy to search for.
+
+Many loggers print the locals of every frame of a traceback, as Spark does with
+``spark.sql.execution.pyspark.udf.tracebackWithLocals.enabled``. Frames of this package may hold the
+text of a key, values of events and private constants. `confined` empties them before an exception
+leaves. The caller's own frames are still printed.
 
 Hazard: Python cannot wipe memory. Secret bytes stay in the process until they are collected.
 """
@@ -10,14 +15,65 @@ Hazard: Python cannot wipe memory. Secret bytes stay in the process until they a
 from __future__ import annotations
 
 import hmac
+import inspect
+import traceback
+from collections.abc import Callable, Generator
+from functools import wraps
 from hashlib import sha256
-from typing import NoReturn
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from ccbps.errors import KeyMismatchError, SerializationError
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def confined(function: Callable[P, R]) -> Callable[P, R]:
+    """Wrap a function or generator function so that its exceptions keep lines but lose locals."""
+    if inspect.isgeneratorfunction(function):
+
+        @wraps(function)
+        def run_steps(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+            steps = function(*args, **kwargs)
+            del args, kwargs
+            try:
+                return (yield from steps)
+            except BaseException as error:
+                _forget(error)
+                raise
+
+        return run_steps  # type: ignore[return-value]
+
+    @wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except BaseException as error:
+            del args, kwargs
+            _forget(error)
+            raise
+
+    return run
+
+
+def _forget(error: BaseException) -> None:
+    """Empty the frames of an exception and of its causes."""
+    waiting: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while waiting:
+        current = waiting.pop()
+        if current is not None and id(current) not in seen:
+            seen.add(id(current))
+            traceback.clear_frames(current.__traceback__)
+            waiting += [
+                current.__cause__,
+                current.__context__,
+                *getattr(current, "exceptions", ()),
+            ]
+
 
 class Confined:
-    """Base of whatever holds a secret or must not exist twice: cannot be pickled or copied."""
+    """Base of objects that hold a secret or must not exist twice: not pickled, not copied."""
 
     __slots__ = ()
 
@@ -28,8 +84,15 @@ class Confined:
         )
 
 
-class SecretBytes:
-    """Secret bytes of one kind. Subclasses say which, and what length is right."""
+class SecretBytes(Confined):
+    """Secret bytes. Subclasses define their name in errors, `kind`, and their `length` (bytes).
+
+    Args:
+        secret: raw bytes.
+
+    Raises:
+        KeyMismatchError: the secret is not bytes, or has not the length of this kind.
+    """
 
     kind = "secret"
     length: int | None = None
@@ -37,13 +100,6 @@ class SecretBytes:
     __slots__ = ("_secret",)
 
     def __init__(self, secret: bytes) -> None:
-        """
-        Args:
-            secret: the raw bytes.
-
-        Raises:
-            KeyMismatchError: not bytes, or not of the length this kind has.
-        """
         self._secret = b""  # tracebacks may show `self`
         if not isinstance(secret, (bytes, bytearray, memoryview)):
             raise KeyMismatchError(f"a {self.kind} is made of bytes, got {type(secret).__name__}")
@@ -52,11 +108,11 @@ class SecretBytes:
         self._secret = bytes(secret)
 
     def export_secret(self) -> bytes:
-        """The raw secret. Whoever reads it can do everything its owner can."""
+        """Return the raw secret. Its reader can do everything that its owner can."""
         return self._secret
 
     def fingerprint(self) -> str:
-        """16 hex digits that name this secret in logs and say nothing else about it."""
+        """Return 16 hex digits that name the secret in logs and say nothing else about it."""
         digest = sha256(f"ccbps fingerprint of {self.kind}\0".encode() + self._secret)
         return digest.hexdigest()[:16]
 
@@ -71,9 +127,3 @@ class SecretBytes:
 
     def __hash__(self) -> int:
         return hash((self.kind, self.fingerprint()))
-
-    def __reduce__(self) -> NoReturn:
-        raise SerializationError(
-            f"a {type(self).__name__} must not be pickled or copied: hand out "
-            "a KeySource (FileKey, EnvKey) instead, or call export_secret() on purpose"
-        )

@@ -1,11 +1,11 @@
-"""A key in shares: split so that whoever joins it knows that it is the key, and not another.
+"""A key in shares, split so that another key cannot come back by accident or alteration.
 
-What is split is the key's bytes and, behind them, the first 16 bytes of HKDF-SHA256(bytes, kind).
-Fewer than k shares say nothing about either. Joined shares whose check is wrong are refused; so
-more altered shares are survived than Shamir's sharing alone can tell: if k of those that came are
-as they were made, some choice of k gives the key back. No other choice gives another one: whoever
-altered k - 1 shares or fewer changed what is joined without knowing it, and fits the check with a
-chance of 2^-128. (Whoever has k shares has the key, and can make shares of another.)
+The secret that is split consists of the key's bytes and the first 16 bytes of HKDF-SHA256(bytes,
+kind). Fewer than k shares say nothing about either. Joined shares whose check is wrong are refused.
+So more altered shares are survived than Shamir's sharing alone can tell: if k of the shares that
+came are as they were made, some choice of k gives the key back. No other choice gives another key:
+an attacker who altered k - 1 shares or fewer does not know the joined bytes, and fits the check
+with a chance of 2^-128. (The owner of k shares has the key, and can make shares of another.)
 
 Sources: [S79]; RFC 5869 (HKDF).
 """
@@ -33,7 +33,7 @@ TRIES: Final = 10_000
 
 
 def split_key(kind: str, secret: bytes, k: int, n: int) -> list[Share]:
-    """The n shares of a key from its kind, one of `KINDS`, and its bytes.
+    """Return the n shares of a key from its kind, one of `KINDS`, and its bytes.
 
     Raises:
         ParameterError: not ``1 <= k <= n <= 255``.
@@ -42,12 +42,12 @@ def split_key(kind: str, secret: bytes, k: int, n: int) -> list[Share]:
 
 
 def join_key(kind: str, shares: Iterable[Share]) -> bytes:
-    """Bytes of the key that `split_key` split.
+    """Return the bytes of the key that `split_key` split.
 
     Raises:
         DecodeError: no k of the shares, or none of the first `TRIES` choices, give a key of this
             kind.
-        ParameterError: something else than shares is among them.
+        ParameterError: one of them is not a share.
     """
     given = as_shares(shares)
     for chosen in islice(_choices(given), TRIES):
@@ -63,7 +63,7 @@ def join_key(kind: str, shares: Iterable[Share]) -> bytes:
 
 
 def _choices(shares: list[Share]) -> Iterator[Iterable[Share]]:
-    """What to join: all of them, then k of those that seem to belong together."""
+    """Yield the choices to join: all shares, then k that seem to belong together."""
     if shares:
         yield shares
     alike: dict[tuple[int, bytes, int], list[Share]] = defaultdict(list)

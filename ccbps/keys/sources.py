@@ -1,13 +1,16 @@
-"""Where a process finds a key: by name, never by value.
+"""Places where a process finds a key: by name, never by value.
 
 A key that travels inside a query plan, a configuration or a message to another process ends up in
-event logs, in temporary files or in error messages. A `KeySource` travels instead; each process
-that needs the key reads it itself, once. The text is what the key's `to_text` wrote: a publisher's
-master `SharedSeed`, from which every pair's seed is derived; an `EpochSeed`, the same for an epoch,
-with its pairs' seeds; a `SeedRing`, the seeds of some pairs, for subscribers; a `RoleKey`, which a
-key server gives out or, where there is none, a role has itself as its `key`; for delivery to
-groups, a `BrokerState`, a `SubscriberKey` or a `SubscriberRing`; for topics, a `FilterKey`; for
-the server of a ledger, a `LedgerKey`.
+event logs, in temporary files or in error messages. A `KeySource` travels instead. Each process
+that needs the key reads it itself, once. The place holds the text that the key's `to_text` wrote:
+
+- a publisher's master `SharedSeed`, from which every pair's seed is derived; or an `EpochSeed`, the
+  same for an epoch, with its pairs' seeds;
+- a `SeedRing`, the seeds of some pairs, for subscribers;
+- a `RoleKey`, which a key server gives out or, where there is none, a role has itself as its `key`;
+- for delivery to groups, a `BrokerState`, a `SubscriberKey` or a `SubscriberRing`;
+- for topics, a `FilterKey`;
+- for the server of a ledger, a `LedgerKey`.
 """
 
 from __future__ import annotations
@@ -15,24 +18,62 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, TypeVar, get_args, runtime_checkable
 
 from ccbps.errors import KeyMismatchError, ParameterError
-from ccbps.keys.any_key import Key, from_text
-from ccbps.keys.confine import confined
 from ccbps.keys.delivery_keys import BrokerState, SubscriberKey, SubscriberRing
-from ccbps.keys.filter_key import FilterKey
-from ccbps.keys.ledger_key import LedgerKey
-from ccbps.keys.rings import SeedRing
-from ccbps.keys.role_key import RoleKey
-from ccbps.keys.seeds import SharedSeed
-from ccbps.keys.text_form import is_key_text
+from ccbps.keys.plain_key import FilterKey, LedgerKey
+from ccbps.keys.role_key import KeyUpdate, RoleKey
+from ccbps.keys.secret import confined
+from ccbps.keys.seeds import EpochSeed, SeedRing, SharedSeed
+from ccbps.keys.text_form import is_key_text, read_key
+
+Key = (
+    SharedSeed
+    | SeedRing
+    | RoleKey
+    | SubscriberKey
+    | SubscriberRing
+    | BrokerState
+    | FilterKey
+    | LedgerKey
+)
+T = TypeVar("T")
+U = TypeVar("U")
+
+_CLASSES: Final[dict[str, type[Key]]] = {
+    kind: key for key in (*get_args(Key), EpochSeed, KeyUpdate) for kind in key.text_kinds()
+}
+
+
+@confined
+def from_text(text: str) -> Key:
+    """Read a key of any kind from the text that its `to_text` wrote.
+
+    Example:
+        >>> import ccbps.keys
+        >>> from ccbps import SharedSeed
+        >>> text = SharedSeed.generate().to_text()
+        >>> ccbps.keys.from_text(text)
+        <SharedSeed ...>
+        >>> ccbps.keys.from_text(text[:-1])
+        Traceback (most recent call last):
+            ...
+        ccbps.errors.KeyMismatchError: not a key: expected one line, 'ccbps-<kind>-3:' and hex \
+digits, which the key's to_text() wrote
+
+    Raises:
+        KeyMismatchError: the text is no key's, or damaged. The error does not show it.
+    """
+    kind, _ = read_key(text)
+    return _CLASSES[kind].from_text(text)
 
 
 @runtime_checkable
 class KeySource(Protocol):
-    """Anything picklable that can load a key where it is needed: a `FileKey`, an `EnvKey`, or a
-    class of your own that asks a secret store.
+    """A picklable object that loads a key where it is needed.
+
+    It is a `FileKey`, an `EnvKey`, or an object of a class of your own that asks a secret store.
 
     Example:
         >>> from ccbps.keys import EnvKey, FileKey, KeySource
@@ -41,7 +82,7 @@ class KeySource(Protocol):
     """
 
     def load(self) -> Key:
-        """The seed, seeds or key.
+        """Load the seed, seeds or key.
 
         Raises:
             KeyMismatchError: there is no key, or the text is none of these.
@@ -50,8 +91,10 @@ class KeySource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FileKey:
-    """A key in a file that every process which needs it can read: on one machine any file, on a
-    cluster a mounted secret. Works in a session that is already running, so use it in notebooks.
+    """A key in a file that every process which needs it can read.
+
+    On one machine it is any file, on a cluster a mounted secret. It works in a session that is
+    already running, so use it in notebooks.
 
     Example:
         >>> import pathlib, tempfile
@@ -65,7 +108,7 @@ class FileKey:
         <SharedSeed ...>
 
     Attributes:
-        path: of the file. A relative path is looked up in the folder of the process that loads it.
+        path: path of the file. A relative path starts at the folder of the process that loads it.
     """
 
     path: str | os.PathLike[str]
@@ -73,9 +116,19 @@ class FileKey:
     def __post_init__(self) -> None:
         _check_place("FileKey", "the path of a file", self.path, (str, os.PathLike))
 
+    @confined
     def load(self) -> Key:
-        """See `KeySource.load`."""
-        return _from_file(os.fspath(self.path))
+        path = Path(self.path)
+        try:
+            text = path.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            problem = error.strerror if isinstance(error, OSError) else "it is not text"
+        else:
+            return _parse(f"key file {self.path}", text)
+        hint = "" if path.is_absolute() else f"; its path is relative to {Path.cwd()}"
+        raise KeyMismatchError(
+            f"key file {self.path} cannot be read in this process: {problem}{hint}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +136,7 @@ class EnvKey:
     """A key in an environment variable of the process that loads it.
 
     Processes that were started earlier, such as Spark's workers, have the environment of that time,
-    so a later change is not seen; on a cluster let the platform's secret store set the variable. In
+    so a later change is not seen. On a cluster let the platform's secret store set the variable. In
     a notebook, where Spark is already running, use a `FileKey`.
 
     Example:
@@ -92,7 +145,7 @@ class EnvKey:
         EnvKey(name='CCBPS_SEED')
 
     Attributes:
-        name: of the variable.
+        name: name of the variable.
     """
 
     name: str
@@ -100,100 +153,26 @@ class EnvKey:
     def __post_init__(self) -> None:
         _check_place("EnvKey", "the name of an environment variable", self.name, (str,))
 
+    @confined
     def load(self) -> Key:
-        """See `KeySource.load`."""
-        return _from_environment(self.name)
+        if self.name not in os.environ:
+            raise KeyMismatchError(
+                f"environment variable {self.name} is not set in this process; a worker of Spark "
+                "has the environment that Spark was started with: what a notebook sets later is "
+                f"not seen. Write the key's to_text() to a file and pass FileKey('path'), or set "
+                f"{self.name} and start the notebook's kernel, and Spark, again"
+            )
+        return _parse(f"environment variable {self.name}", os.environ[self.name])
 
 
-def _check_place(source: str, wanted: str, place: object, kinds: tuple[type, ...]) -> None:
+def _check_place(source: str, expected: str, place: object, kinds: tuple[type, ...]) -> None:
     if isinstance(place, kinds) and not is_key_text(str(place)):
         return
     got = "a key itself" if isinstance(place, kinds) else type(place).__name__
     raise ParameterError(
-        f"{source} takes {wanted}, got {got}; write the key's to_text() to a file that only you "
+        f"{source} takes {expected}, got {got}; write the key's to_text() to a file that only you "
         "may read, and pass FileKey('path')"
     )
-
-
-def master(key: KeySource) -> SharedSeed:
-    """The publisher's master seed; a ring of pairs' seeds will not do."""
-    seed = key.load()
-    if not isinstance(seed, SharedSeed):
-        what = "single pairs' seeds" if isinstance(seed, SeedRing) else _called(seed)
-        raise KeyMismatchError(f"{key!r} holds {what}; this needs the master seed")
-    return seed
-
-
-def seeds(key: KeySource) -> SharedSeed | SeedRing:
-    """Seeds; the key of a role will not do."""
-    found = key.load()
-    if not isinstance(found, SharedSeed | SeedRing):
-        raise KeyMismatchError(f"{key!r} holds {_called(found)}; this needs seeds")
-    return found
-
-
-def role_key(key: KeySource) -> RoleKey:
-    """The key of a role; seeds will not do."""
-    found = key.load()
-    if not isinstance(found, RoleKey):
-        raise KeyMismatchError(
-            f"{key!r} holds {_called(found)}; this needs a RoleKey: a key server gives it, or the "
-            "role"
-        )
-    return found
-
-
-def broker_state(key: KeySource) -> BrokerState:
-    """The state of a broker that delivers to groups."""
-    found = key.load()
-    if not isinstance(found, BrokerState):
-        raise KeyMismatchError(
-            f"{key!r} holds {_called(found)}; this needs the text of a GroupSealer's state"
-        )
-    return found
-
-
-def filter_key(key: KeySource) -> FilterKey:
-    """The key of topics' tokens."""
-    found = key.load()
-    if not isinstance(found, FilterKey):
-        raise KeyMismatchError(
-            f"{key!r} holds {_called(found)}; this needs the text of a FilterKey"
-        )
-    return found
-
-
-def ledger_key(key: KeySource) -> LedgerKey:
-    """The key under which workers know the server of a ledger; of a seed, the one it has."""
-    found = key.load()
-    if isinstance(found, SharedSeed):
-        return found.ledger_key()
-    if not isinstance(found, LedgerKey):
-        raise KeyMismatchError(
-            f"{key!r} holds {_called(found)}; this needs the text of a LedgerKey"
-        )
-    return found
-
-
-def subscriber_keys(key: KeySource) -> SubscriberRing:
-    """Subscribers' keys for delivery, one or a ring of them."""
-    found = key.load()
-    if isinstance(found, SubscriberKey):
-        return SubscriberRing.of([found])
-    if not isinstance(found, SubscriberRing):
-        raise KeyMismatchError(
-            f"{key!r} holds {_called(found)}; this needs the text of a SubscriberKey or of a "
-            "SubscriberRing"
-        )
-    return found
-
-
-def _called(found: Key) -> str:
-    if isinstance(found, SharedSeed | SeedRing):
-        return "seeds"
-    if isinstance(found, RoleKey):
-        return f"the key of a {found.role}"
-    return f"a {type(found).__name__}"
 
 
 # The last text of each place, and its key: parsed once, and dropped as soon as another text stands
@@ -203,8 +182,8 @@ _parsed: dict[str, tuple[str, Key]] = {}
 
 @confined
 def _parse(place: str, text: str) -> Key:
-    known, key = _parsed.pop(place, ("", None))
-    if key is None or known != text:
+    last, key = _parsed.pop(place, ("", None))
+    if key is None or last != text:
         key, problem = None, ""
         try:
             key = from_text(text)
@@ -216,28 +195,52 @@ def _parse(place: str, text: str) -> Key:
     return key
 
 
-@confined
-def _from_environment(name: str) -> Key:
-    if name not in os.environ:
-        raise KeyMismatchError(
-            f"environment variable {name} is not set in this process; a worker of Spark has the "
-            "environment that Spark was started with: what a notebook sets later is not seen. "
-            "Write the key's to_text() to a file and pass "
-            f"FileKey('path'), or set {name} and start the notebook's kernel, and Spark, again"
-        )
-    return _parse(f"environment variable {name}", os.environ[name])
+def _loaded(source: KeySource, needed: str, kind: type[T], other: type[U] | None = None) -> T | U:
+    """Load a key of one or two kinds; `needed` names them in the error about any other."""
+    key = source.load()
+    if isinstance(key, kind) or (other and isinstance(key, other)):
+        return key
+    if isinstance(key, SharedSeed | SeedRing):
+        name = "single pairs' seeds" if isinstance(key, SeedRing) else "seeds"
+    else:
+        name = f"the key of a {key.role}" if isinstance(key, RoleKey) else f"a {type(key).__name__}"
+    raise KeyMismatchError(f"{source!r} holds {name}; this needs {needed}")
 
 
-@confined
-def _from_file(path: str) -> Key:
-    text, problem = "", None
-    try:
-        text = Path(path).read_text("utf-8")
-    except OSError as error:
-        problem = error.strerror
-    except UnicodeDecodeError:
-        problem = "it is not text"
-    if problem is None:
-        return _parse(f"key file {path}", text)
-    hint = "" if Path(path).is_absolute() else f"; its path is relative to {Path.cwd()}"
-    raise KeyMismatchError(f"key file {path} cannot be read in this process: {problem}{hint}")
+def master(key: KeySource) -> SharedSeed:
+    """Load the publisher's master seed; a ring of pairs' seeds is refused."""
+    return _loaded(key, "the master seed", SharedSeed)
+
+
+def seeds(key: KeySource) -> SharedSeed | SeedRing:
+    """Load seeds; the key of a role is refused."""
+    return _loaded(key, "seeds", SharedSeed, SeedRing)
+
+
+def role_key(key: KeySource) -> RoleKey:
+    """Load the key of a role; seeds are refused."""
+    return _loaded(key, "a RoleKey: a key server gives it, or the role", RoleKey)
+
+
+def broker_state(key: KeySource) -> BrokerState:
+    """Load the state of a broker that delivers to groups."""
+    return _loaded(key, "the text of a GroupSealer's state", BrokerState)
+
+
+def filter_key(key: KeySource) -> FilterKey:
+    """Load the key of topics' tokens."""
+    return _loaded(key, "the text of a FilterKey", FilterKey)
+
+
+def ledger_key(key: KeySource) -> LedgerKey:
+    """Load the key under which workers know the server of a ledger, or derive it from a seed."""
+    needed = "the text of a LedgerKey"
+    loaded = _loaded(key, needed, LedgerKey, SharedSeed)
+    return loaded.ledger_key() if isinstance(loaded, SharedSeed) else loaded
+
+
+def subscriber_keys(key: KeySource) -> SubscriberRing:
+    """Load subscribers' keys for delivery, one or a ring of them."""
+    needed = "the text of a SubscriberKey or of a SubscriberRing"
+    loaded = _loaded(key, needed, SubscriberKey, SubscriberRing)
+    return SubscriberRing.of([loaded]) if isinstance(loaded, SubscriberKey) else loaded

@@ -1,8 +1,8 @@
 """AES-256 for rows of one or many keys: the key stream by round, and tags of rows.
 
-Round r reads blocks r*n .. r*n + n - 1, where n is the number of 16-byte blocks a round needs, so
-any round can be reached directly. Consecutive rounds of one key cost one pass of the cipher; rows
-in no particular order have their counters written out and enciphered key by key.
+Round r reads blocks r*n .. r*n + n - 1, where n is the number of 16-byte blocks that a round needs,
+so any round can be reached directly. Consecutive rounds of one key cost one pass of the cipher.
+For rows in no particular order the counters are written out and enciphered key by key.
 
 Tags are CBC-MAC. Hazard: that is a pseudorandom function for rows of one length under a key only.
 
@@ -11,6 +11,7 @@ Sources: NIST SP 800-38A (CTR); Bellare, Kilian and Rogaway, JCSS 61(3), 2000 (C
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Final
 
@@ -28,12 +29,12 @@ SHORT_RUN: Final = 4
 
 
 class KeyStream:
-    """Hands out the key stream of a batch in order: rows start .. stop - 1, each once.
+    """The key stream of a batch, handed out in order: rows start .. stop - 1, each once.
 
     Args:
-        ciphers: the keys.
-        index: each row's key, shape (batch,); None where there is one key.
-        rounds: uint64, shape (batch,).
+        ciphers: AES keys.
+        index: place of each row's key, shape (batch,); None where there is one key.
+        rounds: round numbers, shape (batch,).
         width: bytes per round.
     """
 
@@ -78,7 +79,7 @@ class KeyStream:
         return self._buffer[:size].reshape(stop - start, stride)[:, : self._width]
 
     def _run(self, low: int, high: int, offset: int) -> None:
-        """Rows of one key with consecutive rounds, continuing the cipher where it stands."""
+        """Encipher rows of one key with consecutive rounds, from the cipher's place if it fits."""
         if self._open is None or self._open[0] != low or self._new_run[low]:
             counter = int(self._rounds[low]) * self._blocks
             mode = modes.CTR((counter % (1 << 128)).to_bytes(BLOCK, "big"))
@@ -92,22 +93,21 @@ class KeyStream:
         self._open = high, context
 
     def _scattered(self, start: int, stop: int) -> None:
-        """Rows in any order: write out the counter blocks and encipher them, key by key."""
+        """Write out the counter blocks of rows in any order and encipher them, key by key."""
         rounds, index = self._rounds[start:stop], self._index[start:stop]
         stride = self._blocks * BLOCK
         rows = self._buffer[: (stop - start) * stride].reshape(-1, stride)
         order = np.argsort(index, kind="stable")
-        edges = [*np.flatnonzero(np.diff(index[order], prepend=-1)).tolist(), len(order)]
         counters = _counter_blocks(rounds[order], self._blocks).view(np.uint8).reshape(-1, stride)
         stream = np.empty(len(order) * stride + BLOCK - 1, dtype=np.uint8)
-        for low, high in pairwise(edges):
+        for low, high in _stretches(index[order]):
             context = self._encipher(int(index[order[low]]))
             context.update_into(counters[low:high].data, stream[low * stride :].data)
         rows[order] = stream[: len(order) * stride].reshape(-1, stride)
         self._open = None
 
     def _encipher(self, key: int) -> CipherContext:
-        """AES of single blocks: it has no state, so a key that occurs again reuses its cipher."""
+        """Return AES of single blocks. It has no state, so a key that occurs again reuses it."""
         context = self._enciphers.get(key)
         if context is None:
             if len(self._enciphers) >= KEPT_CONTEXTS:
@@ -120,18 +120,18 @@ class KeyStream:
 def row_tags(
     ciphers: list[algorithms.AES256], index: NDArray[np.intp] | None, rows: Bytes
 ) -> Bytes:
-    """CBC-MAC of each row under its key: uint8, shape (batch, 16).
+    """Return the CBC-MAC of each row under its key, shape (batch, 16).
 
     Args:
-        ciphers, index: the keys, and each row's; None where there is one.
-        rows: uint8, shape (batch, a multiple of 16); one key's rows always have that width.
+        ciphers: AES keys.
+        index: place of each row's key, shape (batch,); None where there is one key.
+        rows: bytes, shape (batch, a multiple of 16); rows of one key always have that width.
     """
     order = np.arange(len(rows)) if index is None else np.argsort(index, kind="stable")
     owner = np.zeros(len(rows), dtype=np.intp) if index is None else index[order]
-    edges = [*np.flatnonzero(np.diff(owner, prepend=-1)).tolist(), len(rows)]
     contexts = [
         (low, high, Cipher(ciphers[owner[low]], modes.ECB()).encryptor())
-        for low, high in pairwise(edges)
+        for low, high in _stretches(owner)
     ]
     blocks = rows[order].reshape(len(rows), -1, BLOCK)
     state = np.zeros((len(rows), BLOCK), dtype=np.uint8)
@@ -146,8 +146,13 @@ def row_tags(
     return tags
 
 
+def _stretches(owner: NDArray[np.intp]) -> Iterable[tuple[int, int]]:
+    """Return the stretches [low, high) of equal neighbours."""
+    return pairwise([*np.flatnonzero(np.diff(owner, prepend=-1)).tolist(), len(owner)])
+
+
 def _counter_blocks(rounds: Rounds, blocks: int) -> NDArray[np.uint64]:
-    """The 128-bit big-endian numbers round * blocks + j, j < blocks: shape (batch, blocks, 2)."""
+    """Return the 128-bit big-endian numbers round * blocks + j, shape (batch, blocks, 2)."""
     half, low_half = np.uint64(32), np.uint64(0xFFFFFFFF)
     factor = np.uint64(blocks)
     carried = (rounds >> half) * factor + ((rounds & low_half) * factor >> half)

@@ -1,10 +1,10 @@
 """The text of a key: ``ccbps-<kind>-3:<hex>``, one line for a key file or a variable.
 
-The digits are the key's bytes and the first 8 bytes of SHA-256(kind, bytes), so that a key that was
+The digits are the key's bytes and the first 8 bytes of SHA-256(kind, bytes), so a key that was
 damaged, cut off or renamed is refused. The check uses no secret: it guards against accidents only.
 
-Hazard: the text is the key. No error shows it, and frames of this package that an error leaves are
-emptied (`ccbps.keys.confine`).
+Hazard: the text is the key. No error shows it, and `ccbps.keys.secret.confined` empties the frames
+of this package that an error leaves.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hashlib import sha256
 from typing import ClassVar, Final, Self
 
 from ccbps.errors import CcbpsError, KeyMismatchError
-from ccbps.keys.confine import confined
+from ccbps.keys.secret import confined
 
 KINDS: Final = {
     "seed": "a seed",
@@ -33,7 +33,7 @@ KINDS: Final = {
     "delivery-ring": "a ring of subscribers' keys for delivery",
     "delivery-state": "a broker's state for delivery",
 }
-"""What stands in front of a key, and what errors call it."""
+"""Names of keys in errors, by the kinds that stand in front of their text."""
 VERSION: Final = 3
 CHECK_BYTES: Final = 8
 
@@ -42,15 +42,15 @@ _START: Final = re.compile(r"\s*ccbps-[a-z-]+-[0-9]+:")
 
 
 def write_key(kind: str, secret: bytes) -> str:
-    """The text of a key from its kind, one of `KINDS`, and its bytes."""
+    """Return the text of a key from its kind, one of `KINDS`, and its bytes."""
     return f"ccbps-{kind}-{VERSION}:{(secret + _check(kind, secret)).hex()}"
 
 
 def read_key(text: str) -> tuple[str, bytes]:
-    """Kind and bytes of what `write_key` wrote; white space around it does not matter.
+    """Read the kind and the bytes of a key that `write_key` wrote, with any white space around it.
 
     Raises:
-        KeyMismatchError: it is not such a text, or a damaged one (the text is not shown).
+        KeyMismatchError: the text is no key's, or damaged. The error does not show it.
     """
     match = _TEXT.fullmatch(text.strip()) if isinstance(text, str) else None
     kind = match[1] if match else ""
@@ -67,7 +67,7 @@ def read_key(text: str) -> tuple[str, bytes]:
 
 
 class TextKey:
-    """Base of keys that have a text. Subclasses say the kinds of their texts, and their bytes."""
+    """Base of keys that have a text. Subclasses define the kinds of their texts and their bytes."""
 
     kind = "key"
     text_kind: ClassVar[str]
@@ -81,16 +81,16 @@ class TextKey:
     @classmethod
     @confined
     def from_text(cls, text: str) -> Self:
-        """Parse what `to_text` wrote.
+        """Parse the text that `to_text` wrote.
 
         Raises:
-            KeyMismatchError: it is not the text of such a key, or a damaged one (the text is not
-                shown).
+            KeyMismatchError: the text is not that of such a key, or damaged. The error does not
+                show it.
         """
         kind, secret = read_key(text)
         if kind not in cls.text_kinds():
-            wanted = KINDS.get(cls.text_kind, f"a {cls.kind}")
-            raise KeyMismatchError(f"this is {KINDS[kind]}, wanted {wanted}")
+            expected = KINDS.get(cls.text_kind, f"a {cls.kind}")
+            raise KeyMismatchError(f"this is {KINDS[kind]}, wanted {expected}")
         key = None
         with contextlib.suppress(CcbpsError):
             key = cls._from_bytes(secret)
@@ -100,7 +100,7 @@ class TextKey:
 
     @classmethod
     def text_kinds(cls) -> tuple[str, ...]:
-        """Return what may stand in front of such a key's text, of `KINDS`."""
+        """Return the kinds, of `KINDS`, that may stand in front of such a key's text."""
         return (cls.text_kind,)
 
     def _kind_of_text(self) -> str:
@@ -119,7 +119,7 @@ def _damaged(kind: str) -> KeyMismatchError:
 
 
 def is_key_text(text: str) -> bool:
-    """Whether a text looks like a key's, damaged or not."""
+    """Return whether a text looks like a key's, damaged or not."""
     return _START.match(text) is not None
 
 

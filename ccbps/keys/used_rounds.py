@@ -1,9 +1,9 @@
-"""Numbers that name one use of a secret, such as rounds and events, and a ledger of those used.
+"""A ledger of used numbers: rounds, events, and others that name one use of a secret.
 
-Hazard: this ledger is in memory and lives as long as its role. Whoever makes a new role for the
-same seed must not give it rounds that an earlier one has used;
-`ccbps.rounds.disk_ledger.DiskLedger` remembers across roles, processes and restarts. After a fork
-the ledger refuses in the child, which would otherwise use the rounds that its parent uses.
+Hazard: this ledger is in memory and lives as long as its role. A new role for the same seed must
+not get rounds that an earlier role has used. `ccbps.rounds.disk_ledger.DiskLedger` remembers across
+roles, processes and restarts. After a fork the ledger refuses in the child, which would otherwise
+use the rounds that its parent uses.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ccbps.keys.secret import Confined
 ROUND_RULE: Final = (
     "each round encodes one event and one predicate, once: encode under a fresh round"
 )
-"""What errors say of the use of a round."""
+"""Rule of the use of a round, for errors."""
 _PADS_AND_DISKS: Final = (
     "Make the role in the child, with a pad that it has loaded itself, for {noun}s that no other "
     "process uses; or give the roles of all processes one ledger on disk, ledger=path"
@@ -32,7 +32,8 @@ _PADS_AND_DISKS: Final = (
 _ONE: Final = np.uint64(1)
 
 _forks = 0
-"""Forks between the first process and this one. A process id may be reused, this number is not."""
+"""Number of forks between the first process and this one. A process id may be reused, this number
+is not."""
 
 
 def _count_fork() -> None:
@@ -45,7 +46,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def this_process() -> tuple[int, int]:
-    """Equal within one process, and different in two of which one is forked from the other.
+    """Return a value that is the same within one process, and another in a forked child.
 
     A process id alone may equal its parent's, in a namespace of its own.
     """
@@ -53,10 +54,17 @@ def this_process() -> tuple[int, int]:
 
 
 class RoundLedger(Confined):
-    """Rounds, or other numbers, that a role has used, pair by pair; refuses to use one again.
+    """The rounds, or other numbers, that a role has used, pair by pair. None may be used again.
 
-    Kept as intervals, so that sequence numbers take no room, and checked for a whole batch at once.
-    Several threads may use one.
+    They are kept as intervals, so that sequence numbers take no room, and checked for a whole batch
+    at once. Several threads may use one ledger.
+
+    Args:
+        noun: name of a number in errors.
+        rule: rule of its use, for errors.
+        holder: user of the numbers, for errors.
+        after_fork: advice for a forked child, for errors.
+        first: first number that is free, at most 2^64. An earlier role may have used smaller ones.
     """
 
     def __init__(
@@ -67,15 +75,6 @@ class RoundLedger(Confined):
         after_fork: str = _PADS_AND_DISKS,
         first: int = 0,
     ) -> None:
-        """
-        Args:
-            noun: what errors call a number.
-            rule: what errors say of its use.
-            holder: who used it, according to errors.
-            after_fork: what errors tell a forked child to do.
-            first: smaller numbers may have been used by an earlier role and are refused; up to
-                2^64, which leaves none.
-        """
         self._noun, self._rule, self._holder = noun, rule, holder
         self._after_fork, self._first = after_fork.format(noun=noun), first
         self._pairs: dict[str | None, int] = {}
@@ -89,12 +88,12 @@ class RoundLedger(Confined):
 
     @property
     def forked(self) -> bool:
-        """Whether this is a forked child's copy of a ledger that its parent goes on with."""
+        """True in a forked child, whose parent goes on with this ledger."""
         return self._process != this_process()
 
     @property
     def next(self) -> int:
-        """The number after the greatest that any pair has used; `first` if there is none."""
+        """Number after the greatest that any pair has used; `first` if there is none."""
         last = self._used[2]
         return max(self._first, int(last.max()) + 1) if len(last) else self._first
 
@@ -105,10 +104,13 @@ class RoundLedger(Confined):
         *,
         inherited: bool = False,
     ) -> None:
-        """Raise what `claim` would raise, and change nothing.
+        """Raise the errors of `claim`, and change nothing.
 
         Args:
-            inherited: after a fork, do not refuse, but check against what was used before it.
+            rounds: numbers, shape (batch,).
+            pairs: pair of each row; None for a role of one pair.
+            inherited: True to check after a fork against the numbers used before it, and not
+                refuse.
         """
         if inherited and self.forked:
             # Without the lock, which the parent may have held; intervals are replaced as a whole.
@@ -122,23 +124,23 @@ class RoundLedger(Confined):
         """Mark rounds as used: all of them, or none when it raises.
 
         Args:
-            rounds: uint64, shape (batch,).
-            pairs: the pair of each row; None for a role of one pair.
+            rounds: numbers, shape (batch,).
+            pairs: pair of each row; None for a role of one pair.
 
         Raises:
-            RandomnessReuseError: a pair's round was used before, or occurs twice; names both. Or
-                the process has forked since the ledger was made.
+            RandomnessReuseError: a pair's number was used before, or occurs twice (the error names
+                both); or the process has forked since the ledger was made.
         """
         self._refuse_fork()
         with self._lock:
             self._used = self._with(rounds, pairs)
 
     def take(self, count: int) -> Rounds:
-        """Claim the next `count` numbers, for a role of one pair: uint64, shape (count,).
+        """Claim and return the next `count` numbers, for a role of one pair, shape (count,).
 
         Raises:
             RandomnessReuseError: fewer are left below 2^64, or the process has forked since the
-                ledger was made. Takes none.
+                ledger was made. None is taken.
         """
         self._refuse_fork()
         with self._lock:
@@ -165,7 +167,7 @@ class RoundLedger(Confined):
     def _with(
         self, rounds: Rounds, pairs: DictionaryColumn[str] | None
     ) -> tuple[NDArray[np.intp], Rounds, Rounds]:
-        """The intervals with a batch added."""
+        """Return the intervals with a batch added."""
         if not len(rounds):
             return self._used
         if self._first and int(rounds.min()) < self._first:
@@ -176,10 +178,9 @@ class RoundLedger(Confined):
         if pairs is None and self._follows(rounds):
             return *self._used[:2], rounds[-1:].copy()
         names: list[str] | list[None] = [None] if pairs is None else list(pairs.values)
-        known = np.array(
-            [self._pairs.setdefault(name, len(self._pairs)) for name in names], dtype=np.intp
-        )
-        owner = np.full(len(rounds), known[0]) if pairs is None else known[pairs.index]
+        numbers = [self._pairs.setdefault(name, len(self._pairs)) for name in names]
+        owner = np.array(numbers, dtype=np.intp)
+        owner = owner[np.zeros(len(rounds), np.intp) if pairs is None else pairs.index]
         if len(names) > 1 or not bool((rounds[1:] > rounds[:-1]).all()):
             order = np.lexsort((rounds, owner))
             owner, rounds = owner[order], rounds[order]
@@ -197,19 +198,18 @@ class RoundLedger(Confined):
         return _joined(owner, first, last)
 
     def _follows(self, rounds: Rounds) -> bool:
-        """Whether a batch goes on where a role of one pair stopped: the common case, cheaply."""
+        """Return whether a batch goes on where a role of one pair stopped: a cheap common case."""
         last = self._used[2]
-        if len(last) != 1 or len(self._pairs) != 1 or None not in self._pairs:
-            return False
-        if (
-            int(rounds[0]) != int(last[0]) + 1
-            or int(rounds[-1]) - int(rounds[0]) != len(rounds) - 1
-        ):
-            return False
-        return len(rounds) < 3 or bool((rounds[1:] > rounds[:-1]).all())
+        return (
+            len(last) == 1
+            and self._pairs.keys() == {None}
+            and int(rounds[0]) == int(last[0]) + 1
+            and int(rounds[-1]) - int(rounds[0]) == len(rounds) - 1
+            and (len(rounds) < 3 or bool((rounds[1:] > rounds[:-1]).all()))
+        )
 
     def _refuse(
-        self, wrong: NDArray[np.bool_], owner: NDArray[np.intp], rounds: Rounds, why: str
+        self, wrong: NDArray[np.bool_], owner: NDArray[np.intp], rounds: Rounds, reason: str
     ) -> None:
         """Raise for the second of the first two neighbours that are wrong."""
         if not wrong.any():
@@ -217,7 +217,7 @@ class RoundLedger(Confined):
         row = int(np.argmax(wrong)) + 1
         name = next(name for name, number in self._pairs.items() if number == owner[row])
         raise RandomnessReuseError(
-            f"{'' if name is None else f'pair {name!r}: '}{self._noun} {rounds[row]} {why}; "
+            f"{'' if name is None else f'pair {name!r}: '}{self._noun} {rounds[row]} {reason}; "
             f"{self._rule}"
         )
 
@@ -225,7 +225,7 @@ class RoundLedger(Confined):
 def _joined(
     owner: NDArray[np.intp], first: Rounds, last: Rounds
 ) -> tuple[NDArray[np.intp], Rounds, Rounds]:
-    """Sorted disjoint intervals with touching ones made one."""
+    """Merge the touching ones of sorted disjoint intervals."""
     apart = np.ones(len(owner), dtype=np.bool_)
     # Differences of neighbours are positive within a pair, so they do not wrap around.
     apart[1:] = (owner[1:] != owner[:-1]) | (first[1:] - last[:-1] != _ONE)
@@ -235,12 +235,15 @@ def _joined(
 
 
 def as_rounds(rounds: ArrayLike, count: int | None, name: str = "rounds") -> Rounds:
-    """Check round numbers: integers 0 .. 2^64 - 1, one for each of `count` rows (None: any).
+    """Check round numbers: integers 0 .. 2^64 - 1, one for each row.
 
-    `name` is the argument's name, for errors.
+    Args:
+        rounds: numbers as callers write them.
+        count: number of rows; None for any.
+        name: the argument's name, for errors.
 
     Raises:
-        ParameterError: not integers, negative, or not `count` of them.
+        ParameterError: the numbers are not integers, negative, or not `count` of them.
     """
     if isinstance(rounds, np.ma.MaskedArray):
         raise ParameterError(f"{name} must not be masked; leave such rows out")

@@ -1,7 +1,6 @@
 """Connections between machines: TLS 1.3, pinned certificates, framed messages, time-outs."""
 
-from ccbps.network.channel import Channel, connect
+from ccbps.network.channel import Channel, Server, connect
 from ccbps.network.identity import Certificate, Credentials, Identity
-from ccbps.network.server import Server
 
 __all__ = ["Certificate", "Channel", "Credentials", "Identity", "Server", "connect"]

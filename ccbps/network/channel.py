@@ -1,11 +1,15 @@
-"""Messages between two machines that pin one another's certificates: frames over TLS 1.3.
+"""Messages between machines that pin one another's certificates: frames over TLS 1.3.
 
-A frame is its length, 4 bytes (big-endian), and so many bytes. The receiver says how long a frame
-may be, and how long it may take to come as a whole: a peer that sends a byte now and then does not
-hold it up any longer than one that is silent. What is not read waits at the sender.
+A frame is its length, 4 bytes (big-endian), and so many bytes. The receiver limits the length of a
+frame and the time in which it must come as a whole: a peer that sends a byte now and then does not
+hold it up any longer than one that is silent. Unread bytes wait at the sender.
 
 The client names the certificate that it wants in the clear (as TLS's server name), so a server
-may have several. Whoever listens sees that name, lengths and times.
+may have several. An eavesdropper sees that name, lengths and times.
+
+A `Server` treats each connection in a thread, a bounded number of them at a time. Further
+connections wait in the kernel's queue, and bytes of peers wait in their own kernels until they are
+read. A client that has not proved within `HANDSHAKE_SECONDS` to be a pinned peer is disconnected.
 
 Hazard: two machines that each send a large frame over one channel before they read wait for one
 another until their time is up. Give each direction a channel of its own.
@@ -15,39 +19,48 @@ Source: RFC 8446 (TLS 1.3).
 
 from __future__ import annotations
 
+import logging
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final, Self, TypeAlias
 
+from ccbps.checks import whole
 from ccbps.errors import KeyMismatchError, NetworkError, ParameterError, PeerError
-from ccbps.keys.confine import confined
-from ccbps.keys.secret import Confined
+from ccbps.keys.secret import Confined, confined
 from ccbps.keys.used_rounds import this_process
 from ccbps.network.identity import Certificate, Credentials, Identity, tls_context
 
 Content: TypeAlias = bytes | bytearray | memoryview
 Lookup: TypeAlias = Callable[[str], Credentials | None]
 
+_log: Final = logging.getLogger(__name__)
 LENGTH_BYTES: Final = 4
 MOST_BYTES: Final = (1 << 8 * LENGTH_BYTES) - 1
-"""The longest frame there is; what a receiver takes is for it to say."""
+"""Length of the longest frame (bytes). Receivers set lower limits."""
 PIECE_BYTES: Final = 1 << 20
-"""At most so much is handed to TLS at a time."""
+"""Most bytes that are handed to TLS at a time."""
 SMALL_BYTES: Final = 1 << 14
-"""A frame up to this long leaves in one record with its length."""
+"""Length of the longest frame that leaves in one record with its length (bytes)."""
 PARTING_SECONDS: Final = 1
-"""In which a peer that is not let in may read why."""
+"""Time in which a refused peer may read the reason."""
 LOST_SECONDS: Final = 6
-"""After which a machine that says nothing any more is lost."""
-_REFUSALS: Final = ("TLSV1_UNRECOGNIZED_NAME", "TLSV1_ALERT_UNKNOWN_CA")
-"""What OpenSSL calls the alerts of a server that lacks a certificate or does not pin ours."""
+"""Time after which a silent machine is lost."""
+HANDSHAKE_SECONDS: Final = 10
+"""Time in which a peer must have proved its identity."""
+REFUSALS: Final = 100
+"""Most refusals that are logged in an hour. Strangers would fill the disk otherwise."""
+POLL_SECONDS: Final = 0.1
+"""Time after which a waiting server checks whether it was closed."""
+_ALERTS: Final = ("TLSV1_UNRECOGNIZED_NAME", "TLSV1_ALERT_UNKNOWN_CA")
+"""OpenSSL's names of the alerts of a server that lacks a certificate or does not pin ours."""
 
 
 class Channel(Confined):
-    """One connection to a pinned peer. Frames are sent and received by one thread at a time.
+    """A connection to a pinned peer. Frames are sent and received by one thread at a time.
 
     After an error, and in a process forked from the one that made it, a channel is closed.
 
@@ -64,15 +77,15 @@ class Channel(Confined):
         True
 
     Attributes:
-        peer: the certificate that the other side proved to own.
+        peer: certificate that the other side proved to own.
+
+    Args:
+        connection: a connected socket whose handshake is done.
+        peer: certificate of the other side.
+        seconds: time that a frame may take to be sent or to arrive.
     """
 
     def __init__(self, connection: socket.socket, peer: Certificate, seconds: float) -> None:
-        """Args:
-        connection: a connected socket whose handshake is done.
-        peer: the certificate of the other side.
-        seconds: a frame may take to be sent or to arrive.
-        """
         self._connection, self.peer, self._seconds = connection, peer, seconds
         self._process = this_process()
 
@@ -89,8 +102,8 @@ class Channel(Confined):
         """Send one frame.
 
         Args:
-            parts: of its content, in order; they are not copied where they are large.
-            seconds: until the last byte must have left; None for the channel's own.
+            parts: parts of its content, in order; large ones are not copied.
+            seconds: time in which the last byte must have left; None for the channel's own.
 
         Raises:
             NetworkError: the connection broke, or the peer did not read in time.
@@ -113,8 +126,8 @@ class Channel(Confined):
         """Receive one frame.
 
         Args:
-            most: the length in bytes that the frame may have.
-            seconds: until its last byte must have come; None for the channel's own.
+            most: greatest length that the frame may have (bytes).
+            seconds: time in which its last byte must have come; None for the channel's own.
 
         Raises:
             NetworkError: the connection ended, also within a frame, or nothing came in time.
@@ -127,7 +140,7 @@ class Channel(Confined):
             return self._read(length, until)
 
     def close(self) -> None:
-        """End the connection, for the peer too. In a forked process only let go of it."""
+        """Close the connection, for the peer too. In a forked process only let go of it."""
         with suppress(OSError):  # it has ended
             if self._process == this_process():
                 # Processes forked meanwhile hold the connection, but do not keep it open.
@@ -147,7 +160,7 @@ class Channel(Confined):
 
     @contextmanager
     def _guarded(self, seconds: float | None) -> Iterator[float]:
-        """Give the time of the clock until which all must be done; close after any error."""
+        """Yield the time of the clock at which all must be done. Close after any error."""
         if self._process != this_process():
             # Two processes would encrypt different records under one nonce.
             self.close()
@@ -158,8 +171,7 @@ class Channel(Confined):
             yield time.monotonic() + (self._seconds if seconds is None else seconds)
         except BaseException as error:
             self.close()
-            if isinstance(error, OSError) and not isinstance(error, NetworkError):
-                raise _as_network_error(error) from None
+            _raise_as_network_error(error)
             raise
 
 
@@ -170,7 +182,6 @@ def connect(
     peer: Certificate,
     *,
     seconds: float = 60,
-    frame_seconds: float | None = None,
 ) -> Channel:
     """Connect to a `Server` that has a pinned certificate, and wait until it lets this side in.
 
@@ -183,11 +194,11 @@ def connect(
         ccbps.errors.NetworkError: 127.0.0.1:9 cannot be reached: ...
 
     Args:
-        address: of the server, ``host:port``.
-        identity: what this side presents.
-        peer: the server's certificate.
-        seconds: that all of it may take; there may be many connections before this one.
-        frame_seconds: that a frame may take afterwards; None for `seconds`.
+        address: address of the server, ``host:port``.
+        identity: identity of this side.
+        peer: certificate of the server.
+        seconds: time that all of it may take, and each frame afterwards; there may be many
+            connections before this one.
 
     Raises:
         KeyMismatchError: the server says that it has no such certificate, or does not pin ours.
@@ -203,9 +214,8 @@ def connect(
         raise NetworkError(f"{address} cannot be reached: {error}") from None
     # The name that the server looks up. A part of a name has at most 63 characters.
     name = f"{fingerprint[:32]}.{fingerprint[32:]}"
-    later = seconds if frame_seconds is None else frame_seconds
     try:
-        channel = _shake_hands(connection, context, [peer], until, later, server_hostname=name)
+        channel = _shake_hands(connection, context, [peer], until, seconds, server_hostname=name)
         channel.receive(0, until - time.monotonic())
     except _UnknownError:
         raise KeyMismatchError(
@@ -215,42 +225,11 @@ def connect(
     return channel
 
 
-@confined
-def accept(connection: socket.socket, lookup: Lookup, until: float, seconds: float) -> Channel:
-    """Let a pinned peer in that has connected; whoever is not let in is disconnected.
-
-    Args:
-        connection: a connected socket, which is used up.
-        lookup: the credentials whose certificate has a fingerprint; None if there are none.
-        until: the time of the monotonic clock at which the peer must have proved who it is.
-        seconds: that a frame may take afterwards.
-
-    Raises:
-        NetworkError: the connection broke, or the peer took too long.
-        PeerError: the peer is not pinned, or does not speak TLS 1.3.
-    """
-    peers: list[Certificate] = []
-
-    def choose(tls: ssl.SSLSocket, name: str | None, _: ssl.SSLContext) -> int | None:
-        credentials = lookup(name.replace(".", "")) if name else None
-        if credentials is None:
-            return ssl.ALERT_DESCRIPTION_UNRECOGNIZED_NAME
-        peers.extend(credentials.peers)
-        tls.context = credentials.identity.context(peers, server=True)
-        return None
-
-    context = tls_context(server=True)
-    context.sni_callback = choose  # type: ignore[assignment]
-    channel = _shake_hands(connection, context, peers, until, seconds, server_side=True)
-    channel.send(b"")  # a client learns only by this that it was let in
-    return channel
-
-
 def split_address(address: str) -> tuple[str, int]:
     """Split an address into host and port.
 
     Raises:
-        ParameterError: it is no address.
+        ParameterError: the text is no address.
     """
     host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
     if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
@@ -261,7 +240,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 class _UnknownError(PeerError):
-    """The other side lacks the certificate that was asked for, or does not pin this one's."""
+    """Error of a side that lacks the requested certificate, or does not pin the other's."""
 
 
 @confined
@@ -276,10 +255,12 @@ def _shake_hands(
     """Make a channel of a connected socket, or close it.
 
     Args:
-        peers: whom to accept; may still be empty when the handshake begins.
-        until: the time of the monotonic clock at which the handshake must be done.
-        seconds: that a frame may take afterwards.
-        options: of `ssl.SSLContext.wrap_socket`.
+        connection: a connected socket.
+        context: TLS context of this side.
+        peers: certificates to accept; the list may still be empty when the handshake begins.
+        until: time of the monotonic clock at which the handshake must be done.
+        seconds: time that a frame may take afterwards.
+        options: options of `ssl.SSLContext.wrap_socket`.
     """
     try:
         _set_options(connection)
@@ -291,8 +272,7 @@ def _shake_hands(
             raise PeerError("the certificate of the other side is not pinned")
     except BaseException as error:
         _part(connection)
-        if isinstance(error, OSError) and not isinstance(error, NetworkError):
-            raise _as_network_error(error) from None
+        _raise_as_network_error(error)
         raise
     return Channel(connection, peer, seconds)
 
@@ -310,7 +290,7 @@ def _set_options(connection: socket.socket) -> None:
 def _part(connection: socket.socket) -> None:
     """Close a connection whose handshake failed, so that the other side still reads the alert.
 
-    A connection that is closed with bytes unread takes back what it sent.
+    A connection that is closed with bytes unread takes back its own last bytes.
     """
     until = time.monotonic() + PARTING_SECONDS
     with suppress(OSError):
@@ -329,15 +309,211 @@ def _left(until: float) -> float:
     return seconds
 
 
-def _as_network_error(error: OSError) -> NetworkError:
-    """Say what an error of a socket means."""
+def _raise_as_network_error(error: BaseException) -> None:
+    """Raise the `NetworkError` that an error of a socket means; ignore other errors."""
+    if not isinstance(error, OSError) or isinstance(error, NetworkError):
+        return
+    kind, text = NetworkError, error.strerror or str(error)
     if isinstance(error, TimeoutError):
-        return NetworkError("the peer took too long")
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return PeerError(f"the certificate of the other side is refused: {error.verify_message}")
-    if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError | ssl.SSLSyscallError):
-        return NetworkError("the connection ended")
-    if isinstance(error, ssl.SSLError):
-        kind = _UnknownError if error.reason in _REFUSALS else PeerError
-        return kind(f"TLS failed: {error.reason}")
-    return NetworkError(error.strerror or str(error))
+        text = "the peer took too long"
+    elif isinstance(error, ssl.SSLCertVerificationError):
+        kind, text = (
+            PeerError,
+            f"the certificate of the other side is refused: {error.verify_message}",
+        )
+    elif isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError | ssl.SSLSyscallError):
+        text = "the connection ended"
+    elif isinstance(error, ssl.SSLError):
+        kind = _UnknownError if error.reason in _ALERTS else PeerError
+        text = f"TLS failed: {error.reason}"
+    raise kind(text) from None
+
+
+class Server(Confined):
+    """A server of channels for pinned peers, in threads of this process.
+
+    Example:
+        >>> from ccbps.network import Credentials, Identity, Server, connect
+        >>> alice, bob = Identity.generate(), Identity.generate()
+        >>> def answer(channel):
+        ...     channel.send(channel.receive(100).upper())
+        >>> with Server(Credentials(bob, (alice.certificate(),)), answer) as server:
+        ...     with connect(server.address, alice, bob.certificate()) as channel:
+        ...         channel.send(b"hello")
+        ...         channel.receive(100)
+        bytearray(b'HELLO')
+
+    Attributes:
+        address: address of the server, ``host:port``; peers may know its machine by another name.
+
+    Args:
+        credentials: credentials of this side; or a function that returns them, or None, by the
+            fingerprint of the certificate that a client asks for.
+        serve: function called with each channel, in a thread of its own. When it returns, the
+            channel is closed. Its errors are logged.
+        host: name or number to listen at; by default this machine only.
+        port: port to listen at; 0 for any that is free.
+        connections: number of connections that are served at a time; others wait.
+        frame_seconds: time that a frame may take.
+        title: name of the server in log messages.
+
+    Raises:
+        NetworkError: the address cannot be listened at.
+    """
+
+    def __init__(
+        self,
+        credentials: Credentials | Lookup,
+        serve: Callable[[Channel], object],
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        connections: int = 64,
+        frame_seconds: float = 60,
+        title: str = "the server",
+    ) -> None:
+        port = whole("port", port, 0, (1 << 16) - 1)
+        self._lookup: Lookup
+        if isinstance(credentials, Credentials):
+            fingerprint = credentials.identity.certificate().fingerprint()
+            self._lookup = {fingerprint: credentials}.get
+        else:
+            self._lookup = credentials
+        self._serve, self._seconds, self._title = serve, frame_seconds, title
+        self._process, self._ended = this_process(), threading.Event()
+        self._free, self._lock = threading.Semaphore(connections), threading.Lock()
+        self._served: dict[socket.socket, threading.Thread] = {}
+        self._refusals, self._hour = 0, time.monotonic() + 3600
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            self._listening = socket.create_server((host, port), family=family)
+        except (OSError, UnicodeError) as error:
+            raise NetworkError(f"no server can listen at {host}, port {port}: {error}") from None
+        self._listening.settimeout(POLL_SECONDS)
+        name, number = self._listening.getsockname()[:2]
+        self.address = f"[{name}]:{number}" if ":" in name else f"{name}:{number}"
+        self._thread = threading.Thread(target=self._listen, daemon=True)
+        self._thread.start()
+
+    def __repr__(self) -> str:
+        return f"<Server {self.address}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop listening, end all connections, and return when none is served any more.
+
+        In a forked process it does nothing.
+        """
+        if self._process != this_process():
+            return
+        self._ended.set()
+        # A process that inherited it in a fork does not keep it open.
+        with suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._listening.close()
+        with self._lock:
+            served = [*self._served.items()]
+        for line, thread in served:
+            with suppress(OSError):  # it has ended
+                line.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+    def log_some(self, level: int, text: str, *details: object) -> None:
+        """Log a message that a stranger can cause, at most `REFUSALS` times an hour."""
+        with self._lock:
+            if (now := time.monotonic()) >= self._hour:
+                self._refusals, self._hour = 0, now + 3600
+            self._refusals = number = self._refusals + 1
+        if number <= REFUSALS:
+            last = "; no more refusals are logged in this hour" * (number == REFUSALS)
+            _log.log(level, text + "%s", *details, last)
+
+    def _listen(self) -> None:
+        while not self._ended.is_set():
+            if not self._free.acquire(timeout=POLL_SECONDS):
+                continue
+            try:
+                connection, place = self._listening.accept()
+                self._begin(connection, f"{place[0]}:{place[1]}")
+            except TimeoutError:
+                self._free.release()
+            except (OSError, RuntimeError):  # no more files, or threads: later there may be
+                self._free.release()
+                self._ended.wait(POLL_SECONDS)
+
+    def _begin(self, connection: socket.socket, place: str) -> None:
+        """Serve a connection in a thread.
+
+        Raises:
+            RuntimeError: no thread can be started.
+        """
+        try:
+            line = connection.dup()  # TLS takes the socket itself away
+        except BaseException:
+            connection.close()
+            raise
+        thread = threading.Thread(target=self._run, args=(connection, line, place), daemon=True)
+        with self._lock:
+            self._served[line] = thread
+        try:
+            thread.start()
+        except BaseException:
+            self._forget(line)
+            connection.close()
+            raise
+
+    def _run(self, connection: socket.socket, line: socket.socket, place: str) -> None:
+        """Serve one connection.
+
+        Args:
+            connection: socket for TLS.
+            line: second handle of it, by which `close` ends it.
+            place: address of the client.
+        """
+        try:
+            self._admit(connection, place)
+        finally:
+            self._forget(line)
+            self._free.release()
+
+    def _forget(self, line: socket.socket) -> None:
+        """Shut down a connection, also for processes forked meanwhile."""
+        with self._lock:
+            del self._served[line]
+        with suppress(OSError):  # it has ended
+            line.shutdown(socket.SHUT_RDWR)
+        line.close()
+
+    @confined
+    def _admit(self, connection: socket.socket, place: str) -> None:
+        """Serve a pinned peer that has connected, or disconnect another one."""
+        peers: list[Certificate] = []
+
+        def choose(tls: ssl.SSLSocket, name: str | None, _: ssl.SSLContext) -> int | None:
+            credentials = self._lookup(name.replace(".", "")) if name else None
+            if credentials is None:
+                return ssl.ALERT_DESCRIPTION_UNRECOGNIZED_NAME
+            peers.extend(credentials.peers)
+            tls.context = credentials.identity.context(peers, server=True)
+            return None
+
+        until, context = time.monotonic() + HANDSHAKE_SECONDS, tls_context(server=True)
+        context.sni_callback = choose  # type: ignore[assignment]
+        try:
+            with _shake_hands(
+                connection, context, peers, until, self._seconds, server_side=True
+            ) as channel:
+                channel.send(b"")  # a client learns only by this that it was let in
+                self._serve(channel)
+        except PeerError as error:
+            self.log_some(logging.WARNING, "%s refused %s: %s", self._title, place, error)
+        except NetworkError as error:
+            _log.info("the connection of %s with %s broke: %s", self._title, place, error)
+        except Exception:
+            _log.exception("%s failed to serve %s", self._title, place)

@@ -1,13 +1,13 @@
 """Identities of machines: an Ed25519 key, and the self-signed certificate that its peers pin.
 
-There is no authority. A machine accepts exactly those certificates that it was given before, so
-names of hosts and dates are not looked at: a certificate is good for as long as it is pinned. It
-follows from its key byte for byte, since Ed25519 signatures have no randomness (RFC 8032) and all
-other fields are fixed; so a secret that two machines share gives both of them both certificates.
+There is no authority. A machine accepts exactly the certificates that it was given before, and
+ignores names of hosts and dates: a certificate is good for as long as it is pinned. It follows from
+its key byte for byte, since Ed25519 signatures have no randomness (RFC 8032) and all other fields
+are fixed. So a secret that two machines share gives both of them both certificates.
 
 A private key signs handshakes only. TLS 1.3 draws the keys of each connection afresh (RFC 8446,
-section 1.2), and session tickets, which would outlive a connection, are switched off. So whoever
-finds a private key later cannot read what was recorded.
+section 1.2), and session tickets, which would outlive a connection, are switched off. So a private
+key that is found later does not open recorded connections.
 
 Python's ``ssl`` takes private keys from files only. On Linux that is a file in memory without a
 name; elsewhere it is a temporary file that its owner alone may read and that is removed at once.
@@ -38,8 +38,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import NameOID
 
 from ccbps.errors import DecodeError
-from ccbps.keys.confine import confined
-from ccbps.keys.secret import SecretBytes
+from ccbps.keys.secret import SecretBytes, confined
 
 _BEGIN: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _END: Final = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
@@ -57,7 +56,7 @@ class Certificate:
         True
 
     Attributes:
-        der: the bytes of one X.509 certificate in DER form, as they travel.
+        der: bytes of one X.509 certificate in DER form, as they travel.
     """
 
     der: bytes
@@ -80,7 +79,7 @@ class Certificate:
 
 
 class Identity(SecretBytes):
-    """A private key of 32 bytes, by which a machine proves who it is.
+    """A private key of 32 bytes, by which a machine proves its identity.
 
     Example:
         >>> from ccbps.network import Identity
@@ -106,7 +105,7 @@ class Identity(SecretBytes):
 
         Args:
             secret: at least 32 bytes that nobody can guess.
-            purpose: what the identity is for; another purpose gives an unrelated identity.
+            purpose: purpose of the identity; another one gives an unrelated identity.
         """
         info = b"ccbps 1 identity\0" + purpose
         return cls(HKDF(SHA256(), 32, salt=None, info=info).derive(secret))
@@ -121,7 +120,7 @@ class Identity(SecretBytes):
         """Make a TLS context that presents this identity and accepts the given peers.
 
         Args:
-            peers: the pinned certificates. At least one.
+            peers: pinned certificates, at least one.
             server: True for the side that accepts connections.
 
         Raises:
@@ -158,7 +157,7 @@ class Identity(SecretBytes):
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What one side of a connection presents, and what it accepts.
+    """The identity that one side of a connection presents, and the certificates that it accepts.
 
     Example:
         >>> from ccbps.network import Credentials, Identity
@@ -167,8 +166,8 @@ class Credentials:
         Credentials(identity=<Identity ...>, peers=(<Certificate ...>,))
 
     Attributes:
-        identity: the private key of this side.
-        peers: the certificates that it accepts.
+        identity: private key of this side.
+        peers: certificates that it accepts.
     """
 
     identity: Identity
@@ -188,7 +187,7 @@ def tls_context(*, server: bool) -> ssl.SSLContext:
 
 @confined
 def _load_chain(context: ssl.SSLContext, pem: bytes) -> None:
-    """Give a context its private key and certificate."""
+    """Load a private key and its certificate into a context."""
     if hasattr(os, "memfd_create") and Path("/proc/self/fd").is_dir():
         file = os.memfd_create("identity")
         path = f"/proc/self/fd/{file}"

@@ -1,11 +1,11 @@
-"""A ledger of rounds on disk: what each (pair, round) was used for, across roles and processes.
+"""A ledger of rounds on disk: the use of each (pair, round), across roles and processes.
 
 A round may be encoded again with the same content, for example after a crash, since the same
 message comes out; with other content it is refused before anything is encoded. So the ledger binds
 each round to a *tag* of its content. Names of streams (a pair, a side, a matcher) and tags are
-computed with keys derived from the pair's seed, and tags from the round as well: whoever reads the
-file learns the round numbers, which of them belong to one stream, and when the file changed, but no
-labels, no contents, and not which contents are equal.
+computed with keys derived from the pair's seed, and tags from the round as well. A reader of the
+file learns the round numbers, their grouping by streams, and the times of changes, but no labels,
+no contents, and not which contents are equal.
 
 The ledger is an SQLite file (`ccbps.rounds.ledger_file`). A claim is one transaction: all its
 rounds are on disk when it returns, or none, even if the process is killed or several processes
@@ -30,13 +30,11 @@ from ccbps.keys.used_rounds import ROUND_RULE
 from ccbps.rounds.ledger_file import LedgerFile
 
 Shifted = NDArray[np.int64]
-"""Rounds minus 2^63: what SQLite's integers hold, in the same order."""
+"""Rounds minus 2^63, in the same order: SQLite's integers hold them."""
 
 ROW_ROUNDS: Final = 48
 """Most consecutive rounds in a row of the file: five such rows fill a page."""
 
-_APPLICATION: Final = b"ccbr"
-_VERSION: Final = 1
 _TABLE: Final = (
     "CREATE TABLE runs (stream BLOB NOT NULL, first INTEGER NOT NULL, tags BLOB NOT NULL, "
     "PRIMARY KEY (stream, first)) WITHOUT ROWID"
@@ -51,7 +49,7 @@ _LOWEST: Final = -(1 << 63)
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """Rounds sorted by stream and number: `rows` of the caller's."""
+    """The rounds of a batch, sorted by stream and number; `rows` are their places at the caller."""
 
     names: list[bytes]
     owner: NDArray[np.intp]
@@ -61,26 +59,22 @@ class _Batch:
 
 
 class DiskLedger:
-    """Rounds and what they were used for, in a file."""
+    """The rounds and their use, in a file.
+
+    Args:
+        path: path of the file; if there is none, it is created for its owner only.
+        noun: name of a number in errors.
+        rule: rule of its use, for errors.
+
+    Raises:
+        LedgerError: the file cannot be opened or created, or is not a ledger.
+    """
 
     def __init__(
-        self,
-        path: str | os.PathLike[str],
-        noun: str = "round",
-        rule: str = ROUND_RULE,
+        self, path: str | os.PathLike[str], noun: str = "round", rule: str = ROUND_RULE
     ) -> None:
-        """
-        Args:
-            path: of the file; if there is none, it is created for its owner only.
-            noun, rule: what errors call a number, and what they say about its use.
-
-        Raises:
-            LedgerError: the file cannot be opened or created, or is not a ledger.
-        """
         self._noun, self._rule = noun, rule
-        self._file = LedgerFile.at(
-            path, _APPLICATION, _VERSION, (_TABLE,), "a ledger of rounds", noun
-        )
+        self._file = LedgerFile(path, b"ccbr", 1, (_TABLE,), "a ledger of rounds", noun)
 
     def __repr__(self) -> str:
         return f"<DiskLedger {self._file.path}>"
@@ -88,12 +82,12 @@ class DiskLedger:
     def claim(
         self, rounds: Rounds, marks: Marks, pairs: DictionaryColumn[str] | None = None
     ) -> None:
-        """Bind rounds to what they encode: all of them, or none when it raises.
+        """Bind rounds to their content: all of them, or none when it raises.
 
         Args:
-            rounds: uint64, shape (batch,).
-            marks: of the source of randomness, for these rounds and their content.
-            pairs: the pair of each row, for errors; None for a role of one pair.
+            rounds: round numbers, shape (batch,).
+            marks: marks of the source of randomness for these rounds and their content.
+            pairs: pair of each row, for errors; None for a role of one pair.
 
         Raises:
             RandomnessReuseError: a round was used for something else, or occurs twice; with marks
@@ -101,7 +95,7 @@ class DiskLedger:
             LedgerError: the file cannot be read or written.
 
         Cost: a transaction, which waits for the disk about five times; and for each round, on one
-        core, 0.1 us and 17 bytes where rounds are consecutive, 4 us and 54 bytes where not.
+        core, 0.1 us and 17 bytes where rounds are consecutive, 4 us and 54 bytes elsewhere.
         """
         if not len(rounds):
             return
@@ -114,42 +108,39 @@ class DiskLedger:
                 raise LedgerError(
                     f"the ledger {self._file.path} is damaged, so nothing was encoded"
                 )
-            known, differ = _compared(batch, kept)
-            if marks.bound:
-                why = f"was used for something else, says {self._file.path}"
-                self._refuse(np.flatnonzero(differ), batch, pairs, why)
-            else:
-                why = f"was already used, says {self._file.path}"
-                self._refuse(np.flatnonzero(known), batch, pairs, why)
-            if not known.all():
-                _store(file, batch, np.flatnonzero(~known), kept)
+            stored, differ = _compared(batch, kept)
+            use = "used for something else" if marks.bound else "already used"
+            wrong = np.flatnonzero(differ if marks.bound else stored)
+            self._refuse(wrong, batch, pairs, f"was {use}, says {self._file.path}")
+            if not stored.all():
+                _store(file, batch, np.flatnonzero(~stored), kept)
 
     def _refuse(
         self,
         wrong: NDArray[np.intp],
         batch: _Batch,
         pairs: DictionaryColumn[str] | None,
-        why: str,
+        reason: str,
     ) -> None:
         if len(wrong):
             row = int(batch.rows[wrong[0]])
             number = int(batch.number[wrong[0]]) - _LOWEST
             pair = "" if pairs is None else f"pair {pairs.values[pairs.index[row]]!r}: "
-            raise RandomnessReuseError(f"{pair}{self._noun} {number} {why}; {self._rule}")
+            raise RandomnessReuseError(f"{pair}{self._noun} {number} {reason}; {self._rule}")
 
 
 def _sorted(rounds: Rounds, marks: Marks) -> _Batch:
     # Two labels may lead to one stream.
     numbers: dict[bytes, int] = {}
-    known = np.array([numbers.setdefault(name, len(numbers)) for name in marks.names], np.intp)
-    owner = np.full(len(rounds), known[0]) if marks.index is None else known[marks.index]
+    streams = np.array([numbers.setdefault(name, len(numbers)) for name in marks.names], np.intp)
+    owner = streams[np.zeros(len(rounds), np.intp) if marks.index is None else marks.index]
     number = (rounds ^ np.uint64(1 << 63)).view(np.int64)
     rows = np.lexsort((number, owner))
     return _Batch(list(numbers), owner[rows], number[rows], marks.tags[rows], rows)
 
 
 def _edges(owner: NDArray[np.intp], number: Shifted, gap: int) -> list[tuple[int, int]]:
-    """Where stretches of one stream begin and end in which no step is wider than `gap`."""
+    """Return begin and end of the stretches of one stream in which no step is wider than `gap`."""
     # The difference of neighbours of one stream is positive: as uint64 it does not wrap around.
     step = number[1:].view(np.uint64) - number[:-1].view(np.uint64)
     new = np.flatnonzero((owner[1:] != owner[:-1]) | (step > np.uint64(gap))) + 1
@@ -157,7 +148,7 @@ def _edges(owner: NDArray[np.intp], number: Shifted, gap: int) -> list[tuple[int
 
 
 def _stored(file: sqlite3.Connection, batch: _Batch) -> list[tuple[int, int, bytes]]:
-    """Rows that may hold rounds of the batch, or end before one: stream, first round, tags."""
+    """Read rows that may hold rounds of the batch, or end before one: stream, first, tags."""
     windows = [
         (
             int(batch.owner[low]),
@@ -175,10 +166,10 @@ def _stored(file: sqlite3.Connection, batch: _Batch) -> list[tuple[int, int, byt
 def _compared(
     batch: _Batch, kept: list[tuple[int, int, bytes]]
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which rounds of the batch the file has, and which it has with another tag."""
-    known, differ = np.zeros((2, len(batch.rows)), dtype=np.bool_)
+    """Mark the rounds of the batch that the file has, and those that it has with another tag."""
+    stored, differ = np.zeros((2, len(batch.rows)), dtype=np.bool_)
     if not kept:
-        return known, differ
+        return stored, differ
     counts = np.array([len(tags) // TAG_BYTES for _, _, tags in kept], dtype=np.intp)
     place = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     owner = np.repeat(np.array([owner for owner, _, _ in kept], dtype=np.intp), counts)
@@ -190,9 +181,9 @@ def _compared(
     order = np.lexsort((side, numbers, owners))
     both = (np.diff(owners[order]) == 0) & (numbers[order[1:]] == numbers[order[:-1]])
     theirs, ours = order[:-1][both], order[1:][both] - len(owner)
-    known[ours] = True
+    stored[ours] = True
     differ[ours] = (tags[theirs] != batch.tags[ours]).any(axis=1)
-    return known, differ
+    return stored, differ
 
 
 def _store(
@@ -203,10 +194,8 @@ def _store(
 ) -> None:
     """Write the rounds `fresh` of the batch: behind a row that ends before them, or as new rows."""
     owner, number, tags = batch.owner[fresh], batch.number[fresh], batch.tags[fresh].tobytes()
-    # What a row may be continued with: (stream, number) -> its first round, and its tags.
-    ends = {
-        (stream, first + len(found) // TAG_BYTES): (first, found) for stream, first, found in kept
-    }
+    # Rows by the next round that would continue them: (stream, number) -> first round and tags.
+    ends = {(stream, first + len(row) // TAG_BYTES): (first, row) for stream, first, row in kept}
     longer: list[tuple[bytes, bytes, int]] = []
     new: list[tuple[bytes, int, bytes]] = []
     for low, high in _edges(owner, number, 1):
@@ -214,9 +203,9 @@ def _store(
             stop = min(start + ROW_ROUNDS, high)
             stream, first = int(owner[start]), int(number[start])
             part = tags[start * TAG_BYTES : stop * TAG_BYTES]
-            begun, found = ends.get((stream, first), (0, b""))
-            if found and len(found) + len(part) <= ROW_ROUNDS * TAG_BYTES:
-                longer.append((found + part, batch.names[stream], begun))
+            begun, row = ends.get((stream, first), (0, b""))
+            if row and len(row) + len(part) <= ROW_ROUNDS * TAG_BYTES:
+                longer.append((row + part, batch.names[stream], begun))
             else:
                 new.append((batch.names[stream], first, part))
     new.sort()  # in the order of the file

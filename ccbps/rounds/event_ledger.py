@@ -1,15 +1,15 @@
 """A ledger that allots rounds to events: an event gets one when it is first seen, and keeps it.
 
-Whoever encodes names events by an id of its own, and nothing else: a task that is run again, a
-second copy of it and a stream that starts anew get the rounds that they had, so the same messages
-come out, and other content under an id that was used is refused before anything is encoded. All
+The encoder names events by an id of its own, and nothing else. A task that is run again, a second
+copy of it and a stream that starts anew get the rounds that they had, so the same messages come
+out. Other content under an id that was used is refused before anything is encoded. All
 subscriptions share the rounds: a pair's round encodes one event, since pairs have seeds of their
 own.
 
 The file (`ccbps.rounds.ledger_file`) binds each event's *name* to a round and to a *tag* of its
-content, both computed with keys derived from the seed, the tag from the round as well. Whoever
-reads the file learns how many events there were, in which order roughly, and when it changed, but
-no ids and no contents.
+content, both computed with keys derived from the seed, the tag from the round as well. A reader of
+the file learns the number of events, roughly their order, and the times of changes, but no ids and
+no contents.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.arrays import Bools, Bytes, Index, Rounds
-from ccbps.errors import LedgerError, ParameterError
+from ccbps.checks import whole
+from ccbps.errors import LedgerError
 from ccbps.keys.randomness import TAG_BYTES
 from ccbps.rounds.ledger_file import LedgerFile, identity_bytes
 
 _log: Final = logging.getLogger(__name__)
 _MORE: Final = "let subscribers encode interests for more"
 FORETOLD: Final = 0.9
-"""Of the rounds: once so many are used, it is said that they run out."""
+"""Part of the rounds after whose use a warning says that they run out."""
 _TABLES: Final = (
     "CREATE TABLE events (name INTEGER PRIMARY KEY, round INTEGER NOT NULL, tag BLOB NOT NULL)",
     "CREATE TABLE streams (stream BLOB PRIMARY KEY, next INTEGER NOT NULL) WITHOUT ROWID",
@@ -41,13 +42,27 @@ _TABLES: Final = (
 
 
 class EventLedger:
-    """Rounds of events, in a file. Several processes may use it at once.
+    """The rounds of events, in a file. Several processes may use it at once.
 
-    The object stands for one file: where another one is under its path by now, also on another
-    machine that it is sent to, nothing is allotted.
+    The object stands for one file. If another one is under its path by now, also on another machine
+    that it is sent to, nothing is allotted.
 
     Attributes:
-        rounds: that subscribers have interests for: 0 .. rounds - 1; None for no bound.
+        rounds: number of rounds 0 .. rounds - 1 that subscribers have interests for; None for no
+            bound.
+
+    Args:
+        path: path of the file. All processes that encode must reach it by this path.
+        rounds: number of rounds that subscribers have interests for. Beyond them events are
+            refused, and a warning is logged once nine tenths are used.
+        identity: identity of the file, from `identity()` when it was made. A program that starts
+            again, a stream for one, should give it: a file that is missing by then, or another one,
+            is refused, since a new ledger would use the seed's rounds once more. None makes the
+            file if there is none, for its owner only.
+
+    Raises:
+        LedgerError: the file cannot be opened or created, is not such a ledger, or has another
+            identity.
 
     Example:
         >>> import os, tempfile
@@ -64,35 +79,21 @@ class EventLedger:
         rounds: int | None = None,
         identity: str | None = None,
     ) -> None:
-        """
-        Args:
-            path: of the file. All processes that encode must reach it by this path.
-            rounds: that subscribers have interests for. Beyond them events are refused, and a
-                warning is logged once nine tenths are used.
-            identity: of the file, from `identity()` when it was made. A program that starts again,
-                a stream for one, should give it: a file that is missing by then, or another one, is
-                refused, since a new ledger would use the seed's rounds once more. None makes the
-                file if there is none, for its owner only.
-
-        Raises:
-            LedgerError: the file cannot be opened or created, or is not such a ledger; or not the
-                one that `identity` means.
-        """
-        if rounds is not None and (type(rounds) is not int or not 0 < rounds <= 1 << 63):
-            raise ParameterError(f"rounds must be a whole number above 0, or None, got {rounds!r}")
-        identity_bytes(identity)  # refuses what is no identity
-        self.rounds, self._identity = rounds, identity
-        self._file = LedgerFile.at(
-            path, b"ccbe", 2, _TABLES, "a ledger of events", "event", new=identity is None
-        )
+        self.rounds = None if rounds is None else whole("rounds", rounds, 1, 1 << 63)
+        self._warned_from = max(1, int(FORETOLD * (self.rounds or 0)))
+        identity_bytes(identity)  # refuses other text
+        self._identity = identity
+        kind, new = "a ledger of events", identity is None
+        self._file = LedgerFile(path, b"ccbe", 2, _TABLES, kind, "event", new=new)
         self._identity = self.identity()
 
     def __repr__(self) -> str:
         return f"<EventLedger {self._file.path}>"
 
     def identity(self) -> str:
-        """32 hexadecimal digits, drawn when the file was made: copies of it have the same, and no
-        other file has.
+        """Return 32 hexadecimal digits, drawn when the file was made.
+
+        Copies of the file have the same, and no other file has.
 
         Raises:
             LedgerError: the file cannot be read.
@@ -101,7 +102,7 @@ class EventLedger:
             return _identity_of(file)
 
     def used(self) -> int:
-        """How many rounds are used; of the matcher and seed that used most, if there are several.
+        """Return the number of used rounds, of the matcher and seed that used most.
 
         Raises:
             LedgerError: the file cannot be read.
@@ -117,19 +118,21 @@ class EventLedger:
         tags: Callable[[Rounds], Bytes],
         refuse: Callable[[Bools, Rounds], object],
     ) -> tuple[Rounds, Bools]:
-        """Rounds of events.
+        """Allot rounds to events.
 
         Args:
-            stream: of the seed and the matcher, 16 bytes: each has rounds of its own.
-            names: of the stream's events, int64, shape (events,), 64 bits that nobody can foresee.
-                One may occur several times. (Two events with one name are refused as one with other
-                content.)
-            tags: computes tags, uint8, shape (events, 16), of the events' rounds and contents.
-            refuse: called with which events have other content than the one that their name was
-                used for first, if there are any; where it raises, nothing was allotted.
+            stream: name of the seed and the matcher, 16 bytes: each has rounds of its own.
+            names: names of the stream's events, shape (events,), 64 bits that nobody can foresee.
+                A name may occur several times. (Two events with one name are refused as one with
+                other content.)
+            tags: function that computes tags, shape (events, 16), of the events' rounds and
+                contents.
+            refuse: function called with marks of the events whose content is not the one that
+                their name was used for first, if there are any, and the rounds. If it raises,
+                nothing is allotted.
 
         Returns:
-            rounds, uint64, and which events were refused, both of shape (events,).
+            The rounds, and marks of the events with other content, both of shape (events,).
 
         Raises:
             LedgerError: the file cannot be read or written; or there are too few rounds. Nothing
@@ -143,17 +146,17 @@ class EventLedger:
         # In the order of the file.
         distinct, first, place = np.unique(names, return_index=True, return_inverse=True)
         with self._transaction() as file:
-            known, numbers, kept = _known(file, distinct)
+            stored, numbers, kept = _stored_events(file, distinct)
             start = file.execute("SELECT next FROM streams WHERE stream = ?", (stream,)).fetchone()
             begin = 0 if start is None else int(start[0])
-            new = np.flatnonzero(~known)
+            new = np.flatnonzero(~stored)
             self._require(begin, len(new))
             # In the order in which they come.
             numbers[new[np.argsort(first[new])]] = np.arange(begin, begin + len(new))
             rounds = numbers[place]
-            made = tags(rounds)
-            kept[new] = made[first[new]]
-            other: Bools = (made != kept[place]).any(axis=1)
+            computed = tags(rounds)
+            kept[new] = computed[first[new]]
+            other: Bools = (computed != kept[place]).any(axis=1)
             if other.any():
                 refuse(other, rounds)
             rows = zip(
@@ -168,15 +171,15 @@ class EventLedger:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """The file, locked, if it is the one that it was.
+        """Lock and open the file.
 
         Raises:
-            LedgerError: it is another one, or cannot be used.
+            LedgerError: it is not the file that it was, or cannot be used.
         """
         with self._file.transaction() as file:
-            if self._identity not in (None, found := _identity_of(file)):
+            if self._identity not in (None, identity := _identity_of(file)):
                 raise LedgerError(
-                    f"{self._file.path} is another ledger ({found}) than the one that was meant "
+                    f"{self._file.path} is another ledger ({identity}) than the one that was meant "
                     f"({self._identity}), so nothing was encoded: it would use rounds once more. "
                     "Bring that one back (not an older copy); if it is lost, take a new seed and a "
                     "new ledger"
@@ -184,7 +187,11 @@ class EventLedger:
             yield file
 
     def _require(self, begin: int, count: int) -> None:
-        """Raises LedgerError if there are too few rounds; tells before there are."""
+        """Check that there are rounds enough, and warn before there are too few.
+
+        Raises:
+            LedgerError: there are too few.
+        """
         if self.rounds is None:
             return
         if begin + count > self.rounds:
@@ -192,7 +199,7 @@ class EventLedger:
                 f"{begin} of {self.rounds} rounds are used, and {count} more events came: "
                 "subscribers must encode interests for more rounds, and EventLedger be told"
             )
-        if begin < self._foretold(self.rounds) <= begin + count:
+        if begin < self._warned_from <= begin + count:
             _log.warning("%d of %d rounds are used: %s", begin + count, self.rounds, _MORE)
 
     def foretell(self) -> None:
@@ -201,36 +208,32 @@ class EventLedger:
         Raises:
             LedgerError: the file cannot be read.
         """
-        if self.rounds is None or (used := self.used()) < self._foretold(self.rounds):
+        if self.rounds is None or (used := self.used()) < self._warned_from:
             return
         of = "(with the matcher and seed, or epoch, that used most)"
         _log.warning("%d of %d rounds are used %s: %s", used, self.rounds, of, _MORE)
 
-    @staticmethod
-    def _foretold(rounds: int) -> int:
-        return max(1, int(FORETOLD * rounds))
-
 
 def _identity_of(file: sqlite3.Connection) -> str:
-    (found,) = file.execute("SELECT identity FROM identity").fetchone()
-    return bytes(found).hex()
+    (identity,) = file.execute("SELECT identity FROM identity").fetchone()
+    return bytes(identity).hex()
 
 
-def _known(file: sqlite3.Connection, names: NDArray[np.int64]) -> tuple[Bools, Rounds, Bytes]:
-    """Which events have rounds; those, and their tags."""
-    known = np.zeros(len(names), dtype=np.bool_)
+def _stored_events(
+    file: sqlite3.Connection, names: NDArray[np.int64]
+) -> tuple[Bools, Rounds, Bytes]:
+    """Mark the events that have rounds; return the marks, the rounds and the tags."""
+    stored = np.zeros(len(names), dtype=np.bool_)
     rounds, tags = np.zeros(len(names), np.uint64), np.zeros((len(names), TAG_BYTES), np.uint8)
     file.execute("CREATE TEMP TABLE asked (place INTEGER, name INTEGER)")
     file.executemany("INSERT INTO asked VALUES (?, ?)", enumerate(names.tolist()))
-    found = file.execute(
-        "SELECT place, round, tag FROM asked CROSS JOIN events ON events.name = asked.name"
-    ).fetchall()
-    if any(len(tag) != TAG_BYTES for *_, tag in found):
+    query = "SELECT place, round, tag FROM asked CROSS JOIN events ON events.name = asked.name"
+    rows = file.execute(query).fetchall()
+    if any(len(tag) != TAG_BYTES for *_, tag in rows):
         raise LedgerError("the ledger is damaged, so nothing was encoded")
-    if found:
-        places: Index = np.array([place for place, *_ in found], dtype=np.intp)
-        known[places] = True
-        rounds[places] = [number for _, number, _ in found]
-        joined = b"".join(tag for *_, tag in found)
-        tags[places] = np.frombuffer(joined, np.uint8).reshape(-1, TAG_BYTES)
-    return known, rounds, tags
+    if rows:
+        places, numbers, tag_bytes = zip(*rows, strict=True)
+        index: Index = np.array(places, dtype=np.intp)
+        stored[index], rounds[index] = True, numbers
+        tags[index] = np.frombuffer(b"".join(tag_bytes), np.uint8).reshape(-1, TAG_BYTES)
+    return stored, rounds, tags

@@ -1,10 +1,10 @@
-"""A file that remembers what rounds were used for: SQLite, safe across processes, forks and kills.
+"""A file that remembers the use of rounds: SQLite, safe across processes, forks and kills.
 
 The file is opened for each transaction, and a fork waits for one in progress to end, so a child
 inherits nothing. A transaction is on disk when it returns, or nothing of it is.
 
-Hazards: a file that was lost, copied elsewhere or restored from a backup knows nothing of what
-other copies have seen: in that case, start with new seeds. Network file systems whose locks do not
+Hazards: a file that was lost, copied elsewhere or restored from a backup knows nothing of the
+rounds in other copies: in that case, start with new seeds. Network file systems whose locks do not
 work break SQLite.
 Source: SQLite documentation, "Atomic Commit in SQLite".
 """
@@ -16,7 +16,7 @@ import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import RLock
 from typing import Final
@@ -24,11 +24,11 @@ from typing import Final
 from ccbps.errors import LedgerError, ParameterError
 
 WAIT_SECONDS: Final = 60
-"""How long a transaction waits for another process that writes."""
+"""Longest time that a transaction waits for another process that writes."""
 IDENTITY_BYTES: Final = 16
 
 _claiming = RLock()
-"""Held in a transaction, and in a fork: SQLite in a child takes locks of its parent for its own."""
+"""Lock of a transaction, and of a fork: SQLite in a child takes locks of its parent for its own."""
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
@@ -39,10 +39,10 @@ if hasattr(os, "register_at_fork"):
 
 
 def identity_bytes(identity: str | None) -> bytes:
-    """A ledger's identity as bytes; None, for any ledger, is all zero, which no ledger has.
+    """Return a ledger's identity as bytes; None, for any ledger, is all zero, which no ledger has.
 
     Raises:
-        ParameterError: it is no identity.
+        ParameterError: the text is no identity.
     """
     if identity is None:
         return bytes(IDENTITY_BYTES)
@@ -55,29 +55,27 @@ def identity_bytes(identity: str | None) -> bytes:
     )
 
 
-@dataclass(frozen=True)
 class LedgerFile:
-    """Where a ledger is, and what tells it from other files.
+    """The file of a ledger. With `new` it is made, for its owner only, if there is none.
 
     Attributes:
-        path: absolute.
-        application: id of SQLite for files of this kind.
-        version: of the tables.
-        tables: statements that make them.
-        kind: what errors call such a file.
-        forgets: what an emptied file has forgotten.
+        path: absolute path of the file.
+
+    Args:
+        path: path of the file.
+        application: SQLite's id of such files, 4 bytes.
+        version: version of the tables.
+        tables: SQL statements that make the tables.
+        kind: name of such a file in errors.
+        forgets: name of the numbers that an emptied file has forgotten, for errors.
+        new: True if the file may be made.
+
+    Raises:
+        LedgerError: the file cannot be opened or created, or is something else.
     """
 
-    path: Path
-    application: int
-    version: int
-    tables: tuple[str, ...]
-    kind: str
-    forgets: str
-
-    @classmethod
-    def at(
-        cls,
+    def __init__(
+        self,
         path: str | os.PathLike[str],
         application: bytes,
         version: int,
@@ -86,16 +84,12 @@ class LedgerFile:
         forgets: str,
         *,
         new: bool = True,
-    ) -> LedgerFile:
-        """The file at a path; with `new`, made for its owner only if there is none.
-
-        Raises:
-            LedgerError: it cannot be opened or created, or is something else.
-        """
+    ) -> None:
         if not isinstance(path, (str, os.PathLike)) or "\0" in str(path):
             raise ParameterError(f"ledger must be the path of a file, got {type(path).__name__}")
-        where = Path(path).absolute()
-        found = cls(where, int.from_bytes(application, "big"), version, tables, kind, forgets)
+        self.path = where = Path(path).absolute()
+        self._format = int.from_bytes(application, "big"), version
+        self._tables, self._kind, self._forgets = tables, kind, forgets
         if not new and not where.exists():
             raise LedgerError(
                 f"the ledger {where} is missing, so nothing was encoded: bring it back. A new one "
@@ -110,25 +104,20 @@ class LedgerFile:
             pass
         except OSError as error:
             raise LedgerError(f"no ledger can be made at {where}: {error.strerror}") from None
-        with found.transaction(new=new):
+        with self.transaction(new=new):
             pass
-        return found
 
     @contextmanager
     def transaction(self, *, new: bool = False) -> Iterator[sqlite3.Connection]:
-        """The file, locked; changes are kept when the block ends, and undone where it raises.
+        """Lock and open the file. Changes are kept when the block ends, and undone if it raises.
 
         Args:
-            new: an empty file becomes a ledger.
+            new: True if an empty file becomes a ledger.
         """
         try:
-            address = self.path.as_uri() + "?mode=rw"
-            with (
-                _claiming,
-                closing(
-                    sqlite3.connect(address, uri=True, timeout=WAIT_SECONDS, isolation_level=None)
-                ) as file,
-            ):
+            address, wait = self.path.as_uri() + "?mode=rw", WAIT_SECONDS
+            connect = partial(sqlite3.connect, uri=True, timeout=wait, isolation_level=None)
+            with _claiming, closing(connect(address)) as file:
                 file.execute("PRAGMA journal_mode = TRUNCATE")
                 file.execute("PRAGMA synchronous = FULL")
                 file.execute("PRAGMA temp_store = MEMORY")
@@ -142,24 +131,24 @@ class LedgerFile:
             ) from None
 
     def _check(self, file: sqlite3.Connection, new: bool) -> None:
-        """Turn an empty file into a ledger, if it may be `new`; refuse what is not a ledger."""
-        found = file.execute("PRAGMA application_id").fetchone()[0]
-        version = file.execute("PRAGMA user_version").fetchone()[0]
-        if (found, version) == (self.application, self.version):
+        """Turn an empty file into a ledger, if it may be `new`; refuse any other file."""
+        query = "SELECT * FROM pragma_application_id, pragma_user_version"
+        application, version = file.execute(query).fetchone()
+        if (application, version) == self._format:
             return
         tables = file.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         # To SQLite a file of a few bytes is an empty one, whatever is in it.
-        if found or version or tables or self.path.stat().st_size:
+        if application or version or tables or self.path.stat().st_size:
             raise LedgerError(
-                f"{self.path} is not {self.kind} of version {self.version}: name another file, "
+                f"{self.path} is not {self._kind} of version {self._format[1]}: name another file, "
                 "or one that does not exist yet"
             )
         if not new:
             raise LedgerError(
                 f"the ledger {self.path} was emptied, so nothing was encoded: it has forgotten "
-                f"every {self.forgets}; take new seeds and a new ledger"
+                f"every {self._forgets}; take new seeds and a new ledger"
             )
-        for table in self.tables:
+        for table in self._tables:
             file.execute(table)
-        file.execute(f"PRAGMA application_id = {self.application}")
-        file.execute(f"PRAGMA user_version = {self.version}")
+        file.execute(f"PRAGMA application_id = {self._format[0]}")
+        file.execute(f"PRAGMA user_version = {self._format[1]}")

@@ -22,8 +22,7 @@ except ModuleNotFoundError as error:
 
 from ccbps.keys.sources import EnvKey, FileKey, KeySource
 from ccbps.rounds.event_ledger import EventLedger
-from ccbps.rounds.ledger_server import LedgerServer
-from ccbps.rounds.remote_ledger import RemoteLedger
+from ccbps.rounds.remote_ledger import LedgerServer, RemoteLedger
 from ccbps.spark.all_pairs import match_all_pairs
 from ccbps.spark.delivery import deliver, open_payloads, seal_payloads, wrap_keys
 from ccbps.spark.encoding import encode_events, encode_interests

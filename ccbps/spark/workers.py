@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from functools import wraps
 from typing import Any, Final, ParamSpec, TypeVar
 
-from ccbps.keys.confine import confined
+from ccbps.keys.secret import confined
 
 P = ParamSpec("P")
 R = TypeVar("R")

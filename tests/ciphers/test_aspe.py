@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,13 +13,14 @@ from hypothesis import strategies as st
 
 from ccbps.algebra.residues import PRIMES, Residues
 from ccbps.ciphers.aspe import (
+    ModularAspe,
     RealAspe,
     random_factors,
+    suited,
     tolerance,
     update_queries,
     updated,
 )
-from ccbps.ciphers.aspe_modular import ModularAspe, suited
 from ccbps.errors import ParameterError, ShapeError
 
 RNG = np.random.default_rng(3)
@@ -122,11 +124,20 @@ def test_keys_are_changed_without_plaintext() -> None:
 
 
 REAL = RealAspe.generate(2, os.urandom)
+RING = Residues(2)
+MODULAR = ModularAspe.generate(RING, 2, os.urandom)
+GOOD = np.ones((2, 1, 2))
+
+
+def modular(rows: Any, *factors: Any) -> Any:
+    return MODULAR.encrypt_queries(rows, np.array(factors))
+
+
 FAULTS: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: RealAspe(np.ones((3, 3))), ParameterError, "singular"),
     (lambda: RealAspe(np.diag([1, 1e-12])), ParameterError, "singular"),
     (lambda: RealAspe(np.full((2, 2), np.nan)), ParameterError, "NaN"),
-    (lambda: RealAspe(np.ones((3, 2))), ShapeError, "square"),
+    (lambda: RealAspe(np.ones((3, 2))), ShapeError, r"\(n, n\)"),
     (lambda: RealAspe.generate(0, os.urandom), ParameterError, "at least 1"),
     (lambda: REAL.encrypt_points(np.array([[0, np.nan]])), ParameterError, "points must be finite"),
     (lambda: REAL.encrypt_points(np.array([[1e200, 0]])), ParameterError, "points must be finite"),
@@ -145,18 +156,32 @@ FAULTS: list[tuple[Callable[[], object], type[Exception], str]] = [
         ShapeError,
         "offsets",
     ),
+    (lambda: ModularAspe(RING, np.ones((2, 3, 3))), ParameterError, "singular"),
+    (lambda: ModularAspe.generate(RING, 0, os.urandom), ParameterError, "at least 1"),
+    (lambda: modular(GOOD, 0), ParameterError, "factors"),
+    (lambda: modular(GOOD, 1 << 31), ParameterError, "factors"),
+    (lambda: modular(GOOD, 1, 1), ShapeError, "factors"),
+    (lambda: modular(GOOD, 1.0), ShapeError, "factors"),
+    (lambda: modular(np.ones((2, 1, 3)), 1), ShapeError, "rows must be a float64 array of shape"),
+    (lambda: modular(GOOD * np.nan, 1), ParameterError, "NaN"),
+    (
+        lambda: MODULAR.update_to(ModularAspe.generate(RING, 1, os.urandom)),
+        ParameterError,
+        "same dimension",
+    ),
+    (lambda: suited(1 << 120), ParameterError, "too large"),
 ]
 
 
 @pytest.mark.parametrize("call, kind, words", FAULTS)
-def test_real_faults(call: Callable[[], object], kind: type[Exception], words: str) -> None:
+def test_faults(call: Callable[[], object], kind: type[Exception], words: str) -> None:
     with pytest.raises(kind, match=words):
         call()
 
 
 def test_keys_do_not_print() -> None:
     assert repr(REAL) == "<RealAspe of dimension 2>"
-    assert repr(ModularAspe.generate(Residues(1), 2, os.urandom)) == "<ModularAspe of dimension 2>"
+    assert repr(MODULAR) == "<ModularAspe of dimension 2>"
 
 
 # -- integers --------------------------------------------------------------------------------------
@@ -181,29 +206,3 @@ def test_exact_signs_up_to_the_bound(bound: int) -> None:
     moved = ring.integers(ring.matmul(differences, change))
     direct = ring.integers(new.encrypt_differences(ones, offsets, factor))
     assert moved.tolist() == direct.tolist()
-
-
-def test_modular_faults() -> None:
-    ring = Residues(2)
-    with pytest.raises(ParameterError, match="singular"):
-        ModularAspe(ring, np.ones((2, 3, 3)))
-    with pytest.raises(ParameterError, match="at least 1"):
-        ModularAspe.generate(ring, 0, os.urandom)
-    key = ModularAspe.generate(ring, 2, os.urandom)
-    good = np.ones((2, 1, 2))
-    for factors, kind in (
-        (np.array([0]), ParameterError),
-        (np.array([1 << 31]), ParameterError),
-        (np.array([1, 1]), ShapeError),
-        (np.array([1.0]), ShapeError),
-    ):
-        with pytest.raises(kind, match="factors"):
-            key.encrypt_queries(good, factors)
-    with pytest.raises(ShapeError, match="rows must have shape"):
-        key.encrypt_queries(np.ones((2, 1, 3)), np.array([1]))
-    with pytest.raises(ParameterError, match="NaN"):
-        key.encrypt_queries(good * np.nan, np.array([1]))
-    with pytest.raises(ParameterError, match="same dimension"):
-        key.update_to(ModularAspe.generate(ring, 1, os.urandom))
-    with pytest.raises(ParameterError, match="too large"):
-        suited(1 << 120)

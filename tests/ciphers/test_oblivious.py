@@ -79,7 +79,7 @@ def test_requests_outside_the_subgroup_are_refused(place: int) -> None:
     _, requests = COT.request([b"IBM"] * 7)
     for row, bad in enumerate(bad_encodings(TOY)):
         requests[row, place * size : (place + 1) * size] = np.frombuffer(bad, dtype=np.uint8)
-    with pytest.raises(DecodeError, match="row 0: the request holds bytes that are no") as caught:
+    with pytest.raises(DecodeError, match="row 0: a message holds bytes that are no") as caught:
         COT.respond(requests, [b"IBM"] * 7, [b""] * 7)
     assert caught.value.rows == (0, 1, 2, 3, 4, 5)
     assert len(caught.value.causes) == 6
@@ -92,15 +92,19 @@ def test_responses_outside_the_subgroup_are_refused(place: int) -> None:
         secrets, requests = COT.request([b"IBM"] * 2)
         _, responses = COT.respond(requests, [b"IBM"] * 2, [b""] * 2)
         responses[1, place * size : (place + 1) * size] = np.frombuffer(bad, dtype=np.uint8)
-        with pytest.raises(DecodeError, match="row 1: the response") as caught:
+        with pytest.raises(DecodeError, match="row 1: a message holds") as caught:
             COT.finish(secrets, responses, [b""] * 2)
         assert caught.value.rows == (1,)
 
 
 def test_arrays_of_other_shapes_are_refused() -> None:
-    with pytest.raises(ParameterError, match=r"requests must be uint8 of shape \(count, 24\)"):
+    with pytest.raises(
+        ParameterError, match=r"requests must be a uint8 array of shape \(count, 24\)"
+    ):
         COT.respond(np.zeros((1, 23), dtype=np.uint8), [b""], [b""])
-    with pytest.raises(ParameterError, match=r"responses must be uint8 of shape \(count, 16\)"):
+    with pytest.raises(
+        ParameterError, match=r"responses must be a uint8 array of shape \(count, 16\)"
+    ):
         COT.finish([1], np.zeros((1, 16), dtype=np.int64), [b""])
 
 

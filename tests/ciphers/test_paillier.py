@@ -1,5 +1,7 @@
 """Paillier: the homomorphism, both key forms, refusals, and the package `phe` as another opinion.
 
+Nabeel's modified Paillier: E' by its definition, exact comparisons up to the conditions, refusals.
+
 TOY keys can be factored in minutes; they make the tests fast.
 """
 
@@ -19,11 +21,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbps.ciphers.paillier import PaillierEncryptor
-from ccbps.ciphers.paillier_keys import PaillierPublicKey, PaillierSecretKey
+from ccbps.algebra.modular import inverse, lcm, powmod
+from ccbps.ciphers.nabeel import NabeelComparer, NabeelEncoder, NabeelParameters, factor_bits
+from ccbps.ciphers.paillier import PaillierEncryptor, PaillierPublicKey, PaillierSecretKey
 from ccbps.errors import KeyMismatchError, ParameterError, SerializationError
+from tests.support.forks import answer_of_child
 
-TOY = 256
+TOY, BITS = 256, 20
 P61, P89 = 2**61 - 1, 2**89 - 1
 FORMS = {"textbook": None, "subgroup": 64}
 both = pytest.mark.parametrize("form", FORMS)
@@ -223,60 +227,40 @@ def test_a_copy_starts_with_an_empty_pool(copied: Any) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_forked_process_starts_with_an_empty_pool() -> None:
     secret, _ = keys("textbook")
     encryptor = PaillierEncryptor(secret.public, window=4)
     encryptor.fill(3)
-    reader, writer = os.pipe()
-    child = os.fork()
-    if not child:  # nothing but these two lines, whatever happens
-        try:
-            os.write(
-                writer, json.dumps([int(c) for c in encryptor.encrypt_many([4, 5, 6])]).encode()
-            )
-        finally:
-            os._exit(0)
-    os.waitpid(child, 0)
-    theirs = json.loads(os.read(reader, 1 << 16))
-    os.close(reader), os.close(writer)
+    sent = answer_of_child(lambda: [int(c) for c in encryptor.encrypt_many([4, 5, 6])])
     used = blindings(secret, encryptor.encrypt_many([1, 2, 3]))
-    assert len(used | blindings(secret, theirs)) == 6
+    assert len(used | blindings(secret, json.loads(sent))) == 6
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_child_that_has_its_parents_number_starts_with_an_empty_pool(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    secret, _ = keys("textbook")
-    encryptor, number = PaillierEncryptor(secret.public, window=4), os.getpid()
+    encryptor, number = PaillierEncryptor(keys("textbook")[0].public, window=4), os.getpid()
     encryptor.fill(3)
-    reader, writer = os.pipe()
-    child = os.fork()
-    if not child:  # as the first process of a namespace has the number 1, like its parent
-        try:
-            monkeypatch.setattr(os, "getpid", lambda: number)
-            os.write(writer, str(encryptor.pooled).encode())
-        finally:
-            os._exit(0)
-    os.waitpid(child, 0)
-    assert os.read(reader, 99) == b"0"
-    assert encryptor.pooled == 3
-    os.close(reader), os.close(writer)
+
+    def pooled() -> int:  # as the first process of a namespace has the number 1, like its parent
+        monkeypatch.setattr(os, "getpid", lambda: number)
+        return encryptor.pooled
+
+    assert (answer_of_child(pooled), encryptor.pooled) == ("0", 3)
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: PaillierSecretKey.generate(1024), "at least 2048, got 1024"),
+        (lambda: PaillierSecretKey.generate(1024), "at least 2,048, got 1024"),
         (lambda: PaillierSecretKey.generate(62, toy=True), "at least 64, got 62"),
         (lambda: PaillierSecretKey.generate(257, toy=True), "must be even"),
-        (lambda: PaillierSecretKey.generate(2048, 160), r"224\.\.1000, got 160"),
-        (lambda: PaillierSecretKey.generate(256, 120, toy=True), r"16\.\.104, got 120"),
-        (lambda: PaillierSecretKey.from_primes(P61, P89), "at least 2048 bits, got 150"),
+        (lambda: PaillierSecretKey.generate(2048, 160), "from 224 to 1,000, got 160"),
+        (lambda: PaillierSecretKey.generate(256, 120, toy=True), "from 16 to 104, got 120"),
+        (lambda: PaillierSecretKey.from_primes(P61, P89), "at least 2,048, got 150"),
         (lambda: PaillierPublicKey(2**64), "must be odd"),
-        (lambda: PaillierPublicKey(12345), "at least 64 bits, got 14 bits"),
+        (lambda: PaillierPublicKey(12345), "bits of n must be .* 64, got 14"),
         (lambda: PaillierPublicKey(3**50, 9), "no factor in common"),
         (lambda: PaillierEncryptor(PaillierPublicKey(2**255 + 1), exponent_bits=128), "got 128"),
     ],
@@ -311,3 +295,128 @@ def test_full_size(subgroup: int | None) -> None:
     made = encryptor.encrypt_many([1, -2])
     assert secret.decrypt_many(made, signed=True) == [1, -2]
     assert secret.decrypt(secret.public.add(*made), signed=True) == -1
+
+
+# -- modified Paillier ---------------------------------------------------------------------------
+
+
+@cache
+def server() -> NabeelParameters:
+    return NabeelParameters.generate(TOY, toy=True)
+
+
+@cache
+def parties(factor: int | None = None) -> tuple[NabeelEncoder, NabeelEncoder, NabeelComparer, int]:
+    made = server()
+    t, r = made.blinding(), factor or made.factor(BITS)
+    publisher = NabeelEncoder(made.n, made.kappa, t, r, BITS)
+    subscriber = NabeelEncoder(made.n, made.kappa, inverse(t, made.n2), r, BITS)
+    return publisher, subscriber, NabeelComparer(made.n, made.mu), int(r)
+
+
+def encoded(made: NabeelParameters, m: int) -> int:
+    """E'(m), from its definition: E(m)^lambda."""
+    p, q = made.primes()
+    cipher = powmod(made._g, m, made.n2) * made._secret.blinding() % made.n2
+    return powmod(cipher, lcm(p - 1, q - 1), made.n2)
+
+
+@given(st.integers(0, 2**BITS))
+def test_shortcut_is_the_definition(m: int) -> None:
+    """E'(m) = E(m)^lambda = (1 + kappa n)^m, deterministic, and mu reads it."""
+    made = server()
+    by_definition = encoded(made, m)
+    assert by_definition == encoded(made, m) == powmod(1 + made.kappa * made.n, m, made.n2)
+    assert NabeelComparer(made.n, made.mu).reads(by_definition) == m
+
+
+@given(st.integers(0, 2**BITS), st.integers(0, 2**BITS))
+def test_messages_are_the_papers_formulas(m: int, s: int) -> None:
+    """With r_q = 0 from the randomness, E_p and E_s are products of powers of E'(m), E'(-s)."""
+    made = server()
+    publisher, subscriber, _, r = parties()
+    t = publisher._blinding
+    wanted = t * powmod(encoded(made, m), r, made.n2) % made.n2
+    assert publisher.values([m], lambda count: bytes(count)) == [wanted]
+    wanted = inverse(t, made.n2) * powmod(inverse(encoded(made, s), made.n2), r, made.n2)
+    assert subscriber.bounds([s]) == [wanted % made.n2]
+
+
+BOUNDS = st.integers(0, 2**BITS) | st.sampled_from([0, 1, 2**BITS - 1, 2**BITS])
+
+
+@given(m=BOUNDS, s=BOUNDS, data=st.data())
+def test_comparison_is_exact(m: int, s: int, data: Any) -> None:
+    publisher, subscriber, broker, r = parties()
+    shift = data.draw(st.integers(-1, 1))
+    for bound in {s, max(0, min(2**BITS, m + shift))}:
+        (value,), (other,) = publisher.values([m]), subscriber.bounds([bound])
+        assert broker.at_least(value, other) == (m >= bound)
+        assert 0 <= broker.difference(value, other) - r * (m - bound) < r
+        assert broker.offsets([value], other) == [broker.difference(value, other)]
+
+
+def test_exactness_conditions_are_enforced_and_tight() -> None:
+    made = server()
+    n, t = int(made.n), made.blinding()
+    greatest = ((n - 1) // 2 + 1) // (2**BITS + 1)  # r 2^l + r - 1 <= (n - 1) / 2
+    with pytest.raises(ParameterError, match="must stay below n / 2"):
+        NabeelEncoder(n, made.kappa, t, greatest + 1, BITS)
+    for factor in (0, -1):
+        with pytest.raises(ParameterError, match="r_p be positive"):
+            NabeelEncoder(n, made.kappa, t, factor, BITS)
+    publisher, subscriber, broker, _ = parties(greatest)
+    top = 2**BITS
+    assert broker.at_least(publisher.values([top])[0], subscriber.bounds([0])[0])
+    assert not broker.at_least(publisher.values([0])[0], subscriber.bounds([top])[0])
+    for _ in range(20):
+        factor = made.factor(BITS)
+        assert 2 * (factor * 2**BITS + factor) < n
+        assert factor.bit_length() == factor_bits(TOY, BITS) == TOY - BITS - 3
+    with pytest.raises(ParameterError, match="need a modulus of at least 257 bits, got 256"):
+        factor_bits(TOY, 190)
+
+
+def test_what_is_out_of_range_is_refused_and_not_shown() -> None:
+    publisher, subscriber, broker, r = parties()
+    for value in (-1, 2**BITS + 1):
+        calls: list[Any] = [publisher.values, subscriber.bounds]
+        for call in calls:
+            with pytest.raises(ParameterError, match=r"must be in 0\.\.2\^20") as refusal:
+                call([value])
+            assert str(value) not in str(refusal.value).replace("0..2^20", "")
+    (value,) = publisher.values([1])
+    with pytest.raises(ParameterError, match="of different keys"):
+        broker.difference(value, value)
+    for shown in map(repr, (publisher, broker, server())):
+        assert "256 bits" in shown and str(r) not in shown
+
+
+def test_unsafe_generators_are_refused() -> None:
+    secret = PaillierSecretKey.generate(TOY, toy=True)
+    n, n2 = secret.public.n, secret.public.n2
+    for g in (n + 1, 1 + 5 * n, n - 1, n2 - 1):
+        with pytest.raises(ParameterError, match="must not be 1"):
+            NabeelParameters(secret, g)
+    for g in (0, n, n2 + 2, secret.primes()[0]):
+        with pytest.raises(ParameterError, match="no factor in common"):
+            NabeelParameters(secret, g)
+    with pytest.raises(ParameterError, match="order of g_p"):
+        NabeelParameters(secret, powmod(2, n, n2))
+
+
+@pytest.mark.parametrize("bits", [128, TOY])
+def test_generators_whose_mu_gives_lambda_are_refused(bits: int) -> None:
+    """(1 + n)^a b^n has kappa = a lambda: with a = x / y, lambda is y / x kappa."""
+    secret = PaillierSecretKey.generate(bits, toy=True)
+    n, n2, (p, q) = secret.public.n, secret.public.n2, secret.primes()
+    order = lcm(p - 1, q - 1)
+    for x, y in ((1, 1), (-1, 1), (2, 1), (1, 2), (-3, 7), (10**9, 10**9 - 1)):
+        a = x * inverse(y, n) % n
+        g = (1 + a * n) * powmod(5, n, n2) % n2
+        kappa = (powmod(g, order, n2) - 1) // n
+        assert y * inverse(x, n) * kappa % n == order  # by who has mu and guesses x and y
+        with pytest.raises(ParameterError, match="1 / mu would give away lambda"):
+            NabeelParameters(secret, g)
+    for _ in range(10):
+        NabeelParameters.generate(bits, toy=True)  # a random a is none of these

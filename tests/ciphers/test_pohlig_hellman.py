@@ -12,8 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccbps.algebra.prime_order import prime_order_group
-from ccbps.ciphers.group_layers import GroupLayers
-from ccbps.ciphers.pohlig_hellman import MODP_2048, TOY_PRIME_64, LayerKey, PohligHellman
+from ccbps.ciphers.pohlig_hellman import (
+    MODP_2048,
+    TOY_PRIME_64,
+    GroupLayers,
+    LayerKey,
+    PohligHellman,
+)
 from ccbps.errors import KeyMismatchError, ParameterError, SerializationError
 
 TOY = PohligHellman(TOY_PRIME_64)
@@ -123,9 +128,9 @@ def test_what_is_no_element_is_refused_without_showing_it() -> None:
 
 def test_wrong_keys_and_primes_are_refused() -> None:
     good = TOY.encode(b"word")
-    with pytest.raises(KeyMismatchError, match="another prime"):
+    with pytest.raises(KeyMismatchError, match="a key that <PohligHellman of 64 bits> made"):
         TOY.add([good], PohligHellman(107).generate())
-    with pytest.raises(KeyMismatchError, match="needs a LayerKey, got int"):
+    with pytest.raises(KeyMismatchError, match="a layer needs a key"):
         TOY.add([good], 5)  # type: ignore[arg-type]
     with pytest.raises(ParameterError, match="at least one key"):
         TOY.remove([good])
@@ -141,8 +146,6 @@ def test_keys_do_not_print_pickle_or_copy() -> None:
         with pytest.raises(SerializationError):
             act(key)
     assert "64 bits" in repr(TOY)
-    assert PohligHellman(TOY_PRIME_64) == TOY != PohligHellman()
-    assert hash(PohligHellman(TOY_PRIME_64)) == hash(TOY)
 
 
 @settings(max_examples=20)
@@ -173,7 +176,7 @@ def test_layers_of_any_group_come_off_in_any_order() -> None:
         cipher.add([plain[0], *cipher.from_rows(np.zeros((1, 8), dtype=np.uint8))], keys[0])
     with pytest.raises(ParameterError, match="at least one key"):
         cipher.add(plain)
-    with pytest.raises(KeyMismatchError, match="needs a GroupKey of toy64"):
+    with pytest.raises(KeyMismatchError, match="a key that <GroupLayers over toy64> made"):
         cipher.add(plain, TOY.generate())  # type: ignore[arg-type]
     for exponent in (0, 1, int(cipher.group.order)):
         with pytest.raises(KeyMismatchError, match="exponent in 2"):

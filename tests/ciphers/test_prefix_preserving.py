@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import ipaddress
 import pickle
+from collections.abc import Callable
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -60,26 +62,25 @@ def common(a: int, b: int, bits: int) -> int:
 # -- Crypto-PAn ---------------------------------------------------------------------------------
 
 
-def test_ipv4_sample_trace() -> None:
-    assert CryptoPAn(KEY).encrypt_addresses(list(IPV4)) == list(IPV4.values())
-
-
-def test_ipv6_addresses() -> None:
-    assert CryptoPAn(KEY, 128).encrypt_addresses(list(IPV6)) == list(IPV6.values())
-
-
-def test_ipv4_of_the_other_package_s_readme() -> None:
-    cipher = CryptoPAn(b"32-char-str-for-AES-key-and-pad.")
-    assert cipher.encrypt_addresses(["192.0.2.1"]) == ["192.0.125.244"]
+@pytest.mark.parametrize(
+    ("key", "bits", "addresses"),
+    [
+        (KEY, 32, IPV4),
+        (KEY, 128, IPV6),
+        (b"32-char-str-for-AES-key-and-pad.", 32, {"192.0.2.1": "192.0.125.244"}),  # yacryptopan's
+    ],
+)
+def test_published_addresses(key: bytes, bits: int, addresses: dict[str, str]) -> None:
+    assert CryptoPAn(key, bits).encrypt_addresses([*addresses]) == [*addresses.values()]
 
 
 def test_bulk_with_the_table_is_the_same() -> None:
     cipher = CryptoPAn(KEY)
     values = [int(ipaddress.ip_address(address)) for address in IPV4]
     before = cipher.encrypt(limbs(values, 32))
-    assert cipher._table is None
+    assert cipher._tables is None
     many = cipher.encrypt(limbs(values * 1000, 32))
-    assert cipher._table is not None
+    assert cipher._tables is not None
     np.testing.assert_array_equal(many, np.tile(before, 1000))
     np.testing.assert_array_equal(cipher.encrypt(limbs(values, 32)), before)
     assert integers(cipher.decrypt(before)) == values
@@ -133,6 +134,7 @@ def test_empty_batch() -> None:
         nothing = limbs([], bits)
         assert CryptoPAn(KEY, bits).encrypt(nothing).shape == nothing.shape
         assert CryptoPAn(KEY, bits).decrypt(nothing).shape == nothing.shape
+    assert CryptoPAn(KEY).encrypt_addresses([]) == []
 
 
 # -- all ciphers of few bits --------------------------------------------------------------------
@@ -173,50 +175,37 @@ def test_crypto_pan_of_few_bits_is_a_tree() -> None:
 # -- what is refused ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("key", [b"", b"x" * 16, b"x" * 33, "x" * 32])
-def test_wrong_keys_are_refused(key: bytes) -> None:
-    with pytest.raises(KeyMismatchError, match="32 bytes, got"):
-        CryptoPAn(key)
+WRONG_CODES = [np.zeros((1, 3), np.int64), np.zeros(3, np.uint64), np.zeros((2, 3), np.uint64)]
 
 
-@pytest.mark.parametrize("bits", [0, -1, 129])
-def test_wrong_widths_are_refused(bits: int) -> None:
-    with pytest.raises(ParameterError, match="1 to 128"):
-        CryptoPAn(KEY, bits)
+def encrypted(codes: Any, bits: int = 32) -> Any:
+    return CryptoPAn(KEY, bits).encrypt(codes)
 
 
-@pytest.mark.parametrize("flips", [[], [0, 1], [[0]], [0] * 16])
-def test_wrong_trees_are_refused(flips: list[int]) -> None:
-    with pytest.raises(ShapeError, match=r"2\^n - 1"):
-        FlipTree(flips)
+REFUSALS: list[tuple[Callable[[Any], object], list[Any], type[Exception], str]] = [
+    (CryptoPAn, [b"", b"x" * 16, b"x" * 33, "x" * 32], KeyMismatchError, "32 bytes, got"),
+    (lambda bits: CryptoPAn(KEY, bits), [0, -1, 129], ParameterError, "from 1 to 128"),
+    (FlipTree, [[], [0, 1], [[0]], [0] * 16], ShapeError, r"2\^n - 1"),
+    (encrypted, WRONG_CODES, ShapeError, r"uint64 array of shape \(1, rows\)"),
+    (CryptoPAn(KEY).decrypt, WRONG_CODES, ShapeError, r"uint64 array of shape \(1, rows\)"),
+    (
+        lambda bits: encrypted(limbs([0, 1 << bits], bits), bits),
+        [1, 31, 32, 63, 65, 127],
+        ParameterError,
+        "more than",
+    ),
+    (CryptoPAn(KEY).encrypt_addresses, [["10.0.0.1", "::1"]], ParameterError, "row 1"),
+    (CryptoPAn(KEY, 16).encrypt_addresses, [["10.0.0.1"]], ParameterError, "must be 32 or 128"),
+]
 
 
-@pytest.mark.parametrize(
-    "codes",
-    [
-        np.zeros((1, 3), dtype=np.int64),
-        np.zeros(3, dtype=np.uint64),
-        np.zeros((2, 3), dtype=np.uint64),
-    ],
-)
-def test_wrong_arrays_are_refused(codes: np.ndarray[tuple[int, ...], np.dtype[np.uint64]]) -> None:
-    for work in (CryptoPAn(KEY).encrypt, CryptoPAn(KEY).decrypt):
-        with pytest.raises(ShapeError, match=r"uint64 of shape \(1, rows\)"):
-            work(codes)
-
-
-@pytest.mark.parametrize("bits", [1, 31, 32, 63, 65, 127])
-def test_values_that_are_too_wide_are_refused(bits: int) -> None:
-    with pytest.raises(ParameterError, match="more than"):
-        CryptoPAn(KEY, bits).encrypt(limbs([0, 1 << bits], bits))
-
-
-def test_addresses_of_another_kind_are_refused() -> None:
-    with pytest.raises(ParameterError, match="row 1"):
-        CryptoPAn(KEY).encrypt_addresses(["10.0.0.1", "::1"])
-    with pytest.raises(ParameterError, match="32 or 128 bits"):
-        CryptoPAn(KEY, 16).encrypt_addresses(["10.0.0.1"])
-    assert CryptoPAn(KEY).encrypt_addresses([]) == []
+@pytest.mark.parametrize(("call", "arguments", "kind", "words"), REFUSALS)
+def test_wrong_arguments_are_refused(
+    call: Callable[[Any], object], arguments: list[Any], kind: type[Exception], words: str
+) -> None:
+    for argument in arguments:
+        with pytest.raises(kind, match=words):
+            call(argument)
 
 
 @pytest.mark.parametrize("cipher", [CryptoPAn(KEY), FlipTree([1])])

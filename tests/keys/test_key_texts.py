@@ -1,9 +1,14 @@
-"""Keys as text: they come back through one door, damage is refused, and no error shows a key."""
+"""Keys as text: they come back through one door, damage is refused, and no error shows a key.
+
+Key sources: the errors that a notebook's user sees when a key is not where the workers look.
+"""
 
 from __future__ import annotations
 
+import pickle
 import re
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,13 +18,13 @@ from hypothesis import strategies as st
 import ccbps.keys
 from ccbps import EpochSeed, SeedRing, SharedSeed
 from ccbps.errors import KeyMismatchError, ParameterError
-from ccbps.keys.any_key import Key
 from ccbps.keys.delivery_keys import BrokerState, SubscriberKey, SubscriberRing
-from ccbps.keys.filter_key import FilterKey
-from ccbps.keys.ledger_key import LedgerKey
+from ccbps.keys.plain_key import FilterKey, LedgerKey
 from ccbps.keys.role_key import KeyUpdate, RoleKey
+from ccbps.keys.sources import EnvKey, FileKey, Key
 from ccbps.keys.text_form import KINDS, is_key_text, write_key
 from ccbps.records import write
+from tests.support.tracebacks import locals_outside
 
 SECRETS = st.binary(min_size=32, max_size=32)
 LABELS = st.lists(st.text(max_size=12), min_size=1, max_size=4, unique=True)
@@ -214,13 +219,9 @@ def test_errors_hold_no_key_in_their_frames() -> None:
             for read in (ccbps.keys.from_text, type(key).from_text, EpochSeed.from_text):
                 with pytest.raises(KeyMismatchError) as caught:
                     read(broken)
-                frame = caught.value.__traceback__
-                while frame is not None:
-                    if frame.tb_frame.f_code.co_filename != __file__:
-                        shown = repr(frame.tb_frame.f_locals)
-                        assert secret.export_secret().hex() not in shown
-                        assert repr(secret.export_secret())[2:-1] not in shown
-                    frame = frame.tb_next
+                shown = locals_outside(__file__, caught.value)
+                assert secret.export_secret().hex() not in shown
+                assert repr(secret.export_secret())[2:-1] not in shown
 
 
 FIELDS = (bytes(32), "broker", bytes(6), 0, {})
@@ -257,3 +258,59 @@ def test_a_role_key_takes_only_what_its_text_can_hold() -> None:
             RoleKey.make(bytes(32), "broker", bytes(6), 0, data)
     with pytest.raises(ParameterError, match="epoch must be int <= 65535"):
         RoleKey.make(bytes(32), "broker", bytes(6), 1 << 16, {})
+
+
+# -- where keys are looked for -------------------------------------------------------------------
+
+
+def test_a_variable_that_is_not_set_says_what_works_in_a_notebook() -> None:
+    with pytest.raises(KeyMismatchError) as caught:
+        EnvKey("CCBPS_NOT_SET").load()
+    message = str(caught.value)
+    assert "CCBPS_NOT_SET is not set" in message
+    assert "what a notebook sets later is not seen" in message
+    # In this order: the first works at once.
+    assert message.index("FileKey('path')") < message.index("start the notebook's kernel")
+
+
+def test_a_file_may_be_named_by_a_path_object(tmp_path: Path) -> None:
+    seed = SharedSeed.generate()
+    path = tmp_path / "publisher.key"
+    path.write_text(seed.to_text())
+    key = FileKey(path)
+    assert key.load() == FileKey(str(path)).load() == seed
+    assert pickle.loads(pickle.dumps(key)) == key
+
+
+def test_a_relative_path_says_what_it_is_relative_to(tmp_path: Path) -> None:
+    with pytest.raises(KeyMismatchError, match="path is relative to /"):
+        FileKey("no-such-folder/publisher.key").load()
+    with pytest.raises(KeyMismatchError) as caught:
+        FileKey(tmp_path / "no-such.key").load()
+    assert "relative to" not in str(caught.value)
+
+
+def test_a_key_in_place_of_its_name_is_refused_and_not_shown() -> None:
+    seed = SharedSeed.generate()
+    for source in (EnvKey, FileKey):
+        with pytest.raises(ParameterError, match="a key itself") as caught:
+            source(seed.to_text())
+        assert seed.export_secret().hex() not in str(caught.value)
+        with pytest.raises(ParameterError, match="got SharedSeed"):
+            source(seed)  # type: ignore[arg-type]
+
+
+def test_what_is_no_key_says_where_it_was_read(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("CCBPS_NO_KEY", "letmein")
+    path = tmp_path / "no.key"
+    path.write_text("letmein")
+    for source, place in (
+        (EnvKey("CCBPS_NO_KEY"), "variable CCBPS_NO_KEY"),
+        (FileKey(path), "no.key"),
+    ):
+        with pytest.raises(KeyMismatchError, match=f"{place}: .*not a key") as caught:
+            source.load()
+        assert "letmein" not in str(caught.value)
+        assert caught.value.__cause__ is None and caught.value.__context__ is None

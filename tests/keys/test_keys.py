@@ -9,7 +9,6 @@ import importlib
 import json
 import pickle
 import pkgutil
-import re
 import traceback
 from collections.abc import Callable, Iterator
 from secrets import token_hex
@@ -19,9 +18,14 @@ import pytest
 
 import ccbps
 from ccbps.algebra.prime_order import prime_order_group
-from ccbps.ciphers.group_layers import GroupKey, GroupLayers
-from ccbps.ciphers.paillier_keys import PaillierSecretKey
-from ccbps.ciphers.pohlig_hellman import TOY_PRIME_64, LayerKey, PohligHellman
+from ccbps.ciphers.paillier import PaillierSecretKey
+from ccbps.ciphers.pohlig_hellman import (
+    TOY_PRIME_64,
+    GroupKey,
+    GroupLayers,
+    LayerKey,
+    PohligHellman,
+)
 from ccbps.errors import KeyMismatchError, SerializationError
 from ccbps.keys.delivery_keys import BrokerState
 from ccbps.keys.pad import OneTimePad
@@ -30,6 +34,7 @@ from ccbps.keys.secret import SecretBytes
 from ccbps.keys.seeds import SharedSeed
 from ccbps.keys.text_form import write_key
 from ccbps.records import write
+from tests.support.tracebacks import locals_outside
 
 
 def subclasses(kind: type[SecretBytes]) -> Iterator[type[SecretBytes]]:
@@ -251,28 +256,18 @@ def test_errors_can_be_shown_with_the_locals_of_their_frames(kind: type[SecretBy
     assert "is made of bytes" in "".join(shown.format())
 
 
-def outside(error: BaseException) -> str:
-    """The locals of all frames below that of the test, without addresses, which may be anything."""
-    trace, shown = error.__traceback__, ""
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename != __file__:
-            shown += repr(trace.tb_frame.f_locals)
-        trace = trace.tb_next
-    return re.sub(r" at 0x[0-9a-f]+", "", shown)
-
-
 @pytest.mark.parametrize("kind", [RoleKey, KeyUpdate, PaillierSecretKey, BrokerState])
 def test_errors_hold_no_secret_in_their_frames(kind: type[SecretBytes]) -> None:
     damaged, secret = raw(kind) + b"~", hidden(kind)
     with pytest.raises(KeyMismatchError) as caught:
         kind(damaged)
-    assert len(shown := outside(caught.value)) > 40
+    assert len(shown := locals_outside(__file__, caught.value)) > 40
     assert not leaks(shown, secret)
     if issubclass(kind, RoleKey):
         with pytest.raises(KeyMismatchError) as caught:
             kind.from_text(write_key(kind.text_kind.format("broker"), damaged))
-        assert not leaks(outside(caught.value), secret)
-        assert secret.hex() not in outside(caught.value)
+        assert not leaks(locals_outside(__file__, caught.value), secret)
+        assert secret.hex() not in locals_outside(__file__, caught.value)
 
 
 @pytest.mark.parametrize("kind", [RoleKey, KeyUpdate])

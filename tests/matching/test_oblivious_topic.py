@@ -199,7 +199,7 @@ def test_elements_outside_the_group_are_refused_and_nothing_is_kept() -> None:
     bad = requests.copy()
     bad[2, SIGNED : SIGNED + 8] = 0
     sign(subscriber, bad[2])
-    with pytest.raises(DecodeError, match="not an element of toy64") as caught:
+    with pytest.raises(DecodeError, match="not elements of the group") as caught:
         publisher.answer(bad)
     assert caught.value.rows == (2,)
     assert publisher.requests == 0
@@ -207,7 +207,7 @@ def test_elements_outside_the_group_are_refused_and_nothing_is_kept() -> None:
     altered = sessions.copy()
     altered[1, -SIGNATURE_BYTES - 8 : -SIGNATURE_BYTES] = 0
     sign(publisher, altered[1], matcher._layout.digest(requests[1]))
-    with pytest.raises(DecodeError, match="row 1: the response holds") as caught:
+    with pytest.raises(DecodeError, match="row 1: a message holds") as caught:
         subscriber.accept(altered)
     assert caught.value.rows == (1,)
     with pytest.raises(DecodeError, match="not accepted"):

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from ccbps import Schema, UInt
 from ccbps.algebra.residues import Residues
-from ccbps.ciphers.aspe import RealAspe, random_factors
-from ccbps.ciphers.aspe_modular import ModularAspe
+from ccbps.ciphers.aspe import ModularAspe, RealAspe, random_factors
 from ccbps.errors import ParameterError
 from ccbps.matching.broken import AspeMatch
 from tests.support.reusable_checks import BODY, users

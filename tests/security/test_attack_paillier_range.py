@@ -16,7 +16,7 @@ import pytest
 from ccbps import Bool, Category, Schema, UInt
 from ccbps.algebra.modular import gcd, integer, inverse, lcm, powmod, rows_from
 from ccbps.ciphers.nabeel import NabeelComparer, NabeelParameters
-from ccbps.ciphers.paillier_keys import PaillierSecretKey
+from ccbps.ciphers.paillier import PaillierSecretKey
 from ccbps.errors import ParameterError
 from ccbps.matching.broken import PaillierRangeMatch
 from tests.support.reusable_checks import BODY

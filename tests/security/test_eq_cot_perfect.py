@@ -17,7 +17,7 @@ from scipy import stats
 
 from ccbps.algebra.modular import integer
 from ccbps.algebra.prime_order import ModpGroup
-from ccbps.ciphers.oblivious import EqCot
+from ccbps.ciphers.oblivious import EqCot, decode_columns
 
 
 class TinyGroup(ModpGroup):
@@ -96,7 +96,7 @@ def arriving(fixed_r: bool, count: int = 4000) -> np.ndarray:
     group = ModpGroup("toy64")
     cot = EqCot(group)
     secrets, rows = cot.request([b"IBM"])
-    request = [column * count for column in cot._decode(rows, cot.request_bytes, "request")]
+    request = [column * count for column in decode_columns(group, "requests", rows, 3)]
     r = [1] * count if fixed_r else group.random_exponents(count)
     u = group.random_exponents(count)
     word, key = group.hash_to_group(b"other"), group.generator

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbps import EpochSeed, Schema, SeedRing, SharedSeed, UInt
-from ccbps.keys.any_key import from_text
+from ccbps.keys.sources import from_text
 from ccbps.matching import BranchingMatch
 
 MATCHER = BranchingMatch.box(Schema(a=UInt(4)))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from ccbps.keys.confine import confined
+from ccbps.keys.secret import confined
 from ccbps.spark.workers import on_worker
 
 SECRET = "IBMSECRET"

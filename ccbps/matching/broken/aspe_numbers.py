@@ -10,7 +10,7 @@ residues for every prime (little-endian, prime by prime).
 
 The modulus is chosen by the greatest attribute: bounds and corners of an attribute with N values
 are, doubled, at most 8 N apart, so products are below 8 N 2^(2 * factor_bits) <= P / 4, and their
-signs are never wrong (`ccbps.ciphers.aspe_modular`). Factors of some 12 bits would repeat after a
+signs are never wrong (`ccbps.ciphers.aspe`). Factors of some 12 bits would repeat after a
 hundred messages. So there are two more dimensions: an event is uniform modulo P in the first and 0
 in the second, a bound the other way round. Products stay the same, and one value has as many
 ciphertexts as the modulus.
@@ -31,8 +31,15 @@ from numpy.typing import NDArray
 from ccbps.algebra.residues import MAX_INNER
 from ccbps.arrays import Bools, Bytes, Index, Randomness, Reals, Words
 from ccbps.checks import whole
-from ccbps.ciphers.aspe import RealAspe, random_factors, tolerance, update_queries, updated
-from ccbps.ciphers.aspe_modular import ModularAspe, suited
+from ccbps.ciphers.aspe import (
+    ModularAspe,
+    RealAspe,
+    random_factors,
+    suited,
+    tolerance,
+    update_queries,
+    updated,
+)
 from ccbps.errors import KeyMismatchError, ParameterError
 
 UPDATES: Final = 64

@@ -26,8 +26,8 @@ from ccbps.dictionary import DictionaryColumn, pair_column
 from ccbps.errors import KeyMismatchError, PadExhaustedError, ParameterError
 from ccbps.keys.pad import OneTimePad
 from ccbps.keys.randomness import Pairs, RandomnessReader, RandomnessSource
-from ccbps.keys.rings import SeedRing
 from ccbps.keys.role_key import KeyUpdate, Role, RoleKey
+from ccbps.keys.seeds import SeedRing
 from ccbps.keys.used_rounds import RoundLedger, as_rounds
 from ccbps.matching.contract.bodies import Draw
 from ccbps.matching.contract.kinds import Answers, Keying, Side

@@ -15,9 +15,8 @@ import numpy as np
 
 from ccbps.arrays import Bools, Bytes
 from ccbps.errors import DecodeError, KeyMismatchError, ParameterError
-from ccbps.keys.confine import confined
 from ccbps.keys.role_key import KeyUpdate, RoleKey
-from ccbps.keys.secret import Confined
+from ccbps.keys.secret import Confined, confined
 from ccbps.matching.contract.access import KeyAccess, access, header_bytes, message_bytes
 from ccbps.matching.contract.kinds import Answers, Keying, Side
 from ccbps.matching.contract.scheme import MATCH_ROWS, PairScheme, Scheme, ServerScheme, TableScheme

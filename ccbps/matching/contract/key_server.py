@@ -26,9 +26,8 @@ from typing import Any, Final
 
 from ccbps.ciphers.row_mac import ROW_KEY_BYTES
 from ccbps.errors import ParameterError
-from ccbps.keys.confine import confined
 from ccbps.keys.role_key import KEY_ID_BYTES, KeyUpdate, Role, RoleKey
-from ccbps.keys.secret import Confined
+from ccbps.keys.secret import Confined, confined
 from ccbps.matching.contract.access import check_key
 from ccbps.matching.contract.scheme import ServerScheme
 from ccbps.wire import SERVER_BYTES, Kind

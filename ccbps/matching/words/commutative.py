@@ -26,8 +26,7 @@ import numpy as np
 
 from ccbps.algebra.prime_order import ModpGroup, PrimeOrderGroup, prime_order_group
 from ccbps.arrays import Bools, Bytes, Randomness, Words
-from ccbps.ciphers.group_layers import GroupLayers
-from ccbps.ciphers.pohlig_hellman import PohligHellman
+from ccbps.ciphers.pohlig_hellman import GroupLayers, PohligHellman
 from ccbps.forms.topic import topic_attributes
 from ccbps.keys.role_key import Role
 from ccbps.leakage import LeakageCard

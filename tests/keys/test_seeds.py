@@ -1,7 +1,12 @@
-"""Epoch seeds: both sides step alike, nothing steps back, and what was stepped is gone."""
+"""Epoch seeds: both sides step alike, nothing steps back, and what was stepped is gone.
+
+Seed rings: the pairs' seeds and nothing else.
+"""
 
 from __future__ import annotations
 
+import copy
+import pickle
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -14,10 +19,11 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from ccbps import EpochSeed, Schema, SeedRing, SharedSeed, UInt
 from ccbps.delivery import PayloadOpener, PayloadSealer
 from ccbps.dictionary import DictionaryColumn
-from ccbps.errors import DecodeError, KeyMismatchError, ParameterError
+from ccbps.errors import DecodeError, KeyMismatchError, ParameterError, SerializationError
 from ccbps.matching import BranchingMatch
 
 SECRET = bytes(range(32))
+MASTER = SharedSeed(SECRET)
 MATCHER = BranchingMatch.box(Schema(a=UInt(4)))
 EVENT = [{"a": 2}]
 
@@ -175,7 +181,7 @@ def test_seeds_do_not_step_back(to: Any) -> None:
 
 @pytest.mark.parametrize("epoch", [-1, 10**9, 1.0, True, None])
 def test_epochs_are_whole_numbers(epoch: Any) -> None:
-    with pytest.raises(ParameterError, match="epoch must be a whole number of 0 to 999999999"):
+    with pytest.raises(ParameterError, match="epoch must be a whole number from 0 to 999,999,999"):
         EpochSeed(SECRET, epoch)
 
 
@@ -206,7 +212,7 @@ def test_a_ring_of_which_one_seed_was_stepped_loses_no_other() -> None:
 def test_epochs_beyond_the_last_are_refused_before_anything_is_erased() -> None:
     seed = EpochSeed(SECRET, 10**9 - 2)
     for holder in (seed, SeedRing({"x": seed}), EpochSeed(SECRET)):
-        with pytest.raises(ParameterError, match="epochs end with 999999999, got 1000000000"):
+        with pytest.raises(ParameterError, match="from 0 to 999,999,999, got 1000000000"):
             holder.step(to=10**9)
     assert seed.step().epoch == 10**9 - 1
 
@@ -223,15 +229,72 @@ def test_a_master_in_use_starts_the_chains_that_its_subscribers_start() -> None:
         chained.reader(
             b"p", 16, np.zeros(1, np.uint64), DictionaryColumn(["carol"], np.zeros(1, np.intp))
         )
-    with pytest.raises(ParameterError, match="must be a string that UTF-8 can hold"):
-        EpochSeed.start(master, ["\ud800"])
     with pytest.raises(ParameterError, match=r"got one string; write \['alice'\]"):
         EpochSeed.start(master, "alice")
-    with pytest.raises(ParameterError, match="starts with a SharedSeed, got SeedRing"):
+    with pytest.raises(ParameterError, match=r"be a SharedSeed, got SeedRing; .* start_epochs\(\)"):
         EpochSeed.start(SeedRing.of(master, ["alice"]))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("label", [5, None, "\ud800"])
+@pytest.mark.parametrize("label", ["\ud800", 5, None, b"a"])
 def test_labels_are_text(label: Any) -> None:
-    with pytest.raises(ParameterError, match="a pair label must be a string that UTF-8 can hold"):
-        EpochSeed(SECRET).pair(label)
+    uses: list[Callable[[], object]] = [
+        lambda: MASTER.pair(label),
+        lambda: EpochSeed(SECRET).pair(label),
+        lambda: EpochSeed.start(MASTER, [label]),
+        lambda: SeedRing({label: MASTER}),
+    ]
+    for use in uses:
+        with pytest.raises(ParameterError, match="a pair label must be a string that UTF-8 can"):
+            use()
+
+
+# -- rings ---------------------------------------------------------------------------------------
+
+
+def test_ring_encodes_what_the_master_encodes() -> None:
+    rounds, labels = np.arange(6), ["x", "y", "x", "z", "z", "y"]
+    ring = SeedRing.of(MASTER, ["x", "y", "z"])
+    got = MATCHER.subscriber(ring).encode("a < 3", rounds, pairs=labels)
+    assert np.array_equal(got, MATCHER.subscriber(MASTER).encode("a < 3", rounds, pairs=labels))
+
+
+def test_ring_has_its_own_pairs_only() -> None:
+    ring = SeedRing.of(MASTER, ["x"])
+    assert ring.pair("x") == MASTER.pair("x")
+    with pytest.raises(KeyMismatchError, match="'y'"):
+        MATCHER.subscriber(ring).encode("a < 3", [0], pairs=["y"])
+    with pytest.raises(ParameterError, match="name each row's pair"):
+        MATCHER.subscriber(ring).encode("a < 3", [0])
+
+
+def test_empty_rings_are_refused() -> None:
+    with pytest.raises(ParameterError, match="at least one pair"):
+        SeedRing({})
+
+
+def test_ring_does_not_print_or_pickle() -> None:
+    ring = SeedRing.of(MASTER, ["x"])
+    assert repr(ring) == "<SeedRing of 1 pairs>"
+    for escape in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(SerializationError, match="KeySource"):
+            escape(ring)
+
+
+def test_two_pairs_of_a_ring_have_two_seeds() -> None:
+    """Under one seed, round 0 of both would be the same randomness, and no ledger would see it."""
+    alice, bob = MASTER.pair("alice"), MASTER.pair("bob")
+    with pytest.raises(ParameterError, match="pairs 'alice' and 'carol' have the same seed"):
+        SeedRing({"alice": alice, "bob": bob, "carol": SharedSeed(alice.export_secret())})
+
+
+def test_one_string_is_no_list_of_labels() -> None:
+    with pytest.raises(ParameterError, match=r"write \['alice'\]"):
+        SeedRing.of(MASTER, "alice")
+    assert len(SeedRing.of(MASTER, ["alice"])) == 1
+
+
+@pytest.mark.parametrize("seeds", [{"alice": "x"}, {"alice": MASTER.to_text()}, [MASTER], None])
+def test_a_ring_holds_seeds_and_shows_nothing_else(seeds: Any) -> None:
+    with pytest.raises(ParameterError, match=r"SeedRing.of\(master, labels\)") as failure:
+        SeedRing(seeds)
+    assert MASTER.export_secret().hex()[:8] not in str(failure.value)
