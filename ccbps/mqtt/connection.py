@@ -40,7 +40,7 @@ from urllib.parse import urlsplit
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 
-from ccbps.broker.names import check_name
+from ccbps.broker.messages import check_name
 from ccbps.errors import ParameterError
 
 BROKER: Final = "broker"

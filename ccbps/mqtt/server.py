@@ -20,7 +20,7 @@ from amqtt.contexts import Action, BaseContext, BrokerConfig
 from amqtt.plugins.base import BaseAuthPlugin, BaseTopicPlugin
 from amqtt.session import Session
 
-from ccbps.broker.names import check_name
+from ccbps.broker.messages import check_name
 from ccbps.errors import ParameterError
 from ccbps.mqtt.connection import BROKER, UP, WAIT_SECONDS
 

@@ -380,16 +380,13 @@ def test_metrics_are_openmetrics_text(world: World) -> None:
     seen = []
     for number in range(2):
         families = {one.name: one for one in text_string_to_metric_families(broker.metrics())}
-        (total,) = (
-            one.value
-            for one in families["ccbps_match_seconds"].samples
-            if one.name.endswith("_count")
-        )
-        (tested,) = families["ccbps_pairs_tested"].samples
+        matched, tested = count(broker, "match_seconds_count"), count(broker, "pairs_tested_total")
         refused = {
-            one.labels.get("reason", ""): one.value for one in families["ccbps_refused"].samples
+            sample.labels["reason"]: sample.value
+            for sample in families["ccbps_refused"].samples
+            if sample.name == "ccbps_refused_total"
         }
-        seen.append((total, tested.value, refused))
+        seen.append((matched, tested, refused))
         broker.subscribe("alice", world.wants("a", "price < 9"))
         broker.publish("feed", world.event(number, 3))
         with pytest.raises(RefusedError):
@@ -430,7 +427,7 @@ def test_seeds_of_filters_are_not_told(world: World) -> None:
     """Whoever knew the hash could choose topics that fill one bucket."""
     broker = world.broker()
     broker.subscribe("alice", world.wants("a", "price < 9", "quotes"))
-    held = broker._subscriptions.topics._filter
+    held = broker._subscriptions.topics.filter
     told = {CuckooFilter.from_bytes(broker.topic_filter()).hashing.identity() for _ in range(3)}
     assert len(told) == 3
     assert held is not None

@@ -314,7 +314,7 @@ def test_revoked_users_of_a_scheme_are_refused(tmp_path: Path) -> None:
 
 # -- crashes -------------------------------------------------------------------------------------
 
-KILLED = Path(__file__).parents[1] / "killed_broker.py"
+KILLED = Path(killed_broker.__file__)
 
 
 def progress(folder: Path) -> int:

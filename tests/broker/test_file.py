@@ -86,7 +86,7 @@ def test_what_was_kept_reaches_a_subscriber_whose_broker_was_killed(
         raise LedgerError("killed")
 
     with monkeypatch.context() as patched:
-        patched.setattr(broker._deliveries, "put_kept", dies)
+        patched.setattr(broker._boxes, "put_kept", dies)
         broker.subscribe("alice", world.wants("a", "price < 9", "quotes"))
         broker.subscribe("bob", world.wants("a", "price < 9"))
     broker.publish("feed", world.event(3, 3))

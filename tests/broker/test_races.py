@@ -11,7 +11,7 @@ import pytest
 
 from ccbps import SharedSeed
 from ccbps.broker import MatchingBroker, Payloads, Publication, Subscription
-from ccbps.broker.round_book import RoundBook
+from ccbps.broker.books import RoundBook
 from ccbps.errors import RefusedError
 from ccbps.matching import BroadcastMatch
 from ccbps.matching.broken import PrefixMatch
