@@ -1,4 +1,4 @@
-"""Puts a `MatchingBroker` behind an MQTT server."""
+"""A `MatchingBroker` as a service behind an MQTT server."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ccbps import errors
 from ccbps.broker import MatchingBroker, Receipt
 from ccbps.errors import CcbpsError, DecodeError, RefusedError
 from ccbps.mqtt.connection import (
-    BROKER,
     UP,
     VERBS,
     WAIT_SECONDS,
     Connection,
     MqttUrl,
+    Startable,
     answers_topic,
     deliveries_topic,
 )
@@ -27,20 +27,20 @@ from ccbps.records import Message
 NUMBER_BYTES: Final = 8
 WAITING: Final = 2000
 WAITING_BYTES: Final = 1 << 24
-"""Of a client's requests that wait for their turn."""
+"""Number and bytes of a client's requests that may wait for their turn."""
 PUSH: Final = "push"
-ANSWERED: Final = {*VERBS} - {"acknowledge"}
+"""Verb of the service's own requests to send deliveries."""
 _log: Final = logging.getLogger(__name__)
 
 
 class Answer(Message, frozen=True):
-    """What the broker answers to a request.
+    """The broker's answer to a request.
 
     Attributes:
-        receipt: of a publication.
-        error: name of the error's class, where there is one.
-        message: the error's.
-        reason: of a `RefusedError`.
+        receipt: receipt of a publication.
+        error: name of the error's class; empty if there is no error.
+        message: text of the error.
+        reason: reason of a `RefusedError`.
     """
 
     front: ClassVar[bytes] = b""
@@ -52,11 +52,16 @@ class Answer(Message, frozen=True):
 
     @classmethod
     def of(cls, error: CcbpsError) -> Answer:
-        """Return an answer that says an error."""
+        """Return the answer that stands for an error."""
         return cls(None, type(error).__name__, str(error), getattr(error, "reason", ""))
 
     def result(self, verb: str) -> Receipt | None:
-        """Return the receipt, if the request was a publication; or raise the broker's error."""
+        """Return the receipt, if the request was a publication.
+
+        Raises:
+            CcbpsError: the broker's error.
+            DecodeError: the answer is to another request.
+        """
         if self.error == RefusedError.__name__:
             raise RefusedError(self.message, reason=self.reason)
         if self.error:
@@ -69,11 +74,11 @@ class Answer(Message, frozen=True):
         return self.receipt
 
 
-class MqttService:
-    """Takes clients' requests from an MQTT server to a broker, and brings answers and deliveries.
+class MqttService(Startable):
+    """A broker's client at an MQTT server: it takes requests, and sends answers and deliveries.
 
     Attributes:
-        broker: matches.
+        broker: the broker.
 
     Example:
         >>> from ccbps import Schema, UInt
@@ -100,61 +105,47 @@ class MqttService:
     """
 
     def __init__(self, broker: MatchingBroker, url: MqttUrl) -> None:
-        """
+        """Prepare a service.
+
         Args:
-            broker: matches.
-            url: of the MQTT server, with the name `broker`.
+            broker: the broker.
+            url: address of the MQTT server, with the name `broker`.
         """
         self.broker = broker
         self._requests: queue.SimpleQueue[tuple[str, str, bytes] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        # Of each client: requests that wait, and their bytes; and who has deliveries to come.
+        # Number and bytes of each client's requests that wait.
         self._waiting: dict[str, tuple[int, int]] = {}
+        # Clients with deliveries for which a push waits.
         self._told: set[str] = set()
-        self._up = threading.Event()
         topics = [f"ccbps/to/+/{verb}" for verb in VERBS]
-        self._connection = Connection(url, topics, self._arrived, self._up.set)
-        self._outgoing = Outgoing(broker, self._deliver)
+        self._connection = Connection(url, topics, self._arrived)
+        self._outgoing: dict[str, Outgoing] = {}
         self._worker = threading.Thread(target=self._work, name="ccbps broker", daemon=True)
 
     def start(self) -> None:
-        """Connect, and serve until `stop`.
-
-        Raises:
-            OSError: the server cannot be reached, or refuses.
-        """
-        self._connection.open()
-        if not self._up.wait(WAIT_SECONDS) or self._connection.refused:
-            self._connection.close()
-            raise OSError(f"the MQTT server refuses {BROKER}: {self._connection.refused}")
+        self._connection.open(WAIT_SECONDS)
         self.broker.on_delivery = self._tell
         self._worker.start()
-        # Clients that hear it send again what was not answered, and say where they are.
+        # Clients that hear it send requests without an answer again, and tell where they are.
         self._connection.send(UP, os.urandom(NUMBER_BYTES), retain=True)
 
     def stop(self) -> None:
-        """Answer what has arrived, and disconnect."""
+        """Answer the requests that have arrived, and disconnect."""
         self._requests.put(None)
         self._worker.join()
         self.broker.on_delivery = None
         self._connection.close()
 
-    def __enter__(self) -> MqttService:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
     # -- in other threads ------------------------------------------------------------------------
 
     def _tell(self, client: str) -> None:
-        """That there is something for a client."""
+        """Request a push of a client's deliveries, if none waits."""
         with self._lock:
-            if client in self._told:
-                return
+            is_new = client not in self._told
             self._told.add(client)
-        self._requests.put((client, PUSH, b""))
+        if is_new:
+            self._requests.put((client, PUSH, b""))
 
     def _arrived(self, topic: str, content: bytes) -> None:
         parts = topic.split("/")
@@ -170,8 +161,8 @@ class MqttService:
                 self._waiting[client] = count + 1, size + len(content)
         except CcbpsError as error:
             self._answer(client, verb, content, Answer.of(error))
-            return
-        self._requests.put((client, verb, content))
+        else:
+            self._requests.put((client, verb, content))
 
     # -- in the worker's thread ------------------------------------------------------------------
 
@@ -180,23 +171,18 @@ class MqttService:
             client, verb, content = request
             answer = Answer()
             try:
-                if verb == PUSH:
-                    with self._lock:
-                        self._told.discard(client)
-                    self._outgoing.push(client)
-                    continue
                 answer = self._do(client, verb, content[NUMBER_BYTES:])
             except CcbpsError as error:
                 answer = Answer.of(error)
             except Exception:  # one client's request must not end the service for all
                 _log.exception("a request of %s to %s failed", client, verb)
                 answer = Answer(None, "CcbpsError", "the broker failed; it has a log")
-            finally:
-                if verb != PUSH:
-                    self._forget(client, len(content))
-            self._answer(client, verb, content, answer)
+            if verb != PUSH:
+                self._forget(client, len(content))
+                self._answer(client, verb, content, answer)
 
     def _forget(self, client: str, size: int) -> None:
+        """Count a request that waits no longer."""
         with self._lock:
             count, total = self._waiting[client]
             if count == 1:
@@ -205,6 +191,7 @@ class MqttService:
                 self._waiting[client] = count - 1, total - size
 
     def _do(self, client: str, verb: str, message: bytes) -> Answer:
+        """Serve a request, and return its answer."""
         if verb == "subscribe":
             self.broker.subscribe(client, message)
         elif verb == "unsubscribe":
@@ -213,14 +200,25 @@ class MqttService:
             return Answer(self.broker.publish(client, message))
         elif verb == "deliver":
             self.broker.deliver(client, message)
-        elif verb == "acknowledge":
-            self._outgoing.acknowledge(client, Position.from_bytes(message))
-        elif verb == "resume":
-            self._outgoing.resume(client, Position.from_bytes(message))
+        else:
+            self._send_deliveries(client, verb, message)
         return Answer()
 
+    def _send_deliveries(self, client: str, verb: str, message: bytes) -> None:
+        if client not in self._outgoing:
+            self._outgoing[client] = Outgoing(self.broker, client, self._deliver)
+        outgoing = self._outgoing[client]
+        if verb == PUSH:
+            with self._lock:
+                self._told.discard(client)
+            outgoing.push()
+        elif verb == "acknowledge":
+            outgoing.acknowledge(Position.from_bytes(message))
+        else:
+            outgoing.resume(Position.from_bytes(message))
+
     def _answer(self, client: str, verb: str, content: bytes, answer: Answer) -> None:
-        if verb in ANSWERED and len(content) >= NUMBER_BYTES:
+        if verb != "acknowledge" and len(content) >= NUMBER_BYTES:
             message = content[:NUMBER_BYTES] + answer.to_bytes()
             self._connection.send(answers_topic(client), message)
 

@@ -292,32 +292,32 @@ def test_deliveries_go_out_in_windows(world: World) -> None:
     event = world.event(0, 3).event
     for number in range(3 * outgoing.WINDOW):
         broker.publish(f"feed {number % 2}", Publication(number, event, b"payload"))
-    stream = outgoing.Outgoing(broker, out.send, clock)
-    stream.push("alice")
-    stream.push("alice")
+    stream = outgoing.Outgoing(broker, "alice", out.send, clock)
+    stream.push()
+    stream.push()
     assert out.sequences == [*range(outgoing.WINDOW)]
-    stream.acknowledge("alice", Position(broker.numbering, 9))
+    stream.acknowledge(Position(broker.numbering, 9))
     assert out.sequences == [*range(outgoing.WINDOW + 10)]
     # Acknowledgements of another broker's deliveries count for nothing.
-    stream.acknowledge("alice", Position(bytes(8), 200))
+    stream.acknowledge(Position(bytes(8), 200))
     assert len(broker.take("alice", 10**6)) == 3 * outgoing.WINDOW - 10
     assert out.sequences[-1] == outgoing.WINDOW + 9
     # To ask for the same again has a rate; to go on has none.
     out.sent.clear()
-    stream.resume("alice", Position(broker.numbering, 99))
+    stream.resume(Position(broker.numbering, 99))
     assert out.sequences == [*range(100, 100 + outgoing.WINDOW)]
     for _ in range(50):
         with pytest.raises(RefusedError, match="sent again just now"):
-            stream.resume("alice", Position())
+            stream.resume(Position())
     assert len(out.sent) == outgoing.WINDOW
     clock.now += outgoing.REWIND_SECONDS
-    stream.resume("alice", Position(bytes(8), 10**6))  # of another broker
+    stream.resume(Position(bytes(8), 10**6))  # of another broker
     # What was acknowledged is not there any more.
     assert out.sequences[outgoing.WINDOW :] == [*range(10, 10 + outgoing.WINDOW)]
-    stream.acknowledge("alice", Position(broker.numbering, 3 * outgoing.WINDOW - 1))
+    stream.acknowledge(Position(broker.numbering, 3 * outgoing.WINDOW - 1))
     broker.revoke("alice")
     with pytest.raises(RefusedError, match="revoked"):
-        stream.push("alice")
+        stream.push()
 
 
 def test_windows_have_a_size(world: World) -> None:
@@ -326,10 +326,10 @@ def test_windows_have_a_size(world: World) -> None:
     event, large = world.event(0, 3).event, bytes(outgoing.WINDOW_BYTES // 4)
     for number in range(10):
         broker.publish("feed", Publication(number, event, large))
-    stream = outgoing.Outgoing(broker, out.send)
-    stream.push("alice")
+    stream = outgoing.Outgoing(broker, "alice", out.send)
+    stream.push()
     assert out.sequences == [*range(4)]
-    stream.acknowledge("alice", Position(broker.numbering, 0))
+    stream.acknowledge(Position(broker.numbering, 0))
     assert out.sequences == [*range(5)]
 
 
