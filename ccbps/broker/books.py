@@ -11,6 +11,7 @@ subscriptions; it is quick, and must not meet changes.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from array import array
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
@@ -23,7 +24,7 @@ import numpy as np
 from ccbps.arrays import Bools, Bytes, Index
 from ccbps.broker.messages import Publication, Subscription
 from ccbps.broker.metrics import Metrics
-from ccbps.broker.registry import Column, Registry
+from ccbps.broker.registry import NUMBERS, Registry
 from ccbps.errors import DecodeError
 from ccbps.matching.contract.access import message_bytes
 from ccbps.matching.contract.broker import Broker
@@ -219,7 +220,7 @@ class TableBook(Book):
         # An entry is an interest of the tables, by a number; its members are subscriptions.
         self._entries: dict[bytes, int] = {}
         self._digests: dict[int, bytes] = {}
-        self._members = defaultdict[int, Column[np.uint32]](partial(Column, np.uint32))
+        self._members: dict[int, array[int]] = defaultdict(partial(array, NUMBERS))
         self._next = self._count = 0
         # Covered interests, in a table under each that covers some.
         self._under: dict[int, Table] = {}
@@ -336,9 +337,11 @@ class TableBook(Book):
         """Remove a subscription from its entry, and return the entry if that was the last one."""
         entry, place = self._registry.entries[number], self._registry.places[number]
         members = self._members[entry]
-        moved = members.pop(place)
+        # The last one takes its place.
+        last = members.pop()
         if place < len(members):
-            self._registry.places[moved] = place
+            members[place] = last
+            self._registry.places[last] = place
         self._count -= 1
         if len(members):
             return None
@@ -391,9 +394,8 @@ class TableBook(Book):
         return entries
 
     def members(self, matches: list[Any]) -> Index:
-        columns = [self._members.get(entry) for entry in {*matches}]
-        numbers = [column.values for column in columns if column is not None]
-        return np.concatenate([_NOBODY, *numbers])
+        members = [self._members[entry] for entry in {*matches} if entry in self._members]
+        return np.concatenate([_NOBODY, *(np.frombuffer(own, np.uint32) for own in members)])
 
     def matching(
         self, subscriptions: Sequence[Labelled], publications: Sequence[Publication]

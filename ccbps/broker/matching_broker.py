@@ -34,6 +34,8 @@ from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
+import numpy as np
+
 from ccbps.broker.accepted import Accepted, Kept, Numbers
 from ccbps.broker.mailbox import Mailboxes, Matched
 from ccbps.broker.messages import (
@@ -148,7 +150,7 @@ class MatchingBroker(Confined):
         self._changing, self._lock = RLock(), RLock()
         self._metrics, self._revoked = Metrics(), set[bytes]()
         self._subscriptions = Subscriptions(broker, prefilter, self._lock, self._metrics)
-        self.matcher = self._subscriptions.matcher
+        self.matcher, self._examiner = self._subscriptions.matcher, self._subscriptions.examiner
         self._publishers: dict[str, Numbers] = {}
         self._remember, self._kept = remember, Kept(whole("keep", keep, 0), prefilter)
         self._store: Store = NoStore()
@@ -167,7 +169,7 @@ class MatchingBroker(Confined):
             raise
 
     def __repr__(self) -> str:
-        count = len(self._subscriptions)
+        count = len(self._subscriptions.registry)
         return f"<MatchingBroker of {self.matcher!r}, {count} subscriptions>"
 
     def close(self) -> None:
@@ -195,7 +197,7 @@ class MatchingBroker(Confined):
             self._kept.add(publisher, publication)
         subscriptions = [*self._store.subscriptions()]
         try:
-            self._subscriptions.check([subscription for _, subscription in subscriptions])
+            self._examiner.check([subscription for _, subscription in subscriptions])
         except DecodeError:
             # Those of users that were revoked, for example: they match nothing any more.
             subscriptions = [pair for pair in subscriptions if self._is_usable(*pair)]
@@ -208,7 +210,7 @@ class MatchingBroker(Confined):
 
     def _is_usable(self, client: str, subscription: Subscription) -> bool:
         try:
-            self._subscriptions.check([subscription])
+            self._examiner.check([subscription])
         except DecodeError as error:
             _log.warning("subscription %s of %s is left out: %s", subscription.name, client, error)
             return False
@@ -229,7 +231,7 @@ class MatchingBroker(Confined):
         """
         with self._reading(client, Subscription, subscription) as (new, _), self._changing:
             self._require_room(client, new)
-            self._subscriptions.check([new])
+            self._examiner.check([new])
             with self._lock:
                 self._boxes.admitted(client)  # it may have been revoked meanwhile
                 if self._subscriptions.has(client, new):
@@ -267,7 +269,7 @@ class MatchingBroker(Confined):
                 if one.name in names or (client, one.name) in seen:
                     raise ParameterError(f"{client} has a subscription {one.name!r} already")
                 seen.add((client, one.name))
-            self._subscriptions.check([one for _, one in subscriptions])
+            self._examiner.check([one for _, one in subscriptions])
             with self._lock, self._store.transaction():
                 for client, one in subscriptions:
                     self._store.subscribe(client, one, awaits_kept=False)
@@ -372,7 +374,7 @@ class MatchingBroker(Confined):
             try:
                 # A publication that the filter stops is not examined, unless it is kept.
                 if snapshot.books or self._kept.most:
-                    self._subscriptions.check_event(new)
+                    self._examiner.check_event(new)
                 start = time.perf_counter()
                 matches = [(book, book.find(new)) for book in snapshot.books]
                 took = time.perf_counter() - start
@@ -485,7 +487,7 @@ class MatchingBroker(Confined):
             subscriptions = self._subscriptions
             gauges = {
                 "clients": subscriptions.registry.subscribed,
-                "subscriptions": len(subscriptions),
+                "subscriptions": len(subscriptions.registry),
                 "interests": subscriptions.distinct,
                 "topics": len(subscriptions.topics),
                 "waiting": sum(len(box.waiting) for box in self._boxes.values()),
@@ -620,11 +622,11 @@ class MatchingBroker(Confined):
         """Match a new subscription with kept publications, and return clients with deliveries."""
         if not kept:
             return []
-        publications = [publication for _, publication in kept]
-        places = self._subscriptions.matching(client, subscription, publications)
+        labelled = f"{client}/{subscription.name}", subscription
+        answers = self._examiner.matching([labelled], [publication for _, publication in kept])
+        matching = [kept[place] for place in np.flatnonzero(answers[:, 0]).tolist()]
         try:
             with self._lock:
-                matching = [kept[place] for place in places]
                 if not self._boxes[client].revoked and self._boxes.put_kept(
                     client, subscription.name, matching
                 ):

@@ -5,51 +5,17 @@ There may be millions, so their properties are in columns, not in objects.
 
 from __future__ import annotations
 
+from array import array
 from sys import intern
-from typing import Any, Generic, TypeVar
+from typing import Final
 
 import numpy as np
 
 from ccbps.arrays import Index
 
-T = TypeVar("T", np.uint32, np.int64)
-
-
-class Column(Generic[T]):
-    """An array of numbers that grows at its end."""
-
-    def __init__(self, kind: type[T]) -> None:
-        self._values: np.ndarray[Any, np.dtype[T]] = np.zeros(16, dtype=kind)
-        self._count = 0
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, at: int) -> int:
-        return int(self._values[at])
-
-    def __setitem__(self, at: int, value: int) -> None:
-        if at >= len(self._values):
-            more = np.zeros(max(at + 1, 2 * len(self._values)), dtype=self._values.dtype)
-            more[: len(self._values)] = self._values
-            self._values = more
-        self._count = max(self._count, at + 1)
-        self._values[at] = value
-
-    def append(self, value: int) -> None:
-        """Append a number."""
-        self[self._count] = value
-
-    def pop(self, at: int) -> int:
-        """Put the last number in the place of another one, and return it."""
-        self._count -= 1
-        self._values[at] = self._values[self._count]
-        return int(self._values[at])
-
-    @property
-    def values(self) -> np.ndarray[Any, np.dtype[T]]:
-        """The numbers, shape (numbers,); a view."""
-        return self._values[: self._count]
+NUMBERS: Final = "I"
+"""Type of subscriptions' numbers in arrays, 32 bits."""
+_LONG: Final = "q"
 
 
 class Registry:
@@ -70,9 +36,9 @@ class Registry:
         self._bytes: list[int] = []
         # Subscriptions by number.
         self._names: list[str] = []
-        self._owners, self._alive = Column(np.uint32), Column(np.uint32)
-        self._sizes, self.prints = Column(np.int64), Column(np.int64)
-        self.entries, self.places = Column(np.int64), Column(np.uint32)
+        self._owners, self._alive = array(NUMBERS), bytearray()
+        self._sizes, self.prints = array(_LONG), array(_LONG)
+        self.entries, self.places = array(_LONG), array(NUMBERS)
         self.free: list[int] = []
         self._count = 0
 
@@ -110,6 +76,9 @@ class Registry:
         if not self.free:
             self.free.append(len(self._names))
             self._names.append("")
+            self._alive.append(0)
+            for column in (self._owners, self._sizes, self.prints, self.entries, self.places):
+                column.append(0)
         number = self.free.pop()
         self._names[number] = name = intern(name)
         self._owners[number], self._alive[number], self._sizes[number] = owner, 1, size
@@ -135,8 +104,8 @@ class Registry:
     def by_owner(self, numbers: Index) -> list[tuple[str, tuple[str, ...]]]:
         """Return the clients that have some subscriptions, each with their names."""
         numbers = np.unique(numbers)
-        numbers = numbers[self._alive.values[numbers] == 1]
-        owners = self._owners.values[numbers]
+        numbers = numbers[np.frombuffer(self._alive, np.uint8)[numbers] == 1]
+        owners = np.frombuffer(self._owners, np.uint32)[numbers]
         order = np.argsort(owners, kind="stable")
         numbers, owners = numbers[order], owners[order]
         starts = np.flatnonzero(np.diff(owners, prepend=np.uint32(0xFFFFFFFF)))

@@ -68,6 +68,7 @@ class Subscriptions:
         matcher: matcher of their interests.
         registry: their clients and names.
         topics: filter of tokens.
+        examiner: an empty book, which checks messages and matches subscriptions of no book.
     """
 
     def __init__(
@@ -82,13 +83,10 @@ class Subscriptions:
         self.registry, self.topics = Registry(), TokenFilter(prefilter)
         self._books: dict[_Key, Book] = {}
         self._keys: dict[int, _Key] = {}
-        self._examiner = self._new_book()
+        self.examiner = self._new_book()
         self._version, self._under_way = 0, list[int]()
         self._secret = os.urandom(16)
         self._added: list[_Added] = []
-
-    def __len__(self) -> int:
-        return len(self.registry)
 
     @property
     def distinct(self) -> int:
@@ -99,22 +97,6 @@ class Subscriptions:
     def to_all_topics(self) -> bool:
         """Whether there is a subscription without a token."""
         return any(token is None for token, _ in self._books)
-
-    def check(self, subscriptions: Sequence[Subscription]) -> None:
-        """Refuse subscriptions that are not for the matcher.
-
-        Raises:
-            DecodeError: one of them is malformed, or of another matcher, key or epoch.
-        """
-        self._examiner.check(subscriptions)
-
-    def check_event(self, publication: Publication) -> None:
-        """Refuse a publication whose events are not the matcher's.
-
-        Raises:
-            DecodeError: they are malformed, or of another matcher, key or epoch.
-        """
-        self._examiner.check_event(publication)
 
     def has(self, client: str, subscription: Subscription) -> bool:
         """Tell whether a client has this very subscription already."""
@@ -217,18 +199,9 @@ class Subscriptions:
             and added.labelled[1].concerns(publisher, publication)
         ]
         if later:
-            answers = self._examiner.matching([added.labelled for added in later], [publication])
+            answers = self.examiner.matching([added.labelled for added in later], [publication])
             numbers.append(np.array([added.number for added in later])[answers[0]])
         return self.registry.by_owner(np.concatenate(numbers)) if numbers else []
-
-    def matching(
-        self, client: str, subscription: Subscription, publications: Sequence[Publication]
-    ) -> list[int]:
-        """Return the places of the publications that match a subscription."""
-        labelled = f"{client}/{subscription.name}", subscription
-        answers = self._examiner.matching([labelled], publications)
-        places: list[int] = np.flatnonzero(answers[:, 0]).tolist()
-        return places
 
     # -- inside -----------------------------------------------------------------------------------
 

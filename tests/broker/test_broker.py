@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from ccbps import Category, Schema, SharedSeed
 from ccbps.broker import Delivery, MatchingBroker, Payloads, Publication, Quota, Subscription
-from ccbps.broker.registry import Column
 from ccbps.delivery import GroupOpener, GroupSealer, SimpleCache, pack_groups
 from ccbps.errors import (
     DecodeError,
@@ -321,21 +320,6 @@ def test_payloads_are_sealed_for_those_who_match(world: World) -> None:
 
 
 # -- arguments and small parts -------------------------------------------------------------------
-
-
-@given(st.lists(st.integers(-1, 30), max_size=60))
-def test_columns_are_lists(steps: list[int]) -> None:
-    column, model = Column(np.uint32), list[int]()
-    for step in steps:
-        if step >= 0:
-            column.append(step)
-            model.append(step)
-        elif model:
-            column.pop(0)
-            last = model.pop()
-            if model:
-                model[0] = last
-    assert column.values.tolist() == model
 
 
 def test_misuse_is_refused(world: World) -> None:
