@@ -23,8 +23,7 @@ from ccbps.mqtt.connection import (
     answers_topic,
     deliveries_topic,
 )
-from ccbps.mqtt.outgoing import POSITION_BYTES, Position
-from ccbps.mqtt.service import NUMBER_BYTES, Answer
+from ccbps.mqtt.service import NUMBER_BYTES, POSITION_BYTES, Answer, Position
 
 PATIENCE: Final = 1.0
 """Seconds after which a client that waits asks again; then twice as many."""

@@ -11,6 +11,7 @@ import hmac
 import logging
 import threading
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any
@@ -126,10 +127,9 @@ class LocalServer(Startable):
             "listeners": {"default": listener},
             "plugins": {passwords: {"users": dict(users)}, own_topics: {}},
         }
-        self._tls, self.url = certificate is not None, ""
+        self._scheme, self.url = "mqtt" if certificate is None else "mqtts", ""
         self._thread = threading.Thread(target=self._run, name="MQTT server", daemon=True)
-        self._up = threading.Event()
-        self._error: BaseException | None = None
+        self._started: Future[str] = Future()
 
     def start(self) -> None:
         """Listen.
@@ -141,8 +141,10 @@ class LocalServer(Startable):
         logging.getLogger("amqtt").setLevel(logging.CRITICAL)
         logging.getLogger("transitions").setLevel(logging.CRITICAL)
         self._thread.start()
-        if not self._up.wait(WAIT_SECONDS) or self._error is not None:
-            raise OSError(f"the MQTT server cannot start: {self._error}")
+        try:
+            self.url = self._started.result(WAIT_SECONDS)
+        except Exception as error:
+            raise OSError(f"the MQTT server cannot start: {error}") from None
 
     def stop(self) -> None:
         """Close all connections."""
@@ -150,26 +152,22 @@ class LocalServer(Startable):
         self._thread.join(WAIT_SECONDS)
 
     def _run(self) -> None:
-        # Not made in the main thread: on Windows it would take the signals' wake-up from others.
-        self._loop = asyncio.new_event_loop()
-        asyncio.set_event_loop(self._loop)
+        # The loop is made in this thread: on Windows, one that is made in the main thread would
+        # take the signals' wake-up from others.
         try:
-            self._loop.run_until_complete(self._serve())
+            asyncio.run(self._serve())
         except BaseException as error:
-            self._error = error
-        finally:
-            self._up.set()
-            self._loop.close()
+            if not self._started.done():
+                self._started.set_exception(error)
 
     async def _serve(self) -> None:
-        self._ended = asyncio.Event()
+        self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
         broker = Broker(BrokerConfig.from_dict(self._config))
         broker._subscriptions = _Subscriptions()
         await broker.start()
         server = broker._servers["default"].instance
         host, port = server.sockets[0].getsockname()[:2]
-        self.url = f"{'mqtts' if self._tls else 'mqtt'}://{host}:{port}"
-        self._up.set()
+        self._started.set_result(f"{self._scheme}://{host}:{port}")
         await self._ended.wait()
         with contextlib.suppress(Exception):
             await broker.shutdown()
