@@ -27,9 +27,9 @@ from ccbps.matching import KeywordMatch
 from tests.support import killed_broker
 from tests.support.broker_world import (
     Clock,
-    Meanwhile,
     World,
     count,
+    in_match,
     meant,
     received,
     refused,
@@ -241,7 +241,7 @@ def test_revocation_reaches_what_is_there_and_what_is_being_matched(
     for client in ("alice", "bob"):
         broker.subscribe(client, world.wants("a", "price < 9"))
     broker.publish("feed", world.event(0, 3))
-    Meanwhile.in_match(broker, monkeypatch).todo = [lambda: broker.revoke("alice")]
+    in_match(broker, monkeypatch).todo = [lambda: broker.revoke("alice")]
     broker.publish("feed", world.event(1, 3))
     with pytest.raises(RefusedError, match="alice was revoked"):
         broker.publish("alice", world.event(2, 3))

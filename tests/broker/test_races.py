@@ -12,7 +12,8 @@ from ccbps.broker import Payloads
 from ccbps.broker.books import RoundBook
 from ccbps.errors import RefusedError
 from ccbps.matching.broken import PrefixMatch
-from tests.support.broker_world import PREDICATES, Meanwhile, RoundWorld, World, received
+from tests.support.broker_world import PREDICATES, RoundWorld, World, in_match, received
+from tests.support.meanwhile import Meanwhile
 
 
 @pytest.mark.parametrize("keep", [0, 5])
@@ -22,7 +23,7 @@ def test_subscriptions_that_change_during_a_match_miss_nothing(
     broker = world.broker(keep=keep)
     broker.subscribe("alice", world.wants("a", "price < 9"))
     broker.subscribe("bob", world.wants("a", "price < 5"))
-    meanwhile = Meanwhile.in_match(broker, monkeypatch)
+    meanwhile = in_match(broker, monkeypatch)
     changes: list[tuple[Callable[[], object], dict[str, int]]] = [
         # In its own place: not lost, and once.
         (lambda: broker.subscribe("alice", world.wants("a", "price < 8")), {"alice": 1, "bob": 1}),
@@ -45,7 +46,7 @@ def test_a_publication_that_comes_twice_at_once_is_one(
     broker = world.broker()
     broker.subscribe("alice", world.wants("a", "price < 9"))
     event, receipts = world.event(0, 3), []
-    meanwhile = Meanwhile.in_match(broker, monkeypatch)
+    meanwhile = in_match(broker, monkeypatch)
     meanwhile.todo = [lambda: receipts.append(broker.publish("feed", event))]
     receipts.append(broker.publish("feed", event))
     assert [one.again for one in receipts] == [False, True]
@@ -88,7 +89,7 @@ def test_what_comes_in_during_a_match_is_matched_if_it_concerns_it(
 ) -> None:
     broker = world.broker()
     broker.subscribe("alice", world.wants("a", "price < 9", "quotes"))
-    meanwhile = Meanwhile.in_match(broker, monkeypatch)
+    meanwhile = in_match(broker, monkeypatch)
     meanwhile.todo = [
         lambda: broker.subscribe("bob", world.wants("a", "price < 8", "news")),
         lambda: broker.subscribe("carol", world.wants("a", "price < 7", "quotes")),
@@ -109,7 +110,7 @@ def test_two_matches_at_once_both_meet_what_came_in(
     """The later one ends first; the earlier one must still know what it has not seen."""
     broker = world.broker()
     broker.subscribe("alice", world.wants("a", "price < 9"))
-    meanwhile = Meanwhile.in_match(broker, monkeypatch)
+    meanwhile = in_match(broker, monkeypatch)
     meanwhile.todo = [
         lambda: broker.subscribe("carol", world.wants("a", "price < 8")),
         lambda: broker.publish("feed", world.event(1, 3)),
@@ -124,7 +125,7 @@ def test_who_comes_and_goes_during_a_match_leaves_nothing_to_others(
 ) -> None:
     broker = world.broker()
     broker.subscribe("alice", world.wants("a", "price < 9"))
-    meanwhile = Meanwhile.in_match(broker, monkeypatch)
+    meanwhile = in_match(broker, monkeypatch)
     meanwhile.todo = [
         lambda: broker.subscribe("bob", world.wants("a", "price < 8")),
         lambda: broker.unsubscribe("bob", "a"),
@@ -178,7 +179,7 @@ def test_covered_interests_are_not_lost_when_the_covering_one_leaves(
         leaving.start()
         leaving.join(0.3)  # it waits until the match is over
 
-    meanwhile = Meanwhile.in_match(broker, monkeypatch)
+    meanwhile = in_match(broker, monkeypatch)
     meanwhile.todo = [leave]
     broker.publish("feed", world.event(0, 3))
     leaving.join()
@@ -196,7 +197,7 @@ def test_publishers_that_are_revoked_during_a_match_publish_nothing(
 ) -> None:
     broker = world.broker(keep=5)
     broker.subscribe("alice", world.wants("a", "price < 9"))
-    meanwhile = Meanwhile.in_match(broker, monkeypatch)
+    meanwhile = in_match(broker, monkeypatch)
     meanwhile.todo = [lambda: broker.revoke("feed")]
     with pytest.raises(RefusedError, match="feed was revoked"):
         broker.publish("feed", world.event(0, 3))

@@ -21,6 +21,7 @@ from ccbps.store import plan as storeplan
 from ccbps.store.folder import Folder
 from ccbps.store.index import Index, StoreKind
 from ccbps.store.versions import WriterRun, current
+from tests.support.meanwhile import Meanwhile
 from tests.support.message_stores import (
     SPELT,
     Rounds,
@@ -94,10 +95,12 @@ def pairs(events: Index, interests: Index) -> list[tuple[str, int]]:
     return sorted(pairs)
 
 
-def held_in(folder: Folder) -> list[tuple[str, int]]:
-    """What a store has."""
+def held(folder: Folder, rounds: Rounds) -> Index:
+    """A store that has exactly these messages, and no other files."""
     index = Index.read(folder, SPELT, "event")
-    return pairs(index, index)
+    assert pairs(index, index) == sorted(keys(rounds))
+    assert len(folder.names()) == 1 + len(index.files.parts)
+    return index
 
 
 def runs_of(index: Index) -> list[set[tuple[str, int]]]:
@@ -144,7 +147,7 @@ def test_a_store_holds_what_a_dictionary_would(
 ) -> None:
     path = tmp_path_factory.mktemp("store")
     folder, against = Folder.of(path / "a", "path"), Folder.of(path / "b", "path")
-    held: set[tuple[str, int]] = set()
+    kept: set[tuple[str, int]] = set()
     floor = 0
     with sizes(BATCH_BYTES=12 * 5, RUN_ROWS=run_rows, PIECE_ROWS=piece, ROWS_AT_ONCE=at_once):
         add(folder, {})
@@ -152,12 +155,12 @@ def test_a_store_holds_what_a_dictionary_would(
         for step, argument in steps:
             if step in ("add", "alter"):
                 low = {key for key in keys(argument) if key[1] < floor}
-                if low - held or (low and step == "alter"):
+                if low - kept or (low and step == "alter"):
                     with pytest.raises((ParameterError, RandomnessReuseError)) as refused:
                         add(folder, argument, "else" * (step == "alter"))
                     assert refused.type is RandomnessReuseError or "were dropped" in str(refused)
                     continue
-                clash = keys(argument) & held
+                clash = keys(argument) & kept
                 if clash and step == "alter":
                     with pytest.raises(RandomnessReuseError) as failure:
                         add(folder, argument, "else")
@@ -167,25 +170,25 @@ def test_a_store_holds_what_a_dictionary_would(
                     continue
                 # What is there already comes once more, and is kept once.
                 add(folder, argument)
-                held |= keys(argument)
+                kept |= keys(argument)
             elif step == "drop":
                 floor = max(floor, argument)
                 runs = [run for run in runs_of(Index.read(folder)) if max(run)[1] < argument]
                 gone = commit.drop_below(folder, SPELT, "event", argument)
                 assert gone == sum(map(len, runs))
-                held = held.difference(*runs)
+                kept = kept.difference(*runs)
             else:
                 compact(folder, argument)
-                held = {key for key in held if key[1] >= floor}
+                kept = {key for key in kept if key[1] >= floor}
                 assert len(Index.read(folder).parts) <= argument
             events, interests = Index.read(folder), Index.read(against)
-            assert pairs(events, interests) == sorted(held & keys(other))
+            assert pairs(events, interests) == sorted(kept & keys(other))
             runs = runs_of(events)
-            assert sorted(key for run in runs for key in run) == sorted(held)
+            assert sorted(key for run in runs for key in run) == sorted(kept)
             assert {len({label for label, _ in run}) for run in runs} <= {1}
             numbers = [sorted(n for _, n in run) for run in runs]
             assert [[n[0], n[-1]] for n in numbers] == np.c_[events.first, events.last].tolist()
-            assert pairs(events, events) == sorted(held)
+            assert pairs(events, events) == sorted(kept)
             assert events.about.floor == floor
             assert {p for p in folder.names() if p.startswith("part")} == set(events.files.parts)
 
@@ -297,10 +300,8 @@ def test_many_append_at_once_and_none_is_lost(folder: Folder) -> None:
     rounds = [{"s0": [n], "s1": [n, 100 + n]} for n in range(12)]
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(lambda one: add(folder, one), rounds))
-    index = Index.read(folder, SPELT, "event")
-    assert pairs(index, index) == sorted({key for one in rounds for key in keys(one)})
+    index = held(folder, {"s0": [*range(12)], "s1": [*range(12), *range(100, 112)]})
     assert index.version == 12
-    assert len(folder.names()) == 1 + len(index.files.parts)
     added = [part.added for part in index.files.parts.values()]
     assert {low for low, high in added if low == high} == set(range(1, 13))
 
@@ -309,68 +310,50 @@ def test_who_is_followed_at_once_has_committed_all_the_same(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not taken for one who came too late, and made to append once more."""
-    publish = Folder.publish
 
-    def followed(self: Folder, draft: str, name: str) -> str | None:
-        found = publish(self, draft, name)
-        monkeypatch.setattr(Folder, "publish", publish)
+    def follow() -> None:
         add(folder, {"s0": [2]})
         compact(folder, 1)
-        return found
 
-    monkeypatch.setattr(Folder, "publish", followed)
+    Meanwhile(monkeypatch, Folder, "publish").todo = [follow]
     add(folder, {"s0": [1]})
-    index = Index.read(folder)
-    assert index.version == 3 and pairs(index, index) == [("s0", 1), ("s0", 2)]
-    assert len(folder.names()) == 1 + len(index.files.parts)
+    assert held(folder, {"s0": [1, 2]}).version == 3
 
 
 def test_who_comes_so_late_that_the_name_is_free_again_appends_once_more(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publish = Folder.publish
 
-    def late(self: Folder, draft: str, name: str) -> str | None:
-        monkeypatch.setattr(Folder, "publish", publish)
+    def come_first() -> None:
         for n in (1, 2):
             add(folder, {"s0": [n]})
-        assert name not in folder.names()
-        return publish(self, draft, name)
+        assert WriterRun(1).index not in folder.names()
 
-    monkeypatch.setattr(Folder, "publish", late)
+    Meanwhile(monkeypatch, Folder, "publish", before=True).todo = [come_first]
     add(folder, {"s0": [3]})
-    index = Index.read(folder)
-    assert index.version == 3
-    assert pairs(index, index) == [("s0", n) for n in (1, 2, 3)]
+    assert held(folder, {"s0": [1, 2, 3]}).version == 3
 
 
 def test_what_a_compaction_is_about_to_remove_is_not_appended(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publish = Folder.publish
     add(folder, {"s0": [1]})
     slow = WriterRun(2)
     waiting = fresh(folder, slow, {"s0": [9]})
     for n in (2, 3):
         add(folder, {"s0": [n]})
-    refused = []
 
-    def overtaken(self: Folder, draft: str, name: str) -> str | None:
-        found = publish(self, draft, name)
-        monkeypatch.setattr(Folder, "publish", publish)
-        with pytest.raises(ParameterError, match="Append once more") as error:
+    def append() -> None:
+        with pytest.raises(ParameterError, match="Append once more"):
             commit.add_generation(folder, slow, waiting, SPELT, None)
-        refused.append(error)
-        return found
 
-    monkeypatch.setattr(Folder, "publish", overtaken)
+    meanwhile = Meanwhile(monkeypatch, Folder, "publish")
+    meanwhile.todo = [append]
     compact(folder, 1)
-    assert len(refused) == 1
+    assert not meanwhile.todo
     commit.abandon(folder, slow)
     add(folder, {"s0": [9]})
-    index = Index.read(folder)
-    assert pairs(index, index) == [("s0", n) for n in (1, 2, 3, 9)]
-    assert len(folder.names()) == 1 + len(index.files.parts)
+    held(folder, {"s0": [1, 2, 3, 9]})
 
 
 def test_an_append_that_an_overwrite_overtakes_is_told_to_append_once_more(
@@ -407,34 +390,25 @@ def test_who_appends_comes_after_a_compaction_and_not_the_other_way(folder: Fold
     waiting = fresh(folder, run, {"s0": [7]})
     compact(folder, 1)
     commit.append(folder, run, lambda now: Index.together([now, waiting]), SPELT, "event")
-    index = Index.read(folder)
-    assert pairs(index, index) == sorted(keys({"s0": [0, 1, 2, 7], "s1": [0, 1, 2]}))
+    index = held(folder, {"s0": [0, 1, 2, 7], "s1": [0, 1, 2]})
     assert sorted(part.added for part in index.files.parts.values()) == [(1, 3), (5, 5)]
 
-    stale = Index.read(folder)
     add(folder, {"s0": [8]})
-    late = WriterRun(stale.version + 1)
+    late = WriterRun(index.version + 1)
     with pytest.raises(ParameterError, match="another call finished there"):
-        commit.renew(folder, late, stale, before=late.version)
-    assert held_in(folder) == sorted(keys({"s0": [0, 1, 2, 7, 8], "s1": [0, 1, 2]}))
+        commit.renew(folder, late, index, before=late.version)
+    held(folder, {"s0": [0, 1, 2, 7, 8], "s1": [0, 1, 2]})
 
 
 def test_who_looks_into_a_part_that_a_compaction_removes_looks_again(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compactions = [1]
-    look = commit.without_known
     add(folder, {"s0": [1, 5]})
     add(folder, {"s0": [2]})
-
-    def late(now: Index, new: Index) -> Index:
-        if compactions:
-            compact(folder, compactions.pop())
-        return look(now, new)
-
-    monkeypatch.setattr(commit, "without_known", late)
+    meanwhile = Meanwhile(monkeypatch, commit, "without_known", before=True)
+    meanwhile.todo = [lambda: compact(folder, 1)]
     add(folder, {"s0": [3]})
-    assert sum(Index.read(folder).stop - Index.read(folder).start) == 4
+    held(folder, {"s0": [1, 2, 3, 5]})
     # A part that is missing, and no compaction came, is damage.
     folder.remove(*Index.read(folder).files.parts)
     with pytest.raises(DecodeError, match="missing"):

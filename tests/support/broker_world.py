@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,6 +13,7 @@ from ccbps.broker import MatchingBroker, Publication, Subscription
 from ccbps.errors import RefusedError
 from ccbps.filters import FilterKey, TopicTokens
 from ccbps.matching import BroadcastMatch, TagMatch
+from tests.support.meanwhile import Meanwhile
 
 SCHEMA = Schema(price=UInt(5))
 TOPICS = [None, "news", "quotes"]
@@ -109,29 +110,6 @@ class Clock:
         return self.now
 
 
-class Meanwhile:
-    """Does something in the middle of what a method does: behind it, or before it."""
-
-    def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, of: Any, name: str, *, before: bool = False
-    ) -> None:
-        self.todo: list[Callable[[], object]] = []
-        method = getattr(of, name)
-
-        def interrupted(*arguments: Any) -> Any:
-            if before:
-                self._do()
-            result = method(*arguments)
-            if not before:
-                self._do()
-            return result
-
-        monkeypatch.setattr(of, name, interrupted)
-
-    @classmethod
-    def in_match(cls, broker: MatchingBroker, monkeypatch: pytest.MonkeyPatch) -> Meanwhile:
-        return cls(monkeypatch, type(broker._broker), "match_parts")
-
-    def _do(self) -> None:
-        while self.todo:
-            self.todo.pop(0)()
+def in_match(broker: MatchingBroker, monkeypatch: pytest.MonkeyPatch) -> Meanwhile:
+    """What happens while the broker matches its next publication."""
+    return Meanwhile(monkeypatch, type(broker._broker), "match_parts")
