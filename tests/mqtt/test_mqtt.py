@@ -276,6 +276,7 @@ def test_requests_that_nobody_waits_for_are_not_sent_again(
     with MqttClient(url(server, "alice"), timeout=0.3) as alice:
         with pytest.raises(TimeoutError, match="no answer to subscribe"):
             alice.subscribe(world.wants("a", "price < 10"))
+        assert not alice._waiting
         with MqttService(broker, url(server, "broker")):
             alice._timeout = WAIT
             alice.subscribe(world.wants("b", "price < 10"))
@@ -444,6 +445,9 @@ def test_misuse_is_refused() -> None:
     for said, arguments in wrong:
         with pytest.raises(ParameterError, match=said):
             MqttUrl(*arguments)
+    for size in (0, POSITION_BYTES - 1, POSITION_BYTES + 1):
+        with pytest.raises(DecodeError, match="a position has 16 bytes"):
+            Position.from_bytes(bytes(size))
     with pytest.raises(ParameterError, match="together"):
         LocalServer({}, key="file")
     assert "secret" not in repr(MqttUrl("mqtt://localhost", "a", "secret"))

@@ -296,6 +296,15 @@ def test_runs_meet_as_intervals_do() -> None:
         assert len(found[0]) == len(set(zip(*(x.tolist() for x in found), strict=True)))
 
 
+def test_rounds_below_those_that_were_dropped_do_not_come_back(folder: Folder) -> None:
+    add(folder, {"s0": [1, 2]})
+    assert commit.drop_below(folder, SPELT, "event", 5) == 2
+    with pytest.raises(ParameterError, match="round 4 is below 5"):
+        add(folder, {"s0": [4, 5]})
+    add(folder, {"s0": [5]})
+    held(folder, {"s0": [5]})
+
+
 def test_many_append_at_once_and_none_is_lost(folder: Folder) -> None:
     rounds = [{"s0": [n], "s1": [n, 100 + n]} for n in range(12)]
     with ThreadPoolExecutor(6) as pool:
