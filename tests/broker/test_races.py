@@ -138,7 +138,8 @@ def test_who_comes_and_goes_during_a_match_leaves_nothing_to_others(
 def test_numbers_of_those_who_left_answer_for_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     world = RoundWorld()
     broker = world.broker(keep=5)
-    broker.subscribe("alice", world.wants("alice/a", "price < 9"))
+    for client, predicate in (("alice", "price < 9"), ("carol", "price > 9")):
+        broker.subscribe(client, world.wants(f"{client}/a", predicate))
     meanwhile = Meanwhile(monkeypatch, RoundBook, "find")
     meanwhile.todo = [
         lambda: broker.unsubscribe("alice", "a"),
