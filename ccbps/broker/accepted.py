@@ -1,8 +1,7 @@
-"""Which publications were accepted: numbers, digests, rounds, and what is kept of them."""
+"""Accepted publications: their numbers and rounds, and those kept for later subscribers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -11,7 +10,7 @@ from ccbps.broker.prefilter import FilterKind, TokenFilter
 from ccbps.errors import ParameterError, RefusedError, ReplayError
 
 CLIENTS: Final = 64
-"""That wait for payloads of a publisher, for each publication that may."""
+"""Clients that wait for payloads of a publisher, for each publication that may wait."""
 
 
 @dataclass
@@ -19,10 +18,10 @@ class Accepted:
     """A publication that was accepted.
 
     Attributes:
-        digest: of its message, 16 bytes.
-        clients: who matches, where its payload is to be sealed for them; None where it came with
-            one, or everybody has it.
-        served: those who have it.
+        digest: digest of its message, 16 bytes.
+        clients: clients that match, if its payload is to be sealed for them. None if it came with a
+            payload, or all of them have theirs.
+        served: clients that have their payload.
     """
 
     digest: bytes
@@ -31,175 +30,166 @@ class Accepted:
 
 
 class Numbers:
-    """Numbers and rounds of all publishers' publications.
+    """Numbers and rounds of one publisher's publications.
 
     Attributes:
-        oldest: by publisher, the smallest number that is not too old to tell.
-        next_round: by publisher, the first round that was not used.
+        accepted: the accepted publications by number, as far as they are remembered.
+        oldest: smallest number that is not refused as too old.
+        next_round: first round that the publisher may use.
     """
 
-    def __init__(self, remember: int) -> None:
-        self._remember = remember
-        self._accepted: dict[str, dict[int, Accepted]] = {}
-        # Publications that wait for payloads, and for how many clients.
-        self._publications: dict[str, int] = {}
-        self._unsealed: dict[str, int] = {}
-        self.oldest: dict[str, int] = {}
-        self.next_round: dict[str, int] = {}
+    def __init__(self, publisher: str, remember: int) -> None:
+        self._publisher, self._remember = publisher, remember
+        self.accepted: dict[int, Accepted] = {}
+        # Publications that wait for payloads, and how many clients wait for these.
+        self._unsealed = self._waiting = 0
+        self.oldest = self.next_round = 0
 
-    def receipt(self, publisher: str, publication: Publication, digest: bytes) -> Receipt | None:
-        """The receipt of a publication that was accepted before; None for a new one.
+    def receipt(self, publication: Publication, digest: bytes) -> Receipt | None:
+        """Return the receipt of a publication that was accepted before, None if it is new.
 
         Raises:
             ReplayError: its number or round was used for another one, or may have been.
         """
         number, turn = publication.number, publication.round
-        accepted = self._accepted.get(publisher, {}).get(number)
+        accepted = self.accepted.get(number)
         if accepted is not None:
             if accepted.digest != digest:
-                raise ReplayError(f"{publisher} published something else as number {number}")
+                raise ReplayError(f"{self._publisher} published something else as number {number}")
             return Receipt(number, True, accepted.clients or ())
-        oldest = max(self.oldest.get(publisher, 0), self.cutoff(publisher) or 0)
+        oldest = max(self.oldest, self.cutoff() or 0)
         if number < oldest:
             raise ReplayError(
-                f"number {number} of {publisher} is refused as a replay: numbers below {oldest} "
-                "are too old to tell"
+                f"number {number} of {self._publisher} is refused as a replay: numbers below "
+                f"{oldest} are too old to tell"
             )
-        if turn is not None and turn < self.next_round.get(publisher, 0):
+        if turn is not None and turn < self.next_round:
             raise ReplayError(
-                f"round {turn} of {publisher} is refused: rounds grow, and the next one is "
-                f"{self.next_round[publisher]}"
+                f"round {turn} of {self._publisher} is refused: rounds grow, and the next one is "
+                f"{self.next_round}"
             )
         return None
 
-    def require_room(self, publisher: str, clients: tuple[str, ...] | None, most: int) -> None:
-        """Raises RefusedError if one more publication, whose payload these clients are to wait for,
-        would make too many wait, or others be forgotten that still do."""
-        waiting = self._unsealed.get(publisher, 0)
-        below = self.cutoff(publisher) if waiting else None
-        lost = below is not None and any(
+    def require_room(self, clients: tuple[str, ...] | None, most: int) -> None:
+        """Refuse one more publication while too many wait for payloads.
+
+        Args:
+            clients: clients that would wait for its payload; None if it has one.
+            most: number of publications that may wait.
+
+        Raises:
+            RefusedError: too many would wait, or one that still waits would be forgotten.
+        """
+        below = self.cutoff() if self._waiting else None
+        is_lost = below is not None and any(
             number < below and accepted.clients is not None
-            for number, accepted in self._accepted[publisher].items()
+            for number, accepted in self.accepted.items()
         )
-        if lost or (clients is not None and waiting and waiting + len(clients) > CLIENTS * most):
+        is_full = clients is not None and (
+            self._unsealed >= most
+            or (self._waiting and self._waiting + len(clients) > CLIENTS * most)
+        )
+        if is_lost or is_full:
             raise RefusedError(
-                f"publications of {publisher} wait for payloads: deliver first", reason="queue"
-            )
-        if clients is not None and self._publications.get(publisher, 0) >= most:
-            raise RefusedError(
-                f"{most} publications of {publisher} wait for payloads: deliver first",
+                f"{self._unsealed} publications of {self._publisher} wait for payloads: deliver "
+                "first",
                 reason="queue",
             )
 
-    def waiting(self, publisher: str, number: int) -> Accepted | None:
-        """A publication that waits for payloads; None if everybody has them.
+    def waiting(self, number: int) -> Accepted | None:
+        """Return a publication that waits for payloads, None if all clients have theirs.
 
         Raises:
             ParameterError: there is no such publication.
         """
-        accepted = self._accepted.get(publisher, {}).get(number)
+        accepted = self.accepted.get(number)
         if accepted is None:
-            raise ParameterError(f"{publisher} has no publication {number} that is remembered")
+            raise ParameterError(
+                f"{self._publisher} has no publication {number} that is remembered"
+            )
         return None if accepted.clients is None else accepted
 
-    def waiting_for(self, client: str) -> list[tuple[str, int, Accepted]]:
-        """Publishers and numbers of publications whose payloads a client waits for."""
+    def waiting_for(self, client: str) -> list[tuple[int, Accepted]]:
+        """Return the publications, with their numbers, for whose payloads a client waits."""
+        if not self._unsealed:
+            return []
         return [
-            (publisher, number, accepted)
-            for publisher, unsealed in self._publications.items()
-            if unsealed
-            for number, accepted in self._accepted[publisher].items()
+            (number, accepted)
+            for number, accepted in self.accepted.items()
             if client in (accepted.clients or ()) and client not in accepted.served
         ]
 
-    def finish(self, publisher: str, number: int) -> None:
-        """That nobody waits for a publication's payload any more."""
-        accepted = self._accepted[publisher][number]
-        self._count(publisher, accepted.clients, -1)
-        accepted.clients = None
+    def finish(self, number: int) -> None:
+        """Note that no client waits for a publication's payload any more."""
+        self._count(self.accepted[number], -1)
+        self.accepted[number].clients = None
 
-    def cutoff(self, publisher: str) -> int | None:
-        """If there are too many numbers once one is added: below which one they are forgotten."""
-        numbers = self._accepted.get(publisher, {})
-        if len(numbers) + 1 < 2 * self._remember:
+    def cutoff(self) -> int | None:
+        """Return the number below which adding one more forgets numbers, None for none."""
+        if len(self.accepted) + 1 < 2 * self._remember:
             return None
-        return sorted(numbers)[-self._remember]
+        return sorted(self.accepted)[-self._remember]
 
-    def add(self, publisher: str, number: int, accepted: Accepted) -> None:
-        """That a publication was accepted. The largest numbers are remembered."""
-        below = self.cutoff(publisher)
-        numbers = self._accepted.setdefault(publisher, {})
-        numbers[number] = accepted
-        self._count(publisher, accepted.clients, 1)
+    def add(self, number: int, accepted: Accepted) -> None:
+        """Note that a publication was accepted. The largest numbers are remembered."""
+        below = self.cutoff()
+        self.accepted[number] = accepted
+        self._count(accepted, 1)
         if below is not None:
-            self.oldest[publisher] = max(below, self.oldest.get(publisher, 0))
-            for old in [old for old in numbers if old < below]:
-                self._count(publisher, numbers.pop(old).clients, -1)
+            self.oldest = max(below, self.oldest)
+            for old in [old for old in self.accepted if old < below]:
+                self._count(self.accepted.pop(old), -1)
 
-    def _count(self, publisher: str, clients: tuple[str, ...] | None, sign: int) -> None:
-        if clients is not None:
-            self._publications[publisher] = self._publications.get(publisher, 0) + sign
-            self._unsealed[publisher] = self._unsealed.get(publisher, 0) + sign * len(clients)
-
-    def spend(self, publisher: str, turn: int) -> None:
-        """That a round was used."""
-        self.next_round[publisher] = turn + 1
+    def _count(self, accepted: Accepted, sign: int) -> None:
+        if accepted.clients is not None:
+            self._unsealed += sign
+            self._waiting += sign * len(accepted.clients)
 
 
 class Kept:
-    """The last publications, for subscribers that come later."""
+    """The last publications, for subscribers that come later.
+
+    Attributes:
+        most: number of publications that are kept.
+    """
 
     def __init__(self, most: int, prefilter: FilterKind | None) -> None:
         self.most, self._topics = most, TokenFilter(prefilter)
         self._kept: list[tuple[str, Publication]] = []
-        self._to_all = 0
+        self._without_token = 0
 
     def __len__(self) -> int:
         return len(self._kept)
 
     def add(self, publisher: str, publication: Publication) -> None:
-        """Keep one more, and forget the oldest one if there are too many."""
+        """Keep one more publication, and forget the oldest one if there are too many."""
         self._kept.append((publisher, publication))
         if publication.token is None:
-            self._to_all += 1
+            self._without_token += 1
         else:
             self._topics.add(publication.token)
-        for _, old in self._kept[: -self.most]:
-            self._leaves(old)
+        for _, oldest in self._kept[: -self.most]:
+            self._remove_topic(oldest)
         del self._kept[: -self.most]
 
     def forget(self, publisher: str) -> None:
         """Keep nothing of a publisher."""
-        kept, self._kept = self._kept, []
-        for whose, publication in kept:
-            if whose != publisher:
-                self._kept.append((whose, publication))
-            else:
-                self._leaves(publication)
+        for name, publication in self._kept:
+            if name == publisher:
+                self._remove_topic(publication)
+        self._kept = [pair for pair in self._kept if pair[0] != publisher]
 
-    def _leaves(self, publication: Publication) -> None:
+    def _remove_topic(self, publication: Publication) -> None:
         if publication.token is None:
-            self._to_all -= 1
+            self._without_token -= 1
         else:
             self._topics.remove(publication.token)
 
-    def stops(self, one: Subscription) -> bool:
-        """Whether the filter tells that nothing is kept for a subscription: [N1], Algorithm 1."""
-        return not self._to_all and one.token is not None and one.token not in self._topics
+    def stops(self, subscription: Subscription) -> bool:
+        """Tell whether the filter excludes all kept publications: [N1], Algorithm 1."""
+        token = subscription.token
+        return not self._without_token and token is not None and token not in self._topics
 
-    def for_subscription(self, one: Subscription) -> list[tuple[str, Publication]]:
-        """Those that a new subscription is to be matched with. One without a token is for all
-        topics, as a publication without one is."""
-        return chosen_for(one, self._kept)
-
-
-def chosen_for(
-    one: Subscription, kept: Sequence[tuple[str, Publication]]
-) -> list[tuple[str, Publication]]:
-    """Of publications, those of a subscription's topic and publisher."""
-    return [
-        (publisher, publication)
-        for publisher, publication in kept
-        if None in (one.token, publication.token) or publication.token == one.token
-        if one.publisher in (None, publisher)
-    ]
+    def for_subscription(self, subscription: Subscription) -> list[tuple[str, Publication]]:
+        """Return the publications, with publishers, of a subscription's topic and publisher."""
+        return [pair for pair in self._kept if subscription.concerns(*pair)]

@@ -1,116 +1,147 @@
-"""What waits for clients, and what they have used."""
+"""Queues of deliveries, in memory and on disk alike, and what their clients have used."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice, takewhile
 
-from ccbps.broker.messages import Delivery
-from ccbps.broker.names import check_name
+from msgspec.structs import replace
+
+from ccbps.broker.messages import Delivery, Publication, check_name
+from ccbps.broker.metrics import Metrics
 from ccbps.broker.quotas import Account, Quota
+from ccbps.broker.store import Store
 from ccbps.errors import RefusedError
+
+Matched = Sequence[tuple[str, tuple[str, ...]]]
+"""Clients, each with the names of its subscriptions that matched."""
 
 
 class Mailbox:
     """A client's queue of deliveries.
 
     Attributes:
-        account: what it used.
-        following: the next delivery's number.
-        revoked: whether it is shut out.
+        account: use that the client made of its quota.
+        following: sequence number of the next delivery.
+        revoked: whether the client is shut out.
         waiting: deliveries, oldest first.
-        size: bytes of their payloads.
+        size: bytes of the deliveries.
     """
 
-    __slots__ = ("account", "following", "revoked", "size", "waiting")
+    __slots__ = ("_quota", "account", "following", "revoked", "size", "waiting")
 
     def __init__(self, quota: Quota, clock: Callable[[], float]) -> None:
-        self.account = Account(quota, clock)
-        self.following, self.revoked = 0, False
+        self._quota, self.account = quota, Account(quota, clock)
+        self.following = self.size = 0
+        self.revoked = False
         self.waiting: deque[Delivery] = deque()
-        self.size = 0
 
     def put(self, delivery: Delivery) -> None:
-        """Put a delivery at the end."""
+        """Append a delivery."""
         self.waiting.append(delivery)
         self.size += delivery.size
         self.following = delivery.sequence + 1
 
     def after(self, sequence: int, most: int) -> list[Delivery]:
-        """The first deliveries behind this number."""
+        """Return the first deliveries with a larger sequence number."""
         return list(islice((one for one in self.waiting if one.sequence > sequence), most))
 
-    def through(self, sequence: int) -> list[int]:
-        """Numbers of deliveries up to this one."""
-        return [one.sequence for one in takewhile(lambda d: d.sequence <= sequence, self.waiting)]
-
     def drop(self, count: int) -> None:
-        """Forget the first deliveries."""
+        """Remove the oldest deliveries."""
         for _ in range(count):
             self.size -= self.waiting.popleft().size
 
-    def clear(self) -> None:
-        """Forget all of them."""
-        self.drop(len(self.waiting))
+    def fits(self, count: int, size: int) -> bool:
+        """Tell whether so many more deliveries, of so many bytes together, have room."""
+        count += len(self.waiting)
+        return count <= self._quota.queue and (
+            count == 1 or self.size + size <= self._quota.queue_bytes
+        )
 
-
-class Mailboxes:
-    """Of all clients, by name."""
-
-    def __init__(self, quota: Quota, drops: bool, clock: Callable[[], float]) -> None:
-        self._quota, self._drops, self._clock = quota, drops, clock
-        self._boxes: dict[str, Mailbox] = {}
-
-    @property
-    def waiting(self) -> int:
-        """Deliveries, of all."""
-        return sum(len(box.waiting) for box in self._boxes.values())
-
-    def of(self, client: str) -> Mailbox:
-        """A client's, made when it is first needed."""
-        box = self._boxes.get(client)
-        if box is None:
-            box = self._boxes[client] = Mailbox(self._quota, self._clock)
-        return box
-
-    def admitted(self, client: str) -> Mailbox:
-        """Of a client that was not revoked.
-
-        Raises:
-            RefusedError: it was.
-        """
-        check_name("client", client)
-        box = self.of(client)
-        if box.revoked:
-            raise RefusedError(f"{client} was revoked", reason="revoked")
-        return box
-
-    def fits(self, client: str, count: int, size: int) -> bool:
-        """Whether so many more deliveries, of this size together, have room."""
-        box, quota = self.of(client), self._quota
-        all_of_them, bytes_of_them = len(box.waiting) + count, box.size + size
-        within = bytes_of_them <= quota.queue_bytes or all_of_them == 1
-        return all_of_them <= quota.queue and within
-
-    def excess(self, client: str, size: int) -> int:
-        """How many of a client's deliveries must go before one more of this size has room."""
-        box, quota = self.of(client), self._quota
-        count = max(0, len(box.waiting) + 1 - quota.queue)
-        left = box.size + size - sum(one.size for one in islice(box.waiting, count))
-        for one in islice(box.waiting, count, None):
-            if left <= quota.queue_bytes:
+    def excess(self, size: int) -> int:
+        """Count the oldest deliveries that must go before one more of this size has room."""
+        count = max(0, len(self.waiting) + 1 - self._quota.queue)
+        left = self.size + size - sum(one.size for one in islice(self.waiting, count))
+        for one in islice(self.waiting, count, None):
+            if left <= self._quota.queue_bytes:
                 break
             count, left = count + 1, left - one.size
         return count
 
-    def dropped(self, wanted: Sequence[tuple[str, Delivery]]) -> list[tuple[str, int]]:
-        """Clients without room for these deliveries, and how many of their oldest ones are to go.
+
+class Mailboxes(dict[str, Mailbox]):
+    """Queues of all clients by name, used with the broker's lock.
+
+    A client that has no queue gets an empty one.
+    """
+
+    def __init__(
+        self,
+        quota: Quota,
+        drops: bool,
+        clock: Callable[[], float],
+        store: Store,
+        metrics: Metrics,
+        relays: bool,
+    ) -> None:
+        """Make queues for clients that come.
+
+        Args:
+            quota: limits of each client.
+            drops: whether a full queue loses its oldest deliveries; else new ones are refused.
+            clock: source of seconds for quotas.
+            store: the broker's file.
+            metrics: counters of deliveries.
+            relays: whether subscribers decide, so that they need the event's message.
+        """
+        self._quota, self._drops, self._clock = quota, drops, clock
+        self._store, self._metrics, self._relays = store, metrics, relays
+
+    def __missing__(self, client: str) -> Mailbox:
+        box = self[client] = Mailbox(self._quota, self._clock)
+        return box
+
+    def admitted(self, client: str) -> Mailbox:
+        """Return the queue of a client.
 
         Raises:
-            RefusedError: none may go.
+            ParameterError: it is no name of a client.
+            RefusedError: the client was revoked.
         """
-        counts = [(client, self.excess(client, delivery.size)) for client, delivery in wanted]
+        check_name("client", client)
+        if self[client].revoked:
+            raise RefusedError(f"{client} was revoked", reason="revoked")
+        return self[client]
+
+    def addressed(
+        self, matched: Matched, publisher: str, publication: Publication
+    ) -> list[tuple[str, Delivery]]:
+        """Return a delivery of a publication for each client that matched."""
+        event = publication.event if self._relays else None
+        payload, wraps, number = publication.payload or b"", publication.wraps, publication.number
+        deliveries = []
+        for client, names in matched:
+            wrap = None
+            if wraps:
+                # A name that has a wrap comes first.
+                names = tuple(sorted(names, key=lambda name: f"{client}/{name}" not in wraps))
+                wrap = wraps.get(f"{client}/{names[0]}")
+            sequence = self[client].following
+            delivery = Delivery(sequence, publisher, number, names, payload, event, wrap)
+            deliveries.append((client, delivery))
+        return deliveries
+
+    @contextmanager
+    def put(self, deliveries: Sequence[tuple[str, Delivery]]) -> Iterator[None]:
+        """Put deliveries into queues, in one transaction with the writes of the block.
+
+        Raises:
+            RefusedError: a queue is full, and its deliveries may not be dropped.
+            LedgerError: nothing was written, and nothing is in a queue.
+        """
+        counts = [(client, self[client].excess(delivery.size)) for client, delivery in deliveries]
         full = [(client, count) for client, count in counts if count]
         if full and not self._drops:
             raise RefusedError(
@@ -118,4 +149,46 @@ class Mailboxes:
                 "later",
                 reason="queue",
             )
-        return full
+        with self._store.transaction():
+            for client, count in full:
+                oldest = islice(self[client].waiting, count)
+                self._store.drop(client, [one.sequence for one in oldest])
+            yield
+            self._store.deliver(deliveries)
+        for client, count in full:
+            self[client].drop(count)
+        for client, delivery in deliveries:
+            self[client].put(delivery)
+        self._metrics.add("dropped", sum(count for _, count in full))
+        self._metrics.add("deliveries", len(deliveries))
+
+    def put_kept(self, client: str, name: str, kept: Sequence[tuple[str, Publication]]) -> bool:
+        """Deliver kept publications to a new subscription, and tell whether there are any.
+
+        Publications that wait for the client already, or do not fit into its queue, are left out.
+        """
+        box = self[client]
+        present = {(delivery.publisher, delivery.number) for delivery in box.waiting}
+        deliveries: list[tuple[str, Delivery]] = []
+        size = 0
+        for publisher, publication in kept:
+            if (publisher, publication.number) in present:
+                continue
+            ((_, delivery),) = self.addressed([(client, (name,))], publisher, publication)
+            if box.fits(len(deliveries) + 1, size + delivery.size):
+                sequence = delivery.sequence + len(deliveries)
+                deliveries.append((client, replace(delivery, sequence=sequence)))
+                size += delivery.size
+        with self.put(deliveries):
+            self._store.settle(client, name)
+        return bool(deliveries)
+
+    def acknowledge(self, client: str, sequence: int) -> None:
+        """Remove a client's deliveries up to a sequence number."""
+        box = self.admitted(client)
+        gone = [*takewhile(lambda one: one.sequence <= sequence, box.waiting)]
+        if gone:
+            with self._store.transaction():
+                self._store.drop(client, [one.sequence for one in gone])
+            box.drop(len(gone))
+            self._metrics.add("acknowledged", len(gone))

@@ -1,46 +1,81 @@
-"""The running broker: registers subscriptions and publications, matches, and delivers.
+"""A broker as a running service: it registers subscriptions, matches publications and delivers.
 
-It runs any scheme: a `ccbps.matching.Broker` says what matches, and the scheme's kind says how
-subscriptions are kept (`ccbps.broker.book`). It is not trusted. Events and interests are encrypted
-by the scheme, topics are tokens, payloads are encrypted by publishers; what the broker learns
-beside the scheme's card is who subscribes and publishes, when, under which token, and who gets
+It runs any scheme. A `ccbps.matching.Broker` finds what matches, and the scheme's kind decides how
+subscriptions are kept (`ccbps.broker.books`). It is not trusted: events and interests are encrypted
+by the scheme, topics are tokens, and payloads are encrypted by publishers. Beside what the scheme's
+card names, the broker learns who subscribes and publishes, when, under which token, and who gets
 what.
 
-*Payloads* come with a publication, together with wrapped keys if the publisher made some, of which
-each client gets its own if it matched. Or a publication comes without: its receipt says who
-matches, and the publisher seals for them (`ccbps.delivery.GroupSealer`) and calls `deliver`.
+*Payloads* come with a publication, together with wrapped keys if the publisher made some; a client
+that matches gets its own. Or a publication comes without a payload: its receipt names the clients
+that match, and the publisher seals for them (`ccbps.delivery.GroupSealer`) and calls `deliver`.
 
 *Exactly once.* With a file (`path`) a publication and its deliveries are on disk when the publisher
-has its receipt. A publisher that got none repeats the publication, which is known by its number if
-it was accepted. A delivery waits until it is acknowledged, and is named by publisher and number, so
-that a client that gets it twice can tell.
+has its receipt. A publisher that got none repeats the publication. If it was accepted, the broker
+knows its number. A delivery waits until it is acknowledged. It names publisher and number, so a
+client that gets it twice can tell.
 
-*Revocation* takes effect at once, also for subscriptions that are there, deliveries that wait, and
+*Revocation* takes effect at once, also for existing subscriptions, deliveries that wait, and
 publications that are being matched.
 
-Hazard: clients' names must be authenticated by whoever calls: by a TLS certificate or password of
-the MQTT server, for one.
+Hazard: the caller must authenticate the names of clients, by a TLS certificate or a password of the
+MQTT server, for example.
 """
 
 from __future__ import annotations
 
+import logging
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from hashlib import blake2b
+from pathlib import Path
+from threading import RLock
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
-from ccbps.broker.accepted import Accepted
-from ccbps.broker.messages import Payloads, Publication, Receipt, Subscription
-from ccbps.broker.names import check_name
-from ccbps.broker.parts import BrokerParts
-from ccbps.errors import ParameterError, RefusedError
+import numpy as np
+
+from ccbps.broker.accepted import Accepted, Kept, Numbers
+from ccbps.broker.mailbox import Mailboxes, Matched
+from ccbps.broker.messages import (
+    Delivery,
+    Payloads,
+    Publication,
+    Receipt,
+    Subscription,
+    check_name,
+)
+from ccbps.broker.metrics import Metrics, metrics_text
+from ccbps.broker.prefilter import FilterKind
+from ccbps.broker.quotas import Quota
+from ccbps.broker.store import BrokerStore, NoStore, Store
+from ccbps.broker.subscriptions import Subscriptions
+from ccbps.checks import choice, instance, octets, whole
+from ccbps.errors import CcbpsError, DecodeError, LedgerError, ParameterError, RefusedError
+from ccbps.keys.secret import Confined
+from ccbps.matching.contract.broker import Broker
+from ccbps.matching.contract.kinds import Answers
+from ccbps.matching.contract.matcher import Matcher
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
+_log: Final = logging.getLogger(__name__)
+REMEMBER: Final = 1 << 12
+"""Number of each publisher's publications that are remembered one by one."""
+_Sent = TypeVar("_Sent", Subscription, Publication, Payloads)
 
 
-class MatchingBroker(BrokerParts):
+class MatchingBroker(Confined):
     """A broker with clients. Several threads may use it.
 
     Attributes:
-        matcher: which scheme.
-        quota: of each client.
+        matcher: matcher of its interests and events.
+        quota: limits of each client.
+        numbering: 8 random bytes that tell this broker's sequence numbers from those of others. A
+            broker that starts again with its file goes on with them.
+        on_delivery: called with a client's name when something was put into its queue.
 
     Example:
         >>> from ccbps import Schema, UInt
@@ -61,49 +96,165 @@ class MatchingBroker(BrokerParts):
         []
     """
 
+    def __init__(
+        self,
+        broker: Broker | Matcher,
+        *,
+        path: str | os.PathLike[str] | None = None,
+        durable: bool = True,
+        prefilter: FilterKind | None = "cuckoo",
+        keep: int = 0,
+        quota: Quota | None = None,
+        when_full: Literal["drop", "refuse"] = "drop",
+        remember: int = REMEMBER,
+        on_delivery: Callable[[str], object] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        timer: Callable[[], float] = time.thread_time,
+    ) -> None:
+        """Start a broker, and read its file if it has one.
+
+        Args:
+            broker: the matcher's broker, `Matcher.broker`; the matcher itself if subscribers
+                decide.
+            path: path of the broker's file, which one broker at a time may use. None keeps
+                everything in memory.
+            durable: whether accepted messages survive a loss of power. Otherwise they survive the
+                death of the process only, and a publication takes less time.
+            prefilter: "cuckoo", "bloom", or None for no filter.
+            keep: number of publications, the last ones, that are kept for later subscribers.
+            quota: limits of each client; `Quota()` if None.
+            when_full: fate of a publication for a client whose queue is full. "drop" drops that
+                client's oldest delivery, which shows in its sequence numbers and in `metrics`.
+                "refuse" refuses the publication, so that its publisher waits and nothing is lost,
+                but one absent client stops all publishers.
+            remember: number of each publisher's publications that are remembered one by one.
+                Publications with smaller numbers are refused.
+            on_delivery: called with a client's name when something was put into its queue; must
+                return at once.
+            clock: source of seconds for quotas.
+            timer: source of seconds of processor time that the calling thread used.
+
+        Raises:
+            LedgerError: the file cannot be used.
+            ParameterError: the file is another matcher's, key's or epoch's.
+        """
+        relays = isinstance(broker, Matcher) and broker.answers is Answers.SUBSCRIBER
+        if not relays:
+            hint = "make one by matcher.broker(...), or give a matcher whose subscribers decide"
+            instance("broker", broker, Broker, hint=hint)
+        choice("when_full", when_full, ("drop", "refuse"))
+        whole("remember", remember, 1)
+        self._broker, self.quota = broker, quota or Quota()
+        self.on_delivery, self._timer = on_delivery, timer
+        # One thread at a time changes subscriptions. The lock is for what takes no time.
+        self._changing, self._lock = RLock(), RLock()
+        self._metrics, self._revoked = Metrics(), set[bytes]()
+        self._subscriptions = Subscriptions(broker, prefilter, self._lock, self._metrics)
+        self.matcher, self._examiner = self._subscriptions.matcher, self._subscriptions.examiner
+        self._publishers: dict[str, Numbers] = {}
+        self._remember, self._kept = remember, Kept(whole("keep", keep, 0), prefilter)
+        self._store: Store = NoStore()
+        if path is not None:
+            names = broker._names if isinstance(broker, Broker) else (broker.fingerprint, b"", 0)
+            self._store = BrokerStore(Path(path), names, durable)
+        self.numbering = self._store.numbering
+        self._boxes = Mailboxes(
+            self.quota, when_full == "drop", clock, self._store, self._metrics, relays
+        )
+        try:
+            if path is not None:
+                self._load()
+        except BaseException:
+            self._store.close()
+            raise
+
+    def __repr__(self) -> str:
+        count = len(self._subscriptions.registry)
+        return f"<MatchingBroker of {self.matcher!r}, {count} subscriptions>"
+
+    def close(self) -> None:
+        """Release the file, which holds what waits."""
+        with self._changing, self._lock:
+            self._store.close()
+
+    def _load(self) -> None:
+        """Read the file."""
+        for client, sequence, revoked in self._store.clients():
+            box = self._boxes[client]
+            box.following, box.revoked = sequence, bool(revoked)
+        for client, delivery in self._store.deliveries():
+            self._boxes[client].put(delivery)
+        for user in self._store.users():
+            self._forget_user(user)
+        for publisher, number, accepted in self._store.numbers():
+            self._numbers(publisher).add(number, accepted)
+        for publisher, oldest, turn in self._store.publishers():
+            numbers = self._numbers(publisher)
+            numbers.oldest, numbers.next_round = max(numbers.oldest, oldest), turn + 1
+        with self._store.transaction():
+            self._store.keep_last(self._kept.most)
+        for publisher, publication in self._store.kept():
+            self._kept.add(publisher, publication)
+        subscriptions = [*self._store.subscriptions()]
+        try:
+            self._examiner.check([subscription for _, subscription in subscriptions])
+        except DecodeError:
+            # Those of users that were revoked, for example: they match nothing any more.
+            subscriptions = [pair for pair in subscriptions if self._is_usable(*pair)]
+        self._subscriptions.add_all(subscriptions)
+        # An earlier broker was killed before it delivered to these.
+        for client, subscription, kept in self._store.awaiting_kept():
+            if subscription.name in self._subscriptions.registry.of(client):
+                kept = [pair for pair in kept if subscription.concerns(*pair)]
+                self._deliver_kept(client, subscription, kept)
+
+    def _is_usable(self, client: str, subscription: Subscription) -> bool:
+        try:
+            self._examiner.check([subscription])
+        except DecodeError as error:
+            _log.warning("subscription %s of %s is left out: %s", subscription.name, client, error)
+            return False
+        return True
+
     # -- subscriptions ---------------------------------------------------------------------------
 
     def subscribe(self, client: str, subscription: Subscription | bytes) -> None:
-        """Register a subscription, in place of the client's one with that name, if it has one.
+        """Register a subscription, in place of the client's one with that name.
 
-        Publications that are kept and match are delivered at once. The same subscription again
-        changes nothing.
+        Kept publications that match are delivered at once. The same subscription again changes
+        nothing.
 
         Raises:
             DecodeError: malformed, or not of the broker's matcher, key and epoch.
             RefusedError: the client was revoked, or its quota is used up.
             LedgerError: the file cannot be written. In all cases nothing was changed.
         """
-        message = (
-            subscription.to_bytes() if isinstance(subscription, Subscription) else subscription
-        )
-        with self._serving(client, len(message)), self._changing:
-            if not isinstance(subscription, Subscription):
-                subscription = Subscription.from_bytes(message)
-            self._require_room(client, subscription)
-            self._subscriptions.check([subscription])
+        with self._reading(client, Subscription, subscription) as (new, _), self._changing:
+            self._require_room(client, new)
+            self._examiner.check([new])
             with self._lock:
                 self._boxes.admitted(client)  # it may have been revoked meanwhile
-                if self._subscriptions.has(client, subscription):
+                if self._subscriptions.has(client, new):
                     return
             kept: list[tuple[str, Publication]] = []
 
-            def entered() -> None:
-                # What is accepted from this moment on is matched with it, so nothing comes twice.
-                if self._kept.most and self._kept.stops(subscription):
+            def enter() -> None:
+                # All publications accepted from here on are matched with it: none comes twice.
+                if self._kept.most and self._kept.stops(new):
                     self._metrics.add("kept_prefiltered")
                 else:
-                    kept.extend(self._kept.for_subscription(subscription))
+                    kept.extend(self._kept.for_subscription(new))
                 with self._store.transaction():
-                    self._store.subscribe(client, subscription, awaits_kept=bool(kept))
+                    self._store.subscribe(client, new, awaits_kept=bool(kept))
 
-            self._subscriptions.add(client, subscription, entered)
-            told = self._deliver_kept(client, subscription, kept)
+            self._subscriptions.add(client, new, enter)
+            told = self._deliver_kept(client, new, kept)
         self._tell(told)
 
     def subscribe_all(self, subscriptions: Sequence[tuple[str, Subscription]]) -> None:
-        """Register many subscriptions of several clients at once, which is faster. No quota holds,
-        and nothing that was kept is delivered: for those who set a broker up.
+        """Register many subscriptions of several clients at once, to set a broker up.
+
+        This is faster than one by one. No quota holds, and kept publications are not delivered.
 
         Raises:
             DecodeError: one of them is malformed; none was registered.
@@ -114,11 +265,11 @@ class MatchingBroker(BrokerParts):
             seen = set()
             for client, one in subscriptions:
                 self._boxes.admitted(client)
-                there = one.name in self._subscriptions.registry.of(client)
-                if there or (client, one.name) in seen:
+                names = self._subscriptions.registry.of(client)
+                if one.name in names or (client, one.name) in seen:
                     raise ParameterError(f"{client} has a subscription {one.name!r} already")
                 seen.add((client, one.name))
-            self._subscriptions.check([one for _, one in subscriptions])
+            self._examiner.check([one for _, one in subscriptions])
             with self._lock, self._store.transaction():
                 for client, one in subscriptions:
                     self._store.subscribe(client, one, awaits_kept=False)
@@ -139,42 +290,53 @@ class MatchingBroker(BrokerParts):
                 self._store.unsubscribe(client, name)
             self._subscriptions.remove(client, [name])
 
+    def subscriptions(self, client: str) -> list[str]:
+        """Return the names of a client's subscriptions."""
+        with self._lock:
+            return [*self._subscriptions.registry.of(client)]
+
     def revoke(self, client: str, user: bytes | None = None) -> None:
-        """Shut a client out: its subscriptions and deliveries are gone, and it is refused. What it
-        published is delivered, but not kept for later subscribers.
+        """Shut a client out: it is refused, and its subscriptions and deliveries are gone.
+
+        Publications of the client are delivered, but not kept for later subscribers.
 
         Args:
-            user: what `KeyServer.revoke` returned, where the scheme has users: messages with this
-                user's key are refused from others, too.
+            client: its name.
+            user: result of `KeyServer.revoke`, if the scheme has users. Messages with this user's
+                key are then refused from others, too.
 
         Raises:
             ParameterError: the broker does not serve the user, and never revoked it.
             LedgerError: the file cannot be written; nothing was changed.
         """
         check_name("client", client)
-        if user is not None and not isinstance(user, bytes):
-            raise ParameterError(f"user must be bytes, of KeyServer.revoke, got {user!r}")
-        if user is not None and not self._knows(user):
-            raise ParameterError(f"the broker serves no user {user.hex()}")
+        if user is not None:
+            user = octets("user", user, hint="it is what KeyServer.revoke returns")
+            if user not in self._revoked and not self._serves(user):
+                raise ParameterError(f"the broker serves no user {user.hex()}")
         with self._changing:
             names = self.subscriptions(client)
             with self._lock:
-                box = self._boxes.of(client)
-                # What is sealed for it later counts as delivered.
-                unsealed = self._numbers.waiting_for(client)
+                box = self._boxes[client]
+                # Payloads that are sealed for it later count as delivered.
+                unsealed = [
+                    (publisher, number, accepted)
+                    for publisher, numbers in self._publishers.items()
+                    for number, accepted in numbers.waiting_for(client)
+                ]
                 with self._store.transaction():
                     self._store.revoke(client)
-                    for publisher, number, one in unsealed:
-                        served = one.served | {client}
-                        self._store.served(publisher, number, one.clients, served)
+                    for publisher, number, accepted in unsealed:
+                        served = accepted.served | {client}
+                        self._store.served(publisher, number, accepted.clients, served)
                     if user is not None:
                         self._store.revoke_user(user)
                     self._store.drop(client, [one.sequence for one in box.waiting])
                 # From here on nothing comes into its queue, whatever is being matched.
                 box.revoked = True
-                box.clear()
-                for *_, one in unsealed:
-                    one.served.add(client)
+                box.drop(len(box.waiting))
+                for *_, accepted in unsealed:
+                    accepted.served.add(client)
                 self._kept.forget(client)
                 self._metrics.add("revoked")
             if user is not None:
@@ -182,17 +344,17 @@ class MatchingBroker(BrokerParts):
             self._subscriptions.remove(client, names)
 
     def admit(self, client: str) -> None:
-        """Let a client in again that was revoked. It must subscribe anew."""
+        """Let a client that was revoked come back. It must subscribe anew."""
         check_name("client", client)
         with self._changing, self._lock:
             with self._store.transaction():
                 self._store.admit(client)
-            self._boxes.of(client).revoked = False
+            self._boxes[client].revoked = False
 
     # -- publications ----------------------------------------------------------------------------
 
     def publish(self, publisher: str, publication: Publication | bytes) -> Receipt:
-        """Match a publication, and put it into the queues of those that match.
+        """Match a publication, and put it into the queues of the clients that match.
 
         Raises:
             DecodeError: malformed, or not of the broker's matcher, key and epoch.
@@ -202,89 +364,191 @@ class MatchingBroker(BrokerParts):
             LedgerError: the file cannot be written. In all cases nothing was delivered; where it
                 is not the publication's fault, publish it again.
         """
-        message = publication.to_bytes() if isinstance(publication, Publication) else publication
-        with self._serving(publisher, len(message)):
-            if not isinstance(publication, Publication):
-                publication = Publication.from_bytes(message)
+        with self._reading(publisher, Publication, publication) as (new, message):
             digest = blake2b(message, digest_size=16).digest()
             with self._lock:
-                known = self._known(publisher, publication, digest)
-                if known is not None:
-                    return known
-                moment = self._subscriptions.begin(publisher, publication)
+                receipt = self._receipt(publisher, new, digest)
+                if receipt is not None:
+                    return receipt
+                snapshot = self._subscriptions.begin(publisher, new)
             try:
-                # What the filter stops is not looked at, unless it is kept.
-                if moment.books or self._kept.most:
-                    self._subscriptions.check_event(publication)
+                # A publication that the filter stops is not examined, unless it is kept.
+                if snapshot.books or self._kept.most:
+                    self._examiner.check_event(new)
                 start = time.perf_counter()
-                found = [(book, book.find(publication)) for book in moment.books]
+                matches = [(book, book.find(new)) for book in snapshot.books]
                 took = time.perf_counter() - start
                 with self._lock:
                     # Meanwhile it may have been accepted, and its publisher revoked.
                     self._boxes.admitted(publisher)
-                    known = self._known(publisher, publication, digest)
-                    if known is not None:
-                        return known
-                    matched = self._subscriptions.recipients(moment, publisher, publication, found)
-                    receipt, told = self._accept(publisher, publication, digest, matched)
-                    self._metrics.matched(took)
+                    receipt = self._receipt(publisher, new, digest)
+                    if receipt is not None:
+                        return receipt
+                    matched = self._subscriptions.recipients(snapshot, publisher, new, matches)
+                    receipt, told = self._accept(publisher, new, digest, matched)
+                    self._metrics.observe(took)
                     self._metrics.add("publications")
-                    if moment.filtered:
-                        self._metrics.add(moment.filtered)
+                    if snapshot.filtered:
+                        self._metrics.add(snapshot.filtered)
             finally:
                 with self._lock:
-                    self._subscriptions.end(moment)
+                    self._subscriptions.end(snapshot)
         self._tell(told)
         return receipt
 
     def deliver(self, publisher: str, payloads: Payloads | bytes) -> None:
-        """Deliver what the publisher sealed for those who match a publication without payload.
+        """Deliver payloads that the publisher sealed for the clients that match a publication.
 
-        It may be called several times, for some clients each, and must be where all messages
-        together are larger than `Quota.message_bytes`. Who has it already gets nothing, so a call
-        may be repeated.
+        It may be called several times, for some clients each. That is needed if all messages
+        together are larger than `Quota.message_bytes`. A client that has its payload gets nothing,
+        so a call may be repeated.
 
         Raises:
             DecodeError: malformed.
             RefusedError: the publisher was revoked, its quota is used up, or a queue is full.
-            ParameterError: the publication is not there; or somebody is to get it who does not
-                match.
+            ParameterError: the publication is not there, or a client does not match it.
         """
-        message = payloads.to_bytes() if isinstance(payloads, Payloads) else payloads
-        with self._serving(publisher, len(message)):
-            if not isinstance(payloads, Payloads):
-                payloads = Payloads.from_bytes(message)
-            with self._lock:
-                told = self._deliver_sealed(publisher, payloads)
+        with self._reading(publisher, Payloads, payloads) as (sealed, _), self._lock:
+            told = self._deliver_sealed(publisher, sealed)
         self._tell(told)
+
+    # -- deliveries ------------------------------------------------------------------------------
+
+    def take(self, client: str, most: int = 100, *, after: int = -1) -> list[Delivery]:
+        """Return deliveries that wait for a client, oldest first.
+
+        A delivery waits until it is acknowledged.
+
+        Args:
+            client: its name.
+            most: number of deliveries.
+            after: a sequence number; only deliveries with larger ones are returned.
+
+        Raises:
+            RefusedError: the client was revoked, or the broker's time for it is used up.
+        """
+        whole("most", most, 1)
+        whole("after", after)
+        with self._serving(client), self._lock:
+            return self._boxes.admitted(client).after(after, most)
+
+    def acknowledge(self, client: str, sequence: int) -> None:
+        """Forget the deliveries that a client has: all up to this sequence number.
+
+        Raises:
+            RefusedError: the client was revoked, or the broker's time for it is used up.
+            LedgerError: the file cannot be written; nothing was changed.
+        """
+        whole("sequence", sequence)
+        with self._serving(client), self._lock:
+            self._boxes.acknowledge(client, sequence)
+
+    def turn_away(self, client: str, size: int) -> None:
+        """Refuse a message that need not be read, for callers that make messages wait in a queue.
+
+        Raises:
+            RefusedError: the client was revoked, or the message is too large.
+        """
+        with self._counting(), self._lock:
+            self._boxes.admitted(client).account.require_size(size)
+
+    # -- what others are told --------------------------------------------------------------------
+
+    def topic_filter(self) -> bytes:
+        """Return the filter of tokens with subscriptions, for publishers.
+
+        A publisher need not encode an event whose token is not in the filter.
+        `CuckooFilter.from_bytes` or `CountingBloomFilter.from_bytes` reads it.
+
+        Raises:
+            ParameterError: there is no filter, or a client subscribed to all topics.
+            FilterFullError: a client has chosen tokens that do not fit.
+        """
+        with self._lock:
+            if self._subscriptions.to_all_topics:
+                raise ParameterError("somebody subscribed to all topics: every event is wanted")
+            return self._subscriptions.topics.to_bytes()
+
+    def metrics(self) -> str:
+        """Return counts as OpenMetrics text.
+
+        Raises:
+            ImportError: prometheus-client, the extra ``metrics``, is missing.
+        """
+        return metrics_text(self)
+
+    def collect(self) -> Iterator[Metric]:
+        """Give counts to prometheus-client, in whose registries a broker is a collector.
+
+        Raises:
+            ImportError: prometheus-client, the extra ``metrics``, is missing.
+        """
+        with self._lock:
+            subscriptions = self._subscriptions
+            gauges = {
+                "clients": subscriptions.registry.subscribed,
+                "subscriptions": len(subscriptions.registry),
+                "interests": subscriptions.distinct,
+                "topics": len(subscriptions.topics),
+                "waiting": sum(len(box.waiting) for box in self._boxes.values()),
+                "kept": len(self._kept),
+            }
+            metrics = [*self._metrics.collect(gauges)]
+        yield from metrics
 
     # -- inside ----------------------------------------------------------------------------------
 
-    def _deliver_sealed(self, publisher: str, payloads: Payloads) -> list[str]:
-        number, messages = payloads.number, payloads.messages
-        accepted = self._numbers.waiting(publisher, number)
-        if accepted is None:
-            return []  # everybody has it
-        clients = {*(accepted.clients or ())}
-        if others := messages.keys() - clients:
-            raise ParameterError(f"{min(others)} does not match publication {number}")
-        served = accepted.served | messages.keys()
-        new = {one: some for one, some in messages.items() if one not in accepted.served}
-        over = payloads.last or served == clients
-        wanted = self._deliveries.sealed(publisher, number, new)
-        with self._deliveries.put(wanted):
-            self._store.served(publisher, number, None if over else clients, served)
-        accepted.served = served
-        if over:
-            self._numbers.finish(publisher, number)
-        return [client for client, _ in wanted]
+    @contextmanager
+    def _reading(self, client: str, kind: type[_Sent], sent: Any) -> Iterator[tuple[_Sent, bytes]]:
+        """Let a client's message in (`_serving`), and give it as a record and as bytes."""
+        message = sent.to_bytes() if isinstance(sent, kind) else sent
+        with self._serving(client, len(message)):
+            yield sent if isinstance(sent, kind) else kind.from_bytes(message), message
 
-    def _require_room(self, client: str, one: Subscription) -> None:
-        """Raises RefusedError if a client may have no more subscriptions."""
+    @contextmanager
+    def _serving(self, client: str, size: int | None = None) -> Iterator[None]:
+        """Let a client's request in, charge it for the time that it takes, and count refusals.
+
+        Args:
+            client: its name.
+            size: bytes of a message; None for a request without a message.
+        """
+        start = self._timer()
+        with self._counting():
+            with self._lock:
+                box = self._boxes.admitted(client)
+                box.account.enter(size)
+            try:
+                yield
+            finally:
+                with self._lock:
+                    box.account.spend(self._timer() - start)
+
+    @contextmanager
+    def _counting(self) -> Iterator[None]:
+        """Count refusals."""
+        try:
+            yield
+        except CcbpsError as error:
+            reason = error.reason if isinstance(error, RefusedError) else type(error).__name__
+            self._metrics.add("refused", reason=reason)
+            raise
+
+    def _numbers(self, publisher: str) -> Numbers:
+        if publisher not in self._publishers:
+            self._publishers[publisher] = Numbers(publisher, self._remember)
+        return self._publishers[publisher]
+
+    def _require_room(self, client: str, new: Subscription) -> None:
+        """Refuse a subscription of a client that may have no more.
+
+        Raises:
+            RefusedError: it would have too many, or too many bytes of them.
+        """
         registry = self._subscriptions.registry
-        count = len(registry.of(client)) + (one.name not in registry.of(client))
-        size = registry.stored(client) - registry.size(client, one.name)
-        size += self._subscriptions.size(one)
+        count = len(registry.of(client)) + (new.name not in registry.of(client))
+        size = registry.stored(client) - registry.size(client, new.name)
+        size += self._subscriptions.size(new)
         if count > self.quota.subscriptions or size > self.quota.stored_bytes:
             raise RefusedError(
                 f"{client} would have {count} subscriptions of {size} bytes, and may have "
@@ -292,38 +556,100 @@ class MatchingBroker(BrokerParts):
                 reason="subscriptions",
             )
 
-    def _known(self, publisher: str, publication: Publication, digest: bytes) -> Receipt | None:
-        known = self._numbers.receipt(publisher, publication, digest)
-        if known is None:
+    def _receipt(self, publisher: str, publication: Publication, digest: bytes) -> Receipt | None:
+        """Return the receipt of a publication that was accepted before, None if it is new."""
+        receipt = self._numbers(publisher).receipt(publication, digest)
+        if receipt is None:
             return None
         self._metrics.add("repeated")
-        there = [one for one in known.clients if not self._boxes.of(one).revoked]
-        return Receipt(known.number, True, tuple(there))
+        clients = tuple(one for one in receipt.clients if not self._boxes[one].revoked)
+        return Receipt(receipt.number, True, clients)
 
     def _accept(
-        self,
-        publisher: str,
-        publication: Publication,
-        digest: bytes,
-        matched: list[tuple[str, tuple[str, ...]]],
+        self, publisher: str, publication: Publication, digest: bytes, matched: Matched
     ) -> tuple[Receipt, list[str]]:
-        number, later = publication.number, publication.payload is None
-        # Subscriptions of who was revoked just now may still be in the books.
-        matched = [pair for pair in matched if not self._boxes.of(pair[0]).revoked]
-        clients = tuple(client for client, _ in matched) if later and matched else None
-        self._numbers.require_room(publisher, clients, self.quota.queue)
-        wanted = [] if later else self._deliveries.of(matched, publisher, publication)
-        keeps = self._kept.most > 0 and not later
-        below = self._numbers.cutoff(publisher)
-        with self._deliveries.put(wanted):
+        """Accept a publication, and return its receipt and the clients with new deliveries."""
+        numbers, is_sealed_later = self._numbers(publisher), publication.payload is None
+        # Subscriptions of a client that was revoked just now may still be in the books.
+        matched = [pair for pair in matched if not self._boxes[pair[0]].revoked]
+        clients = tuple(client for client, _ in matched) if is_sealed_later and matched else None
+        numbers.require_room(clients, self.quota.queue)
+        deliveries = (
+            [] if is_sealed_later else self._boxes.addressed(matched, publisher, publication)
+        )
+        is_kept = self._kept.most > 0 and not is_sealed_later
+        below = numbers.cutoff()
+        with self._boxes.put(deliveries):
             self._store.publish(publisher, publication, digest, clients)
-            if keeps:
+            if is_kept:
                 self._store.keep(publisher, publication, self._kept.most)
             if below is not None:
                 self._store.forget_numbers(publisher, below)
-        self._numbers.add(publisher, number, Accepted(digest, clients))
+        numbers.add(publication.number, Accepted(digest, clients))
         if publication.round is not None:
-            self._numbers.spend(publisher, publication.round)
-        if keeps:
+            numbers.next_round = publication.round + 1
+        if is_kept:
             self._kept.add(publisher, publication)
-        return Receipt(number, False, clients or ()), [client for client, _ in wanted]
+        told = [client for client, _ in deliveries]
+        return Receipt(publication.number, False, clients or ()), told
+
+    def _deliver_sealed(self, publisher: str, payloads: Payloads) -> list[str]:
+        """Deliver sealed payloads, and return the clients with new deliveries."""
+        number, messages = payloads.number, payloads.messages
+        accepted = self._numbers(publisher).waiting(number)
+        if accepted is None:
+            return []  # all clients have theirs
+        clients = {*(accepted.clients or ())}
+        if others := messages.keys() - clients:
+            raise ParameterError(f"{min(others)} does not match publication {number}")
+        deliveries = [
+            (client, Delivery(self._boxes[client].following, publisher, number, (), message))
+            for client, message in messages.items()
+            if client not in accepted.served
+        ]
+        served = accepted.served | messages.keys()
+        is_over = payloads.last or served == clients
+        with self._boxes.put(deliveries):
+            self._store.served(publisher, number, None if is_over else clients, served)
+        accepted.served = served
+        if is_over:
+            self._numbers(publisher).finish(number)
+        return [client for client, _ in deliveries]
+
+    def _deliver_kept(
+        self, client: str, subscription: Subscription, kept: Sequence[tuple[str, Publication]]
+    ) -> list[str]:
+        """Match a new subscription with kept publications, and return clients with deliveries."""
+        if not kept:
+            return []
+        labelled = f"{client}/{subscription.name}", subscription
+        answers = self._examiner.matching([labelled], [publication for _, publication in kept])
+        matching = [kept[place] for place in np.flatnonzero(answers[:, 0]).tolist()]
+        try:
+            with self._lock:
+                if not self._boxes[client].revoked and self._boxes.put_kept(
+                    client, subscription.name, matching
+                ):
+                    return [client]
+        except LedgerError as error:  # the subscription is there
+            _log.warning("publications that were kept are not delivered now: %s", error)
+        return []
+
+    def _serves(self, user: bytes) -> bool:
+        """Tell whether the scheme's broker serves a user."""
+        return isinstance(self._broker, Broker) and user.hex() in self._broker.users
+
+    def _forget_user(self, user: bytes) -> None:
+        """Revoke a user of the scheme, if the broker still serves it."""
+        self._revoked.add(user)
+        if isinstance(self._broker, Broker) and self._serves(user):
+            self._broker.revoke(user)
+
+    def _tell(self, clients: Sequence[str]) -> None:
+        """Call `on_delivery` for clients."""
+        if self.on_delivery is not None:
+            for client in clients:
+                try:
+                    self.on_delivery(client)
+                except Exception:  # the publication is accepted all the same
+                    _log.exception("on_delivery failed")

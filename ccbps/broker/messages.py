@@ -1,4 +1,8 @@
-"""What clients send to a matching broker, and get from it: records behind kind and version."""
+"""Messages between clients and a matching broker: records behind kind and version.
+
+Names of clients, publishers and subscriptions stand in labels, "client/name", and in topics of
+MQTT. `check_name` says which characters they may have.
+"""
 
 from __future__ import annotations
 
@@ -8,25 +12,45 @@ from typing import Annotated, ClassVar, Final
 from msgspec import Meta
 
 from ccbps.arrays import Bytes
-from ccbps.broker.names import check_name
+from ccbps.errors import ParameterError
 from ccbps.filters.tokens import TOKEN_BYTES
 from ccbps.records import Message, Number, Record
 from ccbps.wire import Kind
 
 VERSION: Final = 2
 Token = Annotated[bytes, Meta(min_length=TOKEN_BYTES, max_length=TOKEN_BYTES)]
+NAME_BYTES: Final = 256
+"""Largest length of a name."""
+
+
+def check_name(argument: str, name: str) -> None:
+    """Refuse a text that cannot be the name of a client, publisher or subscription.
+
+    Raises:
+        ParameterError: it is empty, too long, not printable, or has a / + # or $.
+    """
+    if (
+        not isinstance(name, str)
+        or not name.isprintable()  # so that it can be encoded
+        or not 0 < len(name.encode()) <= NAME_BYTES
+        or set(name) & set("/+#$")
+    ):
+        raise ParameterError(
+            f"{argument} must be 1 to {NAME_BYTES} bytes of printable text without / + # $, "
+            f"got {name!r}"
+        )
 
 
 class Subscription(Message, frozen=True):
-    """A client's interest.
+    """An interest of a client.
 
     Attributes:
-        name: the client's for it.
-        interests: interest messages, shape (rounds, interest_bytes); one where there are no rounds,
-            none where subscribers decide by themselves.
-        token: of the topic; None for all topics.
-        publisher: whose events, where publisher and subscriber share a seed.
-        first_round: of the interest messages, which are for consecutive rounds.
+        name: the client's name for it.
+        interests: interest messages, shape (rounds, interest_bytes). One row if the matcher has no
+            rounds, no row if subscribers decide by themselves.
+        token: token of the topic; None for all topics.
+        publisher: the publisher with whom the subscriber shares a seed; None for all publishers.
+        first_round: round of the first interest message. The others are for the rounds after it.
 
     Example:
         >>> import numpy as np
@@ -50,19 +74,27 @@ class Subscription(Message, frozen=True):
         if self.publisher is not None:
             check_name("publisher", self.publisher)
 
+    def concerns(self, publisher: str, publication: Publication) -> bool:
+        """Tell whether a publication has this subscription's topic and publisher.
+
+        A subscription without a token is for all topics, and so is a publication without one.
+        """
+        same_topic = None in (self.token, publication.token) or self.token == publication.token
+        return same_topic and self.publisher in (None, publisher)
+
 
 class Publication(Message, frozen=True):
     """An event and its payload.
 
     Attributes:
-        number: the publisher's for it, growing; below 2^63. One number names one event, always.
-        event: event message for all subscriptions; None if each has its own.
-        payload: for those that match, encrypted by the publisher; None if it is sealed for them
-            once the publisher knows who matches (`MatchingBroker.deliver`).
-        token: of the topic; None for all topics.
-        round: where the matcher has rounds.
-        events: by "client/name" of the subscription, where each has its own.
-        wraps: by "client/name", 32 bytes that open the payload, for those that match.
+        number: the publisher's number for it, growing, below 2^63. A number names one event only.
+        event: event message for all subscriptions; None if each subscription has its own.
+        payload: payload for those that match, encrypted by the publisher. None if the publisher
+            seals it later, when it knows who matches (`MatchingBroker.deliver`).
+        token: token of the topic; None for all topics.
+        round: round of the event, if the matcher has rounds.
+        events: event messages by "client/name", if each subscription has its own.
+        wraps: wrapped keys of the payload by "client/name", 32 bytes each, for those that match.
 
     Example:
         >>> from ccbps.broker import Publication
@@ -83,20 +115,20 @@ class Publication(Message, frozen=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, by_label in (("events", self.events), ("wraps", self.wraps)):
+        for argument, by_label in (("events", self.events), ("wraps", self.wraps)):
             for label in by_label:
-                client, _, own = label.partition("/")
-                check_name(f"the client in {name}", client)
-                check_name(f"the subscription in {name}", own)
+                client, _, name = label.partition("/")
+                check_name(f"the client in {argument}", client)
+                check_name(f"the subscription in {argument}", name)
 
 
 class Payloads(Message, frozen=True):
     """Payloads of a publication that came without one, sealed for clients that match.
 
     Attributes:
-        number: of the publication.
-        messages: by client, of `Receipt.clients`.
-        last: whether those who are left out are to get nothing.
+        number: number of the publication.
+        messages: payloads by client; clients are those of `Receipt.clients`.
+        last: whether clients that have no payload yet, and none here, get nothing.
 
     Example:
         >>> from ccbps.broker import Payloads
@@ -118,16 +150,17 @@ class Payloads(Message, frozen=True):
 
 
 class Delivery(Message, frozen=True):
-    """What a client gets of a publication that matched.
+    """A client's copy of a publication that matched.
 
     Attributes:
-        sequence: of this client's deliveries, growing; what `MatchingBroker.acknowledge` takes.
-        publisher: whose.
-        number: of the publication.
-        names: of the client's subscriptions that matched.
-        payload: encrypted.
-        event: the event message, where subscribers decide by themselves; None otherwise.
-        wrap: what opens the payload, if the publisher sent one for the first of the names.
+        sequence: number of the delivery, growing for each client. `MatchingBroker.acknowledge`
+            takes it.
+        publisher: name of the publisher.
+        number: number of the publication.
+        names: names of the client's subscriptions that matched.
+        payload: encrypted payload.
+        event: event message if subscribers decide by themselves; None otherwise.
+        wrap: wrapped key of the payload, if the publisher sent one for the first of the names.
 
     Example:
         >>> from ccbps.broker import Delivery
@@ -146,26 +179,26 @@ class Delivery(Message, frozen=True):
     event: bytes | None = None
     wrap: bytes | None = None
 
-    @property
-    def size(self) -> int:
-        """Bytes of what it carries."""
-        names = sum(map(len, self.names))
-        return names + len(self.payload) + len(self.event or b"") + len(self.wrap or b"")
-
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in (self.publisher, *self.names):
             check_name("each name in a delivery", name)
 
+    @property
+    def size(self) -> int:
+        """Bytes of names, payload, event and wrap."""
+        names = sum(map(len, self.names))
+        return names + len(self.payload) + len(self.event or b"") + len(self.wrap or b"")
+
 
 class Receipt(Record, frozen=True):
-    """What a publisher is told.
+    """The broker's answer to a publication.
 
     Attributes:
-        number: of the publication.
-        again: whether it had been accepted before, and nothing was done now.
-        clients: who gets it; empty unless the publication came without a payload, since only who
-            seals needs to know.
+        number: number of the publication.
+        again: whether it had been accepted before, so that nothing was done now.
+        clients: clients that match, if the publication came without a payload. Empty otherwise,
+            since only a publisher that seals needs to know.
 
     Example:
         >>> from ccbps.broker import Receipt

@@ -1,22 +1,20 @@
-"""What a broker counted, for Prometheus.
+"""Counts of a broker for Prometheus, kept by prometheus-client (the extra ``metrics``).
 
-Counting needs nothing; to write or serve the counts takes prometheus-client, the extra ``metrics``.
+Without the extra a broker works, and counts nothing.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
 BOUNDS: Final = (0.0001, 0.001, 0.01, 0.1, 1.0, 10.0)
-"""Of the histogram, seconds."""
+"""Upper bounds of the histogram's buckets, seconds."""
+_SECONDS: Final = "match_seconds"
 _COUNTERS: Final = {
     "publications": "Publications that were accepted",
     "repeated": "Publications that were accepted before",
@@ -43,55 +41,57 @@ _GAUGES: Final = {
 
 
 class Collector(Protocol):
-    """What prometheus-client collects metrics from: a `MatchingBroker`."""
+    """A source of metrics for prometheus-client, such as a `MatchingBroker`."""
 
     def collect(self) -> Iterator[Metric]:
-        """Give the metrics as they are now."""
+        """Yield the metrics as they are now."""
 
 
 class Metrics:
-    """Counters, by name and reason.
-
-    Attributes:
-        counts: by name, and by reason where there is one.
-    """
+    """Counters of one broker, and a histogram of the time that matching took."""
 
     def __init__(self) -> None:
-        self.counts: Counter[tuple[str, str]] = Counter()
-        self._seconds: list[int] = [0] * (len(BOUNDS) + 1)
-        self._sum = 0.0
+        self._counts: dict[str, Any] = {}
+        try:
+            client = _client()
+        except ImportError:
+            return
+        for name, text in _COUNTERS.items():
+            labels = ["reason"] if name == "refused" else []
+            self._counts[name] = client.Counter(f"ccbps_{name}", f"{text}.", labels, registry=None)
+        self._counts[_SECONDS] = client.Histogram(
+            f"ccbps_{_SECONDS}",
+            "How long a publication was matched.",
+            unit="seconds",
+            buckets=BOUNDS,
+            registry=None,
+        )
 
-    def add(self, name: str, count: int = 1, reason: str = "") -> None:
-        """Count."""
-        self.counts[name, reason] += count
+    def add(self, name: str, count: int = 1, **labels: str) -> None:
+        """Increase a counter."""
+        if self._counts:
+            counter = self._counts[name]
+            (counter.labels(**labels) if labels else counter).inc(count)
 
-    def matched(self, seconds: float) -> None:
-        """Count how long a publication was matched."""
-        self._seconds[bisect_left(BOUNDS, seconds)] += 1
-        self._sum += seconds
+    def observe(self, seconds: float) -> None:
+        """Record the time that matching a publication took."""
+        if self._counts:
+            self._counts[_SECONDS].observe(seconds)
 
-    def collect(self, gauges: Mapping[str, int], pairs: Mapping[str, int]) -> list[Metric]:
-        """Return all of it, for prometheus-client.
+    def collect(self, gauges: Mapping[str, int]) -> Iterator[Metric]:
+        """Yield counters, the histogram and gauges for prometheus-client.
 
         Args:
-            gauges: what there is now.
-            pairs: counters that are kept elsewhere.
+            gauges: current values by name.
+
+        Raises:
+            ImportError: prometheus-client is missing.
         """
-        core, metrics = _client().core, []
-        counts = self.counts + Counter({(name, ""): count for name, count in pairs.items()})
-        for name, about in _COUNTERS.items():
-            labels = ["reason"] if name == "refused" else []
-            counter = core.CounterMetricFamily(f"ccbps_{name}", f"{about}.", labels=labels)
-            reasons = sorted(reason for counted, reason in counts if counted == name)
-            for reason in reasons if labels else [""]:
-                counter.add_metric([reason][: len(labels)], counts[name, reason])
-            metrics.append(counter)
-        for name, about in _GAUGES.items():
-            metrics.append(core.GaugeMetricFamily(f"ccbps_{name}", f"{about}.", gauges[name]))
-        buckets = [*zip([*map(str, BOUNDS), "+Inf"], accumulate(self._seconds), strict=True)]
-        name, about = "ccbps_match_seconds", "How long a publication was matched."
-        took = core.HistogramMetricFamily(name, about, buckets, self._sum, unit="seconds")
-        return [*metrics, took]
+        core = _client().core
+        for count in self._counts.values():
+            yield from count.collect()
+        for name, text in _GAUGES.items():
+            yield core.GaugeMetricFamily(f"ccbps_{name}", f"{text}.", gauges[name])
 
 
 def metrics_text(collector: Collector) -> str:
@@ -106,11 +106,11 @@ def metrics_text(collector: Collector) -> str:
 
 @contextmanager
 def metrics_page(collector: Collector, port: int) -> Iterator[str]:
-    """Serve metrics over HTTP in the block, on this machine only; gives the address.
+    """Serve metrics over HTTP on this machine while the block runs, and give the address.
 
     Args:
-        collector: a broker.
-        port: of 127.0.0.1; 0 for a free one.
+        collector: source of the metrics.
+        port: port of 127.0.0.1; 0 for a free one.
 
     Raises:
         ImportError: prometheus-client is missing.

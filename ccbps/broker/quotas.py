@@ -1,8 +1,8 @@
-"""What a client may use: how often it sends, how much it stores, how long it keeps others waiting.
+"""Limits of a client: how often it sends, how much it stores, how long it keeps others waiting.
 
-Rates are token buckets: a bucket fills at a rate up to a burst, and what a client uses is taken
-out. The time that the broker's processor spends on its requests is measured, and taken out
-afterwards; so a bucket may be in debt, and the client waits until it is not.
+Rates are token buckets. A bucket fills at a rate up to a burst, and each use takes something out.
+The processor time of a client's requests is measured and taken out afterwards. So a bucket may be
+in debt, and the client waits until it is not.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ _RATES = ("rate", "burst", "cost", "patience")
 
 @dataclass(frozen=True)
 class Quota:
-    """Of each client.
+    """Limits of each client.
 
     Attributes:
-        rate: publications and changes of subscriptions, a second.
-        burst: so many at once.
-        cost: seconds of the processor, a second.
-        patience: seconds of the processor at once.
-        subscriptions: at most.
-        stored_bytes: of its subscriptions, together; one with a topic counts 4 KiB more.
-        message_bytes: of a publication or a subscription.
+        rate: publications and changes of subscriptions per second.
+        burst: publications and changes of subscriptions at once.
+        cost: seconds of processor time per second.
+        patience: seconds of processor time at once.
+        subscriptions: number of subscriptions.
+        stored_bytes: bytes of all its subscriptions; one with a topic counts 4 KiB more.
+        message_bytes: bytes of a publication or a subscription.
         queue: deliveries that wait for it, and publications of it that wait for payloads.
-        queue_bytes: of deliveries that wait for it; a single one may be larger.
+        queue_bytes: bytes of deliveries that wait for it; a single one may be larger.
 
     Example:
         >>> from ccbps.broker import Quota
@@ -54,49 +54,48 @@ class Quota:
 
 
 class Account:
-    """What one client has used."""
+    """The use that one client made of its quota."""
 
     def __init__(self, quota: Quota, clock: Callable[[], float]) -> None:
         self._quota = quota
-        self._often = _Bucket(quota.rate, quota.burst, clock)
-        self._long = _Bucket(quota.cost, quota.patience, clock)
+        self._messages = _Bucket(quota.rate, quota.burst, clock)
+        self._seconds = _Bucket(quota.cost, quota.patience, clock)
 
-    def enter(self, size: int) -> None:
-        """Take one message of this size.
-
-        Raises:
-            RefusedError: too large, too often, or the ones before took too long.
-        """
-        self.require_size(size)
-        self.continue_()
-        if not self._often.take(1.0):
-            raise RefusedError(
-                f"more than {self._quota.rate} messages a second: send later", reason="rate"
-            )
-
-    def require_size(self, size: int) -> None:
-        """Raises RefusedError if a message is too large."""
-        if size > self._quota.message_bytes:
-            raise RefusedError(
-                f"a message of {size} bytes, of at most {self._quota.message_bytes}", reason="size"
-            )
-
-    def continue_(self) -> None:
-        """Take a request that is no message.
+    def enter(self, size: int | None) -> None:
+        """Let in a message of some bytes, or a request without a message (None).
 
         Raises:
-            RefusedError: the ones before took too long.
+            RefusedError: it is too large or comes too often, or earlier ones took too long.
         """
-        if self._long.level() <= 0:
+        if size is not None:
+            self.require_size(size)
+        if self._seconds.level() <= 0:
             raise RefusedError(
                 f"the broker's time for this client is used up, {self._quota.cost} s a second: "
                 "send later",
                 reason="cost",
             )
+        if size is not None:
+            if self._messages.level() < 1:
+                raise RefusedError(
+                    f"more than {self._quota.rate} messages a second: send later", reason="rate"
+                )
+            self._messages.take(1)
+
+    def require_size(self, size: int) -> None:
+        """Refuse a message that is too large.
+
+        Raises:
+            RefusedError: it has more bytes than the quota allows.
+        """
+        if size > self._quota.message_bytes:
+            raise RefusedError(
+                f"a message of {size} bytes, of at most {self._quota.message_bytes}", reason="size"
+            )
 
     def spend(self, seconds: float) -> None:
-        """Charge the processor's time."""
-        self._long.take(seconds, debt=True)
+        """Charge processor time."""
+        self._seconds.take(seconds)
 
 
 class _Bucket:
@@ -110,8 +109,5 @@ class _Bucket:
         self._then = now
         return self._level
 
-    def take(self, amount: float, *, debt: bool = False) -> bool:
-        there = debt or self.level() >= amount
-        if there:
-            self._level -= amount
-        return there
+    def take(self, amount: float) -> None:
+        self._level -= amount

@@ -1,9 +1,9 @@
-"""What a matching broker must not lose, in an SQLite file.
+"""The SQLite file of a matching broker: whatever a crash must not lose.
 
-Subscriptions, numbers of accepted publications, deliveries that wait, publications that are kept,
-and who was revoked: all of it as clients sent it, so the file tells who steals it what the broker
-knew. One transaction takes a publication and its deliveries. When the publisher has its receipt
-both are on disk, and a publication that it repeats is known.
+It holds subscriptions, numbers of accepted publications, deliveries that wait, kept publications,
+and clients and users that were revoked, all of it as clients sent it. So a thief of the file learns
+what the broker knew. One transaction takes a publication and its deliveries. Both are on disk when
+the publisher has its receipt, and a publication that it repeats is known.
 
 Source: SQLite documentation, "Write-Ahead Logging".
 """
@@ -14,17 +14,18 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from ccbps.broker.accepted import Accepted
 from ccbps.broker.messages import Delivery, Publication, Subscription
 from ccbps.errors import LedgerError, ParameterError
 
 _APPLICATION: Final = int.from_bytes(b"ccbb", "big")
 _VERSION: Final = 1
 WAIT_SECONDS: Final = 5.0
-"""For another process that has the file open, as a broker that is about to end."""
+"""Seconds to wait for another process that has the file open, such as a broker about to end."""
 _TABLES: Final = """
 CREATE TABLE about (matcher BLOB NOT NULL, key BLOB NOT NULL, epoch INTEGER NOT NULL,
     numbering BLOB NOT NULL);
@@ -48,7 +49,7 @@ CREATE TABLE clients (client TEXT PRIMARY KEY, sequence INTEGER NOT NULL,
 
 
 class BrokerStore:
-    """The file of one broker. Not for several threads at once: its broker has a lock.
+    """The file of one broker, for one thread at a time: its broker has a lock.
 
     Attributes:
         numbering: 8 random bytes that name its clients' sequence numbers.
@@ -56,84 +57,85 @@ class BrokerStore:
 
     numbering: bytes
 
-    def __init__(self, path: str | Path, names: tuple[bytes, bytes, int], durable: bool) -> None:
-        """
+    def __init__(self, path: Path, names: tuple[bytes, bytes, int], durable: bool) -> None:
+        """Open a file, or create it if it is missing.
+
         Args:
-            path: created if missing.
-            names: of the broker's matcher, key and epoch.
-            durable: whether what was accepted survives a loss of power, too.
+            path: path of the file.
+            names: fingerprint of the broker's matcher, id and epoch of its key.
+            durable: whether accepted messages survive a loss of power, too.
 
         Raises:
             LedgerError: it cannot be used, or another process has it open.
             ParameterError: it is of another matcher, key or epoch, or no such file.
         """
-        if not Path(path).exists():
-            Path(path).touch(mode=0o600)  # it tells who reads it what the broker knows
+        if not path.exists():
+            path.touch(mode=0o600)  # it tells who reads it what the broker knows
         self._db = sqlite3.connect(
             path, isolation_level=None, check_same_thread=False, timeout=WAIT_SECONDS
         )
         try:
             self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
-            self._open(str(path), names)
+            self._open(path, names)
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
-        except sqlite3.Error as error:
+        except BaseException as error:
             self._db.close()
-            raise LedgerError(f"the broker's file {path} cannot be used: {error}") from None
-        except BaseException:
-            self._db.close()
+            if isinstance(error, sqlite3.Error):
+                raise LedgerError(f"the broker's file {path} cannot be used: {error}") from None
             raise
 
-    def _open(self, path: str, names: tuple[bytes, bytes, int]) -> None:
-        """Check whose file it is, and change nothing in somebody else's."""
+    def _open(self, path: Path, names: tuple[bytes, bytes, int]) -> None:
+        """Check whose file it is, and change nothing in a file of another kind."""
         self._db.execute("BEGIN EXCLUSIVE")
-        (found,) = self._db.execute("PRAGMA application_id").fetchone()
-        (tables,) = self._db.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-        if not tables:
+        if self._row("SELECT count(*) FROM sqlite_schema") == (0,):
             for statement in _TABLES.split(";"):
                 self._db.execute(statement)
             self._db.execute("INSERT INTO about VALUES (?, ?, ?, randomblob(8))", names)
             self._db.execute(f"PRAGMA application_id = {_APPLICATION}")
             self._db.execute(f"PRAGMA user_version = {_VERSION}")
-            found = _APPLICATION
-        (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        if (found, version) != (_APPLICATION, _VERSION):
+        kind = self._row("PRAGMA application_id") + self._row("PRAGMA user_version")
+        if kind != (_APPLICATION, _VERSION):
             raise ParameterError(f"{path} is not a broker's file of this version")
-        *about, self.numbering = self._db.execute("SELECT * FROM about").fetchone()
+        *about, self.numbering = self._row("SELECT * FROM about")
         if tuple(about) != names:
             raise ParameterError(f"{path} belongs to another matcher, key or epoch")
         self._db.execute("COMMIT")
 
+    def _row(self, query: str) -> tuple[Any, ...]:
+        row: tuple[Any, ...] = self._db.execute(query).fetchone()
+        return row
+
     def close(self) -> None:
-        """Give the file free."""
+        """Release the file."""
         self._db.close()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All that is written inside is on disk afterwards, or nothing.
+        """Put all writes of the block on disk, or none of them.
 
         Raises:
-            LedgerError: it cannot be written.
+            LedgerError: the file cannot be written.
         """
         try:
-            if self._db.in_transaction:  # an earlier ROLLBACK failed
-                self._db.execute("ROLLBACK")
+            if self._db.in_transaction:  # an earlier rollback failed
+                self._db.rollback()
             self._db.execute("BEGIN IMMEDIATE")
-            try:
+            with self._db:
                 yield
-                self._db.execute("COMMIT")
-            except BaseException:
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
-                raise
         except sqlite3.Error as error:
             raise LedgerError(f"the broker's file cannot be written: {error}") from None
 
     # -- inside a transaction --------------------------------------------------------------------
 
     def subscribe(self, client: str, subscription: Subscription, awaits_kept: bool) -> None:
-        """Put a subscription in place of the one with its name; it may await publications that are
-        kept."""
+        """Write a subscription in place of the one with its name.
+
+        Args:
+            client: its client.
+            subscription: the subscription.
+            awaits_kept: whether kept publications are still to be delivered to it.
+        """
         row = client, subscription.name, subscription.to_bytes(), awaits_kept
         self._db.execute(
             "INSERT OR REPLACE INTO subscriptions VALUES "
@@ -142,21 +144,27 @@ class BrokerStore:
         )
 
     def settle(self, client: str, name: str) -> None:
-        """That a subscription has got what was kept for it."""
+        """Note that the kept publications were delivered to a subscription."""
         self._db.execute(
             "UPDATE subscriptions SET awaits = NULL WHERE client = ? AND name = ?", (client, name)
         )
 
     def unsubscribe(self, client: str, name: str) -> None:
-        """Drop a subscription."""
+        """Delete a subscription."""
         self._db.execute("DELETE FROM subscriptions WHERE client = ? AND name = ?", (client, name))
 
     def publish(
         self, publisher: str, publication: Publication, digest: bytes, clients: Iterable[str] | None
     ) -> None:
-        """That a publication was accepted; with clients who wait for its payload, or None."""
-        waiting = None if clients is None else json.dumps([*clients])
-        row = publisher, publication.number, digest, waiting
+        """Note that a publication was accepted.
+
+        Args:
+            publisher: name of the publisher.
+            publication: the publication.
+            digest: digest of its message.
+            clients: clients that wait for its payload; None if it has one.
+        """
+        row = publisher, publication.number, digest, _names_text(clients)
         self._db.execute("INSERT INTO numbers VALUES (?, ?, ?, ?, '[]')", row)
         turn = -1 if publication.round is None else publication.round
         self._db.execute(
@@ -168,15 +176,14 @@ class BrokerStore:
     def served(
         self, publisher: str, number: int, clients: Iterable[str] | None, served: Iterable[str]
     ) -> None:
-        """Who waits for a publication's payload, None if nobody does any more; and who has it."""
-        waiting = None if clients is None else json.dumps([*clients])
+        """Note who has a publication's payload, and who waits for it: None if nobody does."""
         self._db.execute(
             "UPDATE numbers SET clients = ?, served = ? WHERE publisher = ? AND number = ?",
-            (waiting, json.dumps([*served]), publisher, number),
+            (_names_text(clients), _names_text(served), publisher, number),
         )
 
     def forget_numbers(self, publisher: str, below: int) -> None:
-        """Drop numbers of publications that are too old to tell."""
+        """Delete a publisher's numbers below another one."""
         self._db.execute(
             "DELETE FROM numbers WHERE publisher = ? AND number < ?", (publisher, below)
         )
@@ -185,7 +192,7 @@ class BrokerStore:
         )
 
     def deliver(self, deliveries: Iterable[tuple[str, Delivery]]) -> None:
-        """Put deliveries of one publication into queues; equal payloads are stored once."""
+        """Put deliveries of one publication into queues. Equal payloads are stored once."""
         payloads: dict[tuple[bytes, bytes | None], int | None] = {}
         rows = []
         for client, delivery in deliveries:
@@ -195,7 +202,7 @@ class BrokerStore:
                     "INSERT INTO payloads (publisher, number, payload, event) VALUES (?, ?, ?, ?)",
                     (delivery.publisher, delivery.number, *content),
                 ).lastrowid
-            names = json.dumps(delivery.names)
+            names = _names_text(delivery.names)
             rows.append((client, delivery.sequence, payloads[content], names, delivery.wrap))
         self._db.executemany("INSERT INTO deliveries VALUES (?, ?, ?, ?, ?)", rows)
         self._db.executemany(
@@ -205,24 +212,24 @@ class BrokerStore:
         )
 
     def drop(self, client: str, sequences: Iterable[int]) -> None:
-        """Take deliveries out of a queue."""
+        """Remove deliveries from a queue, and payloads that no delivery has any more."""
         for sequence in sequences:
-            gone = self._db.execute(
+            payloads = self._db.execute(
                 "DELETE FROM deliveries WHERE client = ? AND sequence = ? RETURNING payload",
                 (client, sequence),
             ).fetchall()
             self._db.executemany(
                 "DELETE FROM payloads WHERE id = ?1 AND NOT EXISTS "
                 "(SELECT 1 FROM deliveries WHERE payload = ?1)",
-                gone,
+                payloads,
             )
 
     def revoke_user(self, user: bytes) -> None:
-        """That a user of the scheme was revoked."""
+        """Note that a user of the scheme was revoked."""
         self._db.execute("INSERT OR IGNORE INTO users VALUES (?)", (user,))
 
     def revoke(self, client: str) -> None:
-        """That a client was revoked, with its subscriptions, and what is kept of it."""
+        """Note that a client was revoked, and delete its subscriptions and kept publications."""
         self._db.execute(
             "INSERT INTO clients VALUES (?, 0, 1) ON CONFLICT DO UPDATE SET revoked = 1", (client,)
         )
@@ -230,19 +237,17 @@ class BrokerStore:
         self._db.execute("DELETE FROM kept WHERE publisher = ?", (client,))
 
     def admit(self, client: str) -> None:
-        """That a client is let in again."""
+        """Note that a client may come back."""
         self._db.execute("UPDATE clients SET revoked = 0 WHERE client = ?", (client,))
 
     def keep(self, publisher: str, publication: Publication, most: int) -> None:
-        """Keep a publication for later subscribers, and so many of the last ones."""
-        self._db.execute(
-            "INSERT INTO kept (publisher, message) VALUES (?, ?)",
-            (publisher, publication.to_bytes()),
-        )
+        """Keep a publication for later subscribers, and `most` of the last ones in all."""
+        row = publisher, publication.to_bytes()
+        self._db.execute("INSERT INTO kept (publisher, message) VALUES (?, ?)", row)
         self.keep_last(most)
 
     def keep_last(self, most: int) -> None:
-        """Keep so many publications of those that are kept."""
+        """Delete kept publications but the last ones."""
         self._db.execute(
             "DELETE FROM kept WHERE id <= (SELECT id FROM kept ORDER BY id DESC LIMIT 1 OFFSET ?)",
             (most,),
@@ -251,46 +256,43 @@ class BrokerStore:
     # -- at the start ----------------------------------------------------------------------------
 
     def subscriptions(self) -> Iterator[tuple[str, Subscription]]:
-        """All, with their clients."""
+        """Yield subscriptions behind their clients."""
         for client, message in self._db.execute("SELECT client, message FROM subscriptions"):
             yield client, Subscription.from_bytes(message)
 
     def users(self) -> list[bytes]:
-        """Users of the scheme that were revoked."""
+        """Return the users of the scheme that were revoked."""
         return [user for (user,) in self._db.execute("SELECT user FROM users").fetchall()]
 
-    def numbers(self) -> Iterator[tuple[str, int, bytes, list[str] | None, list[str]]]:
-        """Of accepted publications: publisher, number, digest, who waits for a payload, and who
-        has it."""
-        found = self._db.execute("SELECT * FROM numbers ORDER BY publisher, number")
-        for publisher, number, digest, clients, served in found:
-            waiting = None if clients is None else json.loads(clients)
-            yield publisher, number, digest, waiting, json.loads(served)
+    def numbers(self) -> Iterator[tuple[str, int, Accepted]]:
+        """Yield accepted publications behind publisher and number."""
+        rows = self._db.execute("SELECT * FROM numbers ORDER BY publisher, number")
+        for publisher, number, digest, clients, served in rows:
+            waiting = None if clients is None else tuple(json.loads(clients))
+            yield publisher, number, Accepted(digest, waiting, {*json.loads(served)})
 
-    def oldest(self) -> dict[str, int]:
-        """By publisher, the smallest number that is not too old to tell."""
-        return dict(self._db.execute("SELECT publisher, oldest FROM publishers").fetchall())
+    def publishers(self) -> list[tuple[str, int, int]]:
+        """Return publishers, the smallest number of each that is not too old, and its last round.
 
-    def rounds(self) -> dict[str, int]:
-        """By publisher, the first round that it has not used."""
-        found = self._db.execute("SELECT publisher, round FROM publishers").fetchall()
-        return {publisher: turn + 1 for publisher, turn in found}
+        The last round is -1 if it used none.
+        """
+        return self._db.execute("SELECT publisher, oldest, round FROM publishers").fetchall()
 
     def deliveries(self) -> Iterator[tuple[str, Delivery]]:
-        """All that wait, in order."""
+        """Yield deliveries that wait behind their clients, in order."""
         for client, sequence, names, wrap, publisher, number, payload, event in self._db.execute(
             "SELECT client, sequence, names, wrap, publisher, number, p.payload, event "
             "FROM deliveries JOIN payloads AS p ON p.id = deliveries.payload "
             "ORDER BY client, sequence"
         ):
-            found = tuple(json.loads(names))
-            yield client, Delivery(sequence, publisher, number, found, payload, event, wrap)
+            own = tuple(json.loads(names))
+            yield client, Delivery(sequence, publisher, number, own, payload, event, wrap)
 
     def kept(self, last: int = (1 << 63) - 1) -> Iterator[tuple[str, Publication]]:
-        """Publications that are kept, oldest first, with their publishers.
+        """Yield kept publications behind their publishers, oldest first.
 
         Args:
-            last: those with this id or a smaller one.
+            last: largest id of a publication.
         """
         for publisher, message in self._db.execute(
             "SELECT publisher, message FROM kept WHERE id <= ? ORDER BY id", (last,)
@@ -298,41 +300,38 @@ class BrokerStore:
             yield publisher, Publication.from_bytes(message)
 
     def awaiting_kept(self) -> list[tuple[str, Subscription, list[tuple[str, Publication]]]]:
-        """Subscriptions that have not got what is kept, and that."""
-        found = self._db.execute(
+        """Return subscriptions that still await kept publications, with these."""
+        rows = self._db.execute(
             "SELECT client, message, awaits FROM subscriptions WHERE awaits IS NOT NULL"
         ).fetchall()
         return [
             (client, Subscription.from_bytes(message), [*self.kept(awaits)])
-            for client, message, awaits in found
+            for client, message, awaits in rows
         ]
 
     def clients(self) -> list[tuple[str, int, bool]]:
-        """Clients, the next sequence number of each, and whether it was revoked."""
-        found = self._db.execute("SELECT client, sequence, revoked FROM clients").fetchall()
-        return [(client, sequence, bool(revoked)) for client, sequence, revoked in found]
+        """Return clients, the next sequence number of each, and whether it was revoked."""
+        return self._db.execute("SELECT client, sequence, revoked FROM clients").fetchall()
+
+
+def _names_text(names: Iterable[str] | None) -> str | None:
+    return None if names is None else json.dumps([*names])
 
 
 class NoStore:
-    """Of a broker that keeps everything in memory: nothing is written, and nothing was."""
+    """Store of a broker that keeps everything in memory: nothing is written."""
+
+    transaction = nullcontext
 
     def __init__(self) -> None:
         self.numbering = os.urandom(8)
 
-    def close(self) -> None:
-        """Nothing."""
-
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """Nothing."""
-        yield
-
     def __getattr__(self, name: str) -> Any:
-        return _nothing
+        return _do_nothing
 
 
-def _nothing(*_: object, **__: object) -> None:
-    """Nothing."""
+def _do_nothing(*_: object, **__: object) -> None:
+    pass
 
 
 Store: TypeAlias = "BrokerStore | NoStore"

@@ -8,7 +8,7 @@ import secrets
 from pathlib import Path
 from typing import Final
 
-from ccbps.broker.names import check_name
+from ccbps.broker.messages import check_name
 from ccbps.cli.secret_files import new_secret_file, replace_secret
 from ccbps.cli.values import read_text
 from ccbps.errors import ParameterError

@@ -19,24 +19,24 @@ from ccbps.mqtt.connection import (
     WAIT_SECONDS,
     Connection,
     MqttUrl,
+    Startable,
     answers_topic,
     deliveries_topic,
 )
-from ccbps.mqtt.outgoing import POSITION_BYTES, Position
-from ccbps.mqtt.service import NUMBER_BYTES, Answer
+from ccbps.mqtt.service import NUMBER_BYTES, POSITION_BYTES, Answer, Position
 
 PATIENCE: Final = 1.0
 """Seconds after which a client that waits asks again; then twice as many."""
 GOODBYE_SECONDS: Final = 1.0
 
 
-class MqttClient:
-    """Sends requests, waits for their answers, and receives deliveries.
+class MqttClient(Startable):
+    """A publisher or subscriber: it sends requests, waits for answers, and receives deliveries.
 
-    A request that gets no answer in time, or before its broker is started again, is sent again.
+    A request without an answer is sent again, after some time or when its broker has started again.
     That does no harm: a broker knows a publication by its number, and a subscription by its name.
-    A delivery is acknowledged when `receive` hands it out, so one that a client was killed with, or
-    whose acknowledgement was lost, comes again. Publisher and number tell.
+    `receive` acknowledges each delivery that it returns. A delivery comes again if the client was
+    killed with it, or the acknowledgement was lost. Its publisher and number tell.
 
     A client may have several connections at once, if one of them receives.
 
@@ -46,13 +46,13 @@ class MqttClient:
     """
 
     def __init__(self, url: MqttUrl, *, timeout: float = WAIT_SECONDS) -> None:
-        """
+        """Prepare a client.
+
         Args:
-            url: of the MQTT server, with this client's name.
+            url: address of the MQTT server, with this client's name.
             timeout: seconds that a request waits for its answer; meanwhile it is sent again.
         """
-        self._timeout = timeout
-        self._name, self._up = url.client, threading.Event()
+        self._timeout, self._name = timeout, url.client
         # Of requests: others in this client's name have other numbers.
         self._numbers = count(int.from_bytes(os.urandom(NUMBER_BYTES - 1)))
         self._lock = threading.Lock()
@@ -65,55 +65,49 @@ class MqttClient:
         self._connection = Connection(url, topics, self._arrived, self._came_up)
 
     def start(self) -> None:
-        """Connect.
-
-        Raises:
-            OSError: the server cannot be reached, or refuses.
-        """
-        self._connection.open()
-        if not self._up.wait(self._timeout) or self._connection.refused:
-            self._connection.close()
-            raise OSError(f"the MQTT server refuses {self._name}: {self._connection.refused}")
+        self._connection.open(self._timeout)
 
     def stop(self) -> None:
-        """Disconnect, when the broker knows what was acknowledged, or does not answer in a second.
-        Subscriptions stay, and what matches waits."""
+        """Disconnect, once the broker knows which deliveries were acknowledged.
+
+        It waits a second for that. Subscriptions stay, and deliveries wait.
+        """
         if self._acknowledges:
-            # The broker answers in order, so an answer to this says that it has what came before.
+            # The broker answers in order, so an answer to this means that it has what came before.
             with contextlib.suppress(CcbpsError, OSError):
                 self._ask("resume", self._position.to_bytes(), GOODBYE_SECONDS)
         self._connection.close()
 
-    def __enter__(self) -> MqttClient:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
     def subscribe(self, subscription: Subscription) -> None:
-        """See `MatchingBroker.subscribe`. Raises its errors, and TimeoutError without an answer."""
+        """Register a subscription: `MatchingBroker.subscribe`.
+
+        Raises:
+            CcbpsError: the broker's error; so do the other requests.
+            TimeoutError: there is no answer; so do the other requests.
+        """
         self._ask("subscribe", subscription.to_bytes())
 
     def unsubscribe(self, name: str) -> None:
-        """See `MatchingBroker.unsubscribe`."""
+        """Forget a subscription: `MatchingBroker.unsubscribe`."""
         self._ask("unsubscribe", name.encode())
 
     def publish(self, publication: Publication) -> Receipt:
-        """See `MatchingBroker.publish`."""
+        """Publish: `MatchingBroker.publish`."""
         receipt: Receipt = self._ask("publish", publication.to_bytes())
         return receipt
 
     def publish_later(self, publication: Publication) -> Future[Receipt]:
-        """Publish without waiting: the receipt, or the error, is in the future, some time."""
-        return self._send("publish", publication.to_bytes(), asks=True)
+        """Publish without waiting. The future will have the receipt or the error."""
+        answered: Future[Receipt] = Future()
+        self._send("publish", publication.to_bytes(), answered)
+        return answered
 
     def deliver(self, payloads: Payloads) -> None:
-        """See `MatchingBroker.deliver`."""
+        """Deliver sealed payloads: `MatchingBroker.deliver`."""
         self._ask("deliver", payloads.to_bytes())
 
     def receive(self, timeout: float | None = None) -> Delivery:
-        """The next delivery; it is acknowledged.
+        """Return the next delivery, and acknowledge it.
 
         Args:
             timeout: seconds to wait; None for as long as it takes.
@@ -132,60 +126,61 @@ class MqttClient:
                 if end is not None and monotonic() >= end:
                     raise TimeoutError(f"nothing for {self._name} in {timeout} s") from None
             # The last one may have been lost, so that nothing shows that it is missing.
-            self._send("resume", self._position.to_bytes(), asks=False)
+            self._send("resume", self._position.to_bytes())
             patience = min(2 * patience, WAIT_SECONDS)
         self._acknowledges = True
-        self._send("acknowledge", position.to_bytes(), asks=False)
+        self._send("acknowledge", position.to_bytes())
         return delivery
 
     # -- inside ----------------------------------------------------------------------------------
 
     def _came_up(self) -> None:
-        """The connection is there, or a broker has started: what was on its way may be lost."""
-        if self._connection.refused is None:
-            self._send("resume", self._position.to_bytes(), asks=False)
-            self._send_again()
-        self._up.set()
+        """Ask again for all that may be lost, when a connection or a broker is new."""
+        self._send("resume", self._position.to_bytes())
+        self._send_again()
 
     def _send_again(self) -> None:
-        """Send what was not answered."""
+        """Send the requests without an answer."""
         with self._lock:
             again = [(number, *request) for number, request in self._waiting.items()]
         for number, verb, message, _ in again:
             self._connection.send(f"ccbps/to/{self._name}/{verb}", number + message)
 
     def _ask(self, verb: str, message: bytes, timeout: float | None = None) -> Any:
+        """Send a request, and return the result of its answer."""
         seconds = self._timeout if timeout is None else timeout
         end, patience = monotonic() + seconds, PATIENCE
-        answered = self._send(verb, message, asks=True)
+        answered: Future[Any] = Future()
+        number = self._send(verb, message, answered)
         while True:
             try:
                 return answered.result(max(0.0, min(patience, end - monotonic())))
             except FutureTimeoutError:
                 if monotonic() >= end:
-                    self._forget(answered)
+                    with self._lock:  # nobody waits for it any more
+                        self._waiting.pop(number, None)
                     raise TimeoutError(f"no answer to {verb} in {seconds} s") from None
             self._send_again()
             patience *= 2
 
-    def _forget(self, answered: Future[Any]) -> None:
-        """That nobody waits for an answer any more, so that its request is not sent again."""
-        with self._lock:
-            for number, request in [*self._waiting.items()]:
-                if request[2] is answered:
-                    del self._waiting[number]
+    def _send(self, verb: str, message: bytes, answered: Future[Any] | None = None) -> bytes:
+        """Send a request, and return its number.
 
-    def _send(self, verb: str, message: bytes, *, asks: bool) -> Future[Any]:
-        answered: Future[Any] = Future()
-        answered.set_running_or_notify_cancel()  # it cannot be cancelled any more
+        Args:
+            verb: one of `ccbps.mqtt.connection.VERBS`.
+            message: content of the request.
+            answered: future for the answer; None if nobody waits for it.
+        """
         with self._lock:
             number = next(self._numbers).to_bytes(NUMBER_BYTES)
-            if asks:
+            if answered is not None:
+                answered.set_running_or_notify_cancel()  # it cannot be cancelled any more
                 self._waiting[number] = verb, message, answered
         self._connection.send(f"ccbps/to/{self._name}/{verb}", number + message)
-        return answered
+        return number
 
     def _take_in(self, content: bytes) -> None:
+        """Accept a delivery, if it follows the last one."""
         try:
             before = Position.from_bytes(content[:POSITION_BYTES])
             delivery = Delivery.from_bytes(content[POSITION_BYTES:])
@@ -197,7 +192,7 @@ class MqttClient:
         if before.sequence > self._position.sequence:
             if monotonic() > self._asked + PATIENCE:
                 self._asked = monotonic()
-                self._send("resume", self._position.to_bytes(), asks=False)
+                self._send("resume", self._position.to_bytes())
         elif delivery.sequence > self._position.sequence:
             self._position = Position(before.numbering, delivery.sequence)
             self._deliveries.put((self._position, delivery))

@@ -1,8 +1,8 @@
-"""A connection to an MQTT server, by URL; and the topics that everything goes through.
+"""Connections to an MQTT server by URL, and the topics of all messages.
 
-The MQTT server is not trusted with anything but clients' names: it must let a client publish to its
-own requests and subscribe to its own answers and deliveries only. Topics say who speaks with the
-matching broker, nothing about what.
+The MQTT server is trusted with clients' names only: it must let a client publish to its own
+requests, and subscribe to its own answers and deliveries, and to nothing else. Topics tell who
+speaks with the matching broker, and nothing about the contents.
 
 ===================================  ==================================================
 topic                                carries
@@ -15,9 +15,10 @@ topic                                carries
 ``ccbps/up``                         8 random bytes, retained: a broker has started
 ===================================  ==================================================
 
-All with quality of service 1, which an MQTT server gives while both sides are connected. So nothing
-hangs on the server's memory: when a broker or a client comes back, clients send again what was not
-answered, and ask for what they did not get. For mosquitto, this access control list does it::
+All messages have quality of service 1, which an MQTT server gives while both sides are connected.
+Nothing depends on the server's memory: when a broker or a client comes back, clients send requests
+without an answer again, and ask for deliveries that they did not get. Mosquitto needs this access
+control list::
 
     user broker
     topic readwrite ccbps/#
@@ -31,20 +32,23 @@ from __future__ import annotations
 import os
 import socket
 import ssl
+import threading
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from os import PathLike
-from typing import Any, Final
+from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 
-from ccbps.broker.names import check_name
+from ccbps.broker.messages import check_name
+from ccbps.checks import choice
 from ccbps.errors import ParameterError
 
 BROKER: Final = "broker"
-"""The service's name at the MQTT server."""
+"""Name of the service at the MQTT server."""
 UP: Final = "ccbps/up"
 VERBS: Final = ("subscribe", "unsubscribe", "publish", "deliver", "acknowledge", "resume")
 WAIT_SECONDS: Final = 30.0
@@ -53,14 +57,14 @@ QOS: Final = 1
 
 @dataclass(frozen=True)
 class MqttUrl:
-    """Where an MQTT server is, and as whom to go there.
+    """Address of an MQTT server, with the name and password of one of its clients.
 
     Attributes:
         url: ``mqtt://host:port`` or, over TLS, ``mqtts://host:port``.
-        client: the user's name.
-        password: of the user; None for none.
-        ca: of TLS: file with the certificates that are trusted; None for the system's.
-        version: of MQTT: 3 for 3.1.1, or 5.
+        client: name of the client.
+        password: its password; None for none.
+        ca: file with the certificates that are trusted for TLS; None for the system's.
+        version: version of MQTT, 3 for 3.1.1, or 5.
 
     Example:
         >>> from ccbps.mqtt import MqttUrl
@@ -82,12 +86,11 @@ class MqttUrl:
                 f"url must be mqtt://host:port or mqtts://host:port, without a user, got "
                 f"{self.url!r}"
             )
-        if self.version not in (3, 5):
-            raise ParameterError(f"version must be 3 or 5, got {self.version!r}")
+        choice("version", self.version, (3, 5))
 
     @property
     def tls(self) -> bool:
-        """Whether to go there over TLS."""
+        """Whether the connection is over TLS."""
         return self.url.startswith("mqtts")
 
     @property
@@ -97,21 +100,46 @@ class MqttUrl:
         return str(parts.hostname), parts.port or (8883 if self.tls else 1883)
 
 
+class Startable:
+    """Base of services and clients: they run in a `with` block, or from `start` to `stop`."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Connect.
+
+        Raises:
+            OSError: the server cannot be reached, or refuses.
+        """
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Disconnect."""
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
 class Connection:
-    """A connection that comes back by itself; messages arrive in its thread."""
+    """A connection that comes back by itself. Messages arrive in its thread."""
 
     def __init__(
         self,
         url: MqttUrl,
         topics: list[str],
         on_message: Callable[[str, bytes], object],
-        on_up: Callable[[], object],
+        on_up: Callable[[], object] = lambda: None,
     ) -> None:
-        """
+        """Prepare a connection.
+
         Args:
-            topics: to subscribe to.
-            on_message: takes topic and content.
-            on_up: called when the topics are subscribed to, each time.
+            url: address of the server.
+            topics: topics to subscribe to.
+            on_message: called with topic and content of a message.
+            on_up: called each time that the topics are subscribed to.
         """
         self._url, self._topics = url, topics
         self._on_message, self._on_up = on_message, on_up
@@ -123,24 +151,30 @@ class Connection:
         )
         self._paho.username_pw_set(url.client, url.password)
         if url.tls:
-            context = ssl.create_default_context(cafile=url.ca)
-            self._paho.tls_set_context(context)
+            self._paho.tls_set_context(ssl.create_default_context(cafile=url.ca))
         self._paho.reconnect_delay_set(1, 10)
         self._paho.max_inflight_messages_set(1000)
         self._paho.on_socket_open = self._opened
         self._paho.on_connect = self._connected
         self._paho.on_subscribe = self._subscribed
         self._paho.on_message = self._arrived
-        self.refused: str | None = None
+        self._up = threading.Event()
+        self._refused: str | None = None
 
-    def open(self) -> None:
-        """Connect, and go on in another thread.
+    def open(self, seconds: float) -> None:
+        """Connect, subscribe to the topics, and go on in another thread.
+
+        Args:
+            seconds: time to wait for the server.
 
         Raises:
-            OSError: there is no server.
+            OSError: there is no server, or it refuses.
         """
         self._paho.connect(*self._url.address, keepalive=30)
         self._paho.loop_start()
+        if not self._up.wait(seconds) or self._refused:
+            self.close()
+            raise OSError(f"the MQTT server refuses {self._url.client}: {self._refused}")
 
     def send(self, topic: str, content: bytes, *, retain: bool = False) -> None:
         """Send a message; it waits if there is no connection."""
@@ -160,24 +194,24 @@ class Connection:
         # Else a short message waits 40 ms for the acknowledgement of the one before it.
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def _subscribed(self, *_: Any) -> None:
-        self._on_up()
-
     def _connected(self, *arguments: Any) -> None:
         reason = arguments[3]
+        self._refused = str(reason) if reason.is_failure else None
         if reason.is_failure:
-            self.refused = str(reason)
-            self._on_up()
-            return
-        self.refused = None
-        self._paho.subscribe([(topic, QOS) for topic in self._topics])
+            self._up.set()
+        else:
+            self._paho.subscribe([(topic, QOS) for topic in self._topics])
+
+    def _subscribed(self, *_: Any) -> None:
+        self._on_up()
+        self._up.set()
 
 
 def answers_topic(client: str) -> str:
-    """Where a client's answers go."""
+    """Return the topic of a client's answers."""
     return f"ccbps/for/{client}/answer"
 
 
 def deliveries_topic(client: str) -> str:
-    """Where a client's deliveries go."""
+    """Return the topic of a client's deliveries."""
     return f"ccbps/for/{client}/delivery"

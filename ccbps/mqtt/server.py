@@ -1,6 +1,6 @@
 """An MQTT server in this process, for examples, tests and small installations: aMQTT.
 
-It knows clients by their passwords, and lets each speak for itself only.
+It knows clients by their passwords, and lets each client speak for itself only.
 """
 
 from __future__ import annotations
@@ -11,22 +11,23 @@ import hmac
 import logging
 import threading
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any
 
 from amqtt.broker import Broker
-from amqtt.contexts import Action, BaseContext, BrokerConfig
+from amqtt.contexts import Action, BrokerConfig
 from amqtt.plugins.base import BaseAuthPlugin, BaseTopicPlugin
 from amqtt.session import Session
 
-from ccbps.broker.names import check_name
+from ccbps.broker.messages import check_name
 from ccbps.errors import ParameterError
-from ccbps.mqtt.connection import BROKER, UP, WAIT_SECONDS
+from ccbps.mqtt.connection import BROKER, UP, WAIT_SECONDS, Startable
 
 
 class Passwords(BaseAuthPlugin):  # type: ignore[misc]
-    """Lets clients in by name and password."""
+    """Admission of clients by name and password."""
 
     @dataclass
     class Config:
@@ -35,23 +36,23 @@ class Passwords(BaseAuthPlugin):  # type: ignore[misc]
         users: dict[str, str] = field(default_factory=dict)
 
     async def authenticate(self, *, session: Session) -> bool:
-        """Whether the password is right. A last will would be published as whoever it names."""
+        """Tell whether the password is right, and there is no last will.
+
+        A last will would be published in the name of any client.
+        """
         if session.will_flag:
             return False
         users: dict[str, str] = self._get_config_option("users", {})
-        wanted, got = users.get(session.username or ""), session.password or ""
-        return wanted is not None and hmac.compare_digest(wanted.encode(), got.encode())
+        password, given = users.get(session.username or ""), session.password or ""
+        return password is not None and hmac.compare_digest(password.encode(), given.encode())
 
 
 class OwnTopics(BaseTopicPlugin):  # type: ignore[misc]
-    """Lets a client write its own requests and read its own answers, and the broker everything."""
+    """Access to topics: a client writes its requests and reads its answers, the broker all."""
 
     @dataclass
     class Config:
-        """Nothing."""
-
-    def __init__(self, context: BaseContext) -> None:
-        super().__init__(context)
+        """No configuration."""
 
     async def topic_filtering(
         self,
@@ -60,7 +61,7 @@ class OwnTopics(BaseTopicPlugin):  # type: ignore[misc]
         topic: str | None = None,
         action: Action | None = None,
     ) -> bool:
-        """Whether this client may do so."""
+        """Tell whether a client may use a topic."""
         name = None if session is None else session.username
         if name is None or topic is None:
             return False
@@ -72,21 +73,21 @@ class OwnTopics(BaseTopicPlugin):  # type: ignore[misc]
 
 
 class _Subscriptions(dict[str, list[Any]]):
-    """Subscriptions that may change while somebody goes through them; aMQTT 0.12 fails then."""
+    """Subscriptions that may change during an iteration, where aMQTT 0.12 fails."""
 
     def __iter__(self) -> Any:
         return iter([*super().keys()])
 
     def items(self) -> Any:
-        """As they are now."""
+        """Copy the subscriptions as they are now."""
         return [(topic, [*some]) for topic, some in super().items()]
 
 
-class LocalServer:
+class LocalServer(Startable):
     """An MQTT 3.1.1 server on this machine, in a thread of its own.
 
     Attributes:
-        url: where it is.
+        url: address of the server.
 
     Example:
         >>> from ccbps.mqtt import LocalServer
@@ -103,12 +104,16 @@ class LocalServer:
         certificate: str | PathLike[str] | None = None,
         key: str | PathLike[str] | None = None,
     ) -> None:
-        """
+        """Prepare a server.
+
         Args:
-            users: passwords by client's name; the service's is "broker".
-            port: 0 for a free one.
+            users: passwords by client's name; the service's name is "broker".
+            port: port of 127.0.0.1; 0 for a free one.
             certificate: file with the server's certificate, for TLS.
             key: file with the certificate's key.
+
+        Raises:
+            ParameterError: a name is malformed, or certificate and key are not given together.
         """
         for name in users:
             check_name("users", name)
@@ -117,15 +122,14 @@ class LocalServer:
         listener: dict[str, Any] = {"type": "tcp", "bind": f"127.0.0.1:{port}"}
         if certificate is not None:
             listener |= {"ssl": True, "certfile": str(certificate), "keyfile": str(key)}
-        here = __name__
+        passwords, own_topics = f"{__name__}.Passwords", f"{__name__}.OwnTopics"
         self._config = {
             "listeners": {"default": listener},
-            "plugins": {f"{here}.Passwords": {"users": dict(users)}, f"{here}.OwnTopics": {}},
+            "plugins": {passwords: {"users": dict(users)}, own_topics: {}},
         }
-        self._tls, self.url = certificate is not None, ""
+        self._scheme, self.url = "mqtt" if certificate is None else "mqtts", ""
         self._thread = threading.Thread(target=self._run, name="MQTT server", daemon=True)
-        self._up = threading.Event()
-        self._error: BaseException | None = None
+        self._started: Future[str] = Future()
 
     def start(self) -> None:
         """Listen.
@@ -133,46 +137,37 @@ class LocalServer:
         Raises:
             OSError: the port is taken.
         """
-        # It logs every refused client at length.
+        # aMQTT logs every refused client at length.
         logging.getLogger("amqtt").setLevel(logging.CRITICAL)
         logging.getLogger("transitions").setLevel(logging.CRITICAL)
         self._thread.start()
-        if not self._up.wait(WAIT_SECONDS) or self._error is not None:
-            raise OSError(f"the MQTT server cannot start: {self._error}")
+        try:
+            self.url = self._started.result(WAIT_SECONDS)
+        except Exception as error:
+            raise OSError(f"the MQTT server cannot start: {error}") from None
 
     def stop(self) -> None:
         """Close all connections."""
         self._loop.call_soon_threadsafe(self._ended.set)
         self._thread.join(WAIT_SECONDS)
 
-    def __enter__(self) -> LocalServer:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
     def _run(self) -> None:
-        # Not made in the main thread: on Windows it would take the signals' wake-up from others.
-        self._loop = asyncio.new_event_loop()
-        asyncio.set_event_loop(self._loop)
+        # The loop is made in this thread: on Windows, one that is made in the main thread would
+        # take the signals' wake-up from others.
         try:
-            self._loop.run_until_complete(self._serve())
+            asyncio.run(self._serve())
         except BaseException as error:
-            self._error = error
-        finally:
-            self._up.set()
-            self._loop.close()
+            if not self._started.done():
+                self._started.set_exception(error)
 
     async def _serve(self) -> None:
-        self._ended = asyncio.Event()
+        self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
         broker = Broker(BrokerConfig.from_dict(self._config))
         broker._subscriptions = _Subscriptions()
         await broker.start()
         server = broker._servers["default"].instance
         host, port = server.sockets[0].getsockname()[:2]
-        self.url = f"{'mqtts' if self._tls else 'mqtt'}://{host}:{port}"
-        self._up.set()
+        self._started.set_result(f"{self._scheme}://{host}:{port}")
         await self._ended.wait()
         with contextlib.suppress(Exception):
             await broker.shutdown()

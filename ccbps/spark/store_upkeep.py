@@ -13,11 +13,10 @@ from ccbps.matching.contract.matcher import Matcher
 from ccbps.spark.frames import check_partitions
 from ccbps.spark.store_tables import Stores, as_spark, check_kind, check_pairs, indexes
 from ccbps.spark.workers import on_worker
-from ccbps.store.commit import abandon
+from ccbps.store.commit import abandon, drop_below, replace_generations, without_gaps
+from ccbps.store.files import MANIFEST, write_part
 from ccbps.store.folder import Folder
-from ccbps.store.generations import drop_below, replace_generations, without_gaps
 from ccbps.store.index import Index, StoreKind
-from ccbps.store.manifest import MANIFEST, write_part
 from ccbps.store.merging import merged_rows, plan_merge
 from ccbps.store.versions import WriterRun
 

@@ -21,11 +21,10 @@ from ccbps.spark.columns import column
 from ccbps.spark.frames import check_partitions
 from ccbps.spark.store_tables import as_spark, message_columns
 from ccbps.spark.workers import on_worker
-from ccbps.store.commit import abandon, renew
+from ccbps.store.commit import abandon, add_generation, renew
+from ccbps.store.files import MANIFEST, write_part
 from ccbps.store.folder import Folder
-from ccbps.store.generations import add_generation
 from ccbps.store.index import About, Index, StoreKind
-from ccbps.store.manifest import MANIFEST, collected, write_part
 from ccbps.store.versions import WriterRun, current, is_unfinished
 
 if TYPE_CHECKING:
@@ -146,7 +145,7 @@ def write_messages(
     ordered = parts.sortWithinPartitions(*["subscription"] * (not by_round), "round")
     try:
         manifest = ordered.mapInArrow(write, as_spark(MANIFEST)).toArrow()
-        fresh = collected(folder, about, manifest)
+        fresh = Index.of(folder, about, manifest)
         if mode == "overwrite" and version:
             fresh = _in_place(fresh, folder, matcher, kind)
         if mode != "append":

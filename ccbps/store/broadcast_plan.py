@@ -1,4 +1,4 @@
-"""Which rows of a broadcast's two stores belong together: one event and all interests of its round.
+"""Plans of matching a broadcast: each event with all interests of its round.
 
 The broker prepares the labels of an event once for interests that follow one another
 (`ccbps.encodings.labels`). But interests lie by subscription, in many parts. So a piece of work is
@@ -19,22 +19,28 @@ from numpy.typing import NDArray
 
 from ccbps.arrays import Bytes, Index, Numbers
 from ccbps.store import plan as pairs
-from ccbps.store.files import PartReader
+from ccbps.store.files import PartReader, by_part
 from ccbps.store.index import Index as StoreIndex
 
-# Subscriptions of a piece: enough for the broker, and few enough for rounds that follow one another
-# in a file to be read together.
 TOGETHER: Final = 256
-# Fewer pieces than of pairs, since the plan lists the subscriptions of each.
+"""Subscriptions of a piece: enough for the broker, and few enough for rounds that follow one
+another in a file to be read together."""
 PIECES: Final = 64
+"""Pieces of work if the number of tasks is not known. They are fewer than `plan.PIECES`, since the
+plan lists the subscriptions of each."""
 
 
 class _Runs(NamedTuple):
-    """Interests of one subscription each, with the events that they may meet; shape (runs,).
+    """Interests of one subscription each, with the events that they may meet; shape (runs,) each.
 
-    `run`: in the index of interests. `begin`, `end`: rows of events, counted through all parts by
-    round. `start`, `stop`: rows of interests. `first`: round of row `begin`, and of row `start`,
-    where rounds are consecutive from there on; else -1.
+    Attributes:
+        run: number of the run in the index of interests.
+        begin: first row of events, which are counted through all parts by round.
+        end: row behind the last of events.
+        start: first row of interests.
+        stop: row behind the last of interests.
+        first: round of the rows `begin` and `start`, if rounds are consecutive from there on; else
+            -1.
     """
 
     run: Index
@@ -48,7 +54,7 @@ class _Runs(NamedTuple):
         return _Runs(*(column[rows] for column in self))
 
     def within(self, low: int, high: int) -> _Runs:
-        """What is left of them if only rows `low` to `high` of events count."""
+        """Return the runs that are left if only rows `low` to `high` of events count."""
         begin, end = np.maximum(self.begin, low), np.minimum(self.end, high)
         ahead, known = begin - self.begin, self.first >= 0
         start = np.where(known, self.start + ahead, self.start)
@@ -59,14 +65,14 @@ class _Runs(NamedTuple):
 
 @dataclass(frozen=True)
 class RoundParts:
-    """The parts of both stores by number, as pieces name them. Picklable, and travels to workers.
+    """The parts of both stores by number, as pieces name them. It travels to the workers.
 
     Attributes:
-        events: as the index has them.
-        part: of each run of events, by their rounds.
-        ends: rows of events up to the end of each run.
-        starts: row in its part of the first of these.
-        interests: as the index has them.
+        events: names of the parts of events.
+        part: number of each run's part of events; runs are in order of their rounds.
+        ends: number of rows of events up to the end of each run.
+        starts: first row of each run in its part.
+        interests: names of the parts of interests.
         width: bytes of a message of the wider side.
     """
 
@@ -78,18 +84,14 @@ class RoundParts:
     width: int
 
     def open_piece(self, piece: Mapping[str, Any], part: pairs.Part) -> pairs.Work:
-        """See `ccbps.store.plan.open_piece`."""
-        runs = pairs.runs_of(piece)
-        begin, end, start, stop, number = (
-            runs[name].to_numpy()
-            for name in (
-                "event_start",
-                "event_stop",
-                "interest_start",
-                "interest_stop",
-                "interest_part",
-            )
-        )
+        """Find the pairs of a piece, which is a row of a plan.
+
+        Raises:
+            DecodeError: a file is missing or damaged.
+        """
+        runs = pairs.runs_of(piece["runs"])
+        names = "event_start", "event_stop", "interest_start", "interest_stop", "interest_part"
+        begin, end, start, stop, number = (runs[name].to_numpy() for name in names)
         run, events = pairs.spans(begin, end)
         if not runs["first"].null_count:
             interests = (start - begin)[run] + events
@@ -99,59 +101,48 @@ class RoundParts:
             for reader, at, rows in self._by_part(0, part, *self._places(events)):
                 all_rounds[at] = reader.rounds[rows]
             interests = np.empty_like(events)
-            there = np.empty(len(events), dtype=np.bool_)
-            for reader, at, of in self._by_part(1, part, number[run], run):
-                wanted, last = all_rounds[at], stop[of]
-                found = pairs.lower_bound(reader.rounds, start[of], last, wanted)
-                has = found < last
-                has[has] = reader.rounds[found[has]] == wanted[has]
-                interests[at], there[at] = found, has
-            run, events, interests = run[there], events[there], interests[there]
-            counts, rounds = np.bincount(run, minlength=len(runs)), all_rounds[there]
+            common = np.empty(len(events), dtype=np.bool_)
+            for reader, at, own in self._by_part(1, part, number[run], run):
+                wanted, last = all_rounds[at], stop[own]
+                place = pairs.lower_bound(reader.rounds, start[own], last, wanted)
+                equal = place < last
+                equal[equal] = reader.rounds[place[equal]] == wanted[equal]
+                interests[at], common[at] = place, equal
+            run, events, interests = run[common], events[common], interests[common]
+            counts, rounds = np.bincount(run, minlength=len(runs)), all_rounds[common]
         blocks = self._blocks(part, events, number[run], interests)
         return pairs.Work(runs, counts, rounds, blocks)
 
     def _blocks(
-        self,
-        part: pairs.Part,
-        events: Numbers,
-        numbers: Index,
-        interests: Numbers,
+        self, part: pairs.Part, events: Numbers, numbers: Index, interests: Numbers
     ) -> Iterator[pairs.Block]:
-        """Messages of all pairs, round by round."""
+        """Yield the messages of all pairs, round by round."""
         order = np.argsort(events, kind="stable")
-        done = 0
-        while done < len(order):
-            at = order[done : done + max(1, pairs.BLOCK_BYTES // self.width)]
+        step = max(1, pairs.BLOCK_BYTES // self.width)
+        for at in (order[row : row + step] for row in range(0, len(order), step)):
             yield (
                 at,
                 self._gather(0, part, *self._places(events[at])),
                 self._gather(1, part, numbers[at], interests[at]),
             )
-            done += len(at)
 
     def _places(self, events: Numbers) -> tuple[Index, Numbers]:
-        """Part and row in it of rows of events."""
+        """Return the part of rows of events, and their places in it."""
         run = np.searchsorted(self.ends, events, side="right")
         before = np.append(0, self.ends)[run]
         return self.part[run], events - before + self.starts[run]
 
     def _by_part(
-        self,
-        side: int,
-        part: pairs.Part,
-        numbers: Index,
-        rows: Numbers,
+        self, side: int, part: pairs.Part, numbers: Index, rows: Numbers
     ) -> Iterator[tuple[PartReader, Index, Numbers]]:
-        """Rows part by part: its reader, where they stand, and they."""
+        """Group rows by part, and hold those of one part at a time in memory."""
         names = (self.events, self.interests)[side]
-        for number in np.flatnonzero(np.bincount(numbers)).tolist():
-            reader, at = part(side, names[number]), np.flatnonzero(numbers == number)
-            yield reader, at, rows[at]
-            # A piece may have rows of many parts: those of one at a time are held in memory.
+        for reader, at, own in by_part(lambda number: part(side, names[number]), numbers, rows):
+            yield reader, at, own
             reader.release()
 
     def _gather(self, side: int, part: pairs.Part, numbers: Index, rows: Numbers) -> Bytes:
+        """Return the messages of some rows, shape (rows, width)."""
         out = np.empty((0, 0), dtype=np.uint8)
         for reader, at, places in self._by_part(side, part, numbers, rows):
             if len(at) == len(rows):
@@ -166,14 +157,19 @@ class RoundParts:
 def plan_rounds(
     events: StoreIndex, interests: StoreIndex, *, tasks: int = 0
 ) -> tuple[pa.Table, RoundParts]:
-    """Pieces of work, for stores of a broadcast, and for so many `tasks`, as in `plan`.
+    """Plan pieces of work for stores of a broadcast.
+
+    Args:
+        events: index of the events.
+        interests: index of the interests.
+        tasks: number of tasks; 0 if it is not known.
 
     Returns:
         one row per piece: `runs`, an Arrow IPC stream with one row per subscription:
         `subscription`, `interest_part` (by its number), `interest_start`, `interest_stop`;
-        `event_start` and `event_stop`, rows of events counted through all parts; and `first`. Where
-        `first` is not NULL, both sides hold the consecutive rounds from there on; else rounds must
-        be looked up. Also the parts, which open pieces.
+        `event_start` and `event_stop`, rows of events counted through all parts; and `first`. If
+        `first` is not NULL, both sides hold the consecutive rounds from there on. Otherwise rounds
+        must be looked up. Also the parts, which open pieces.
     """
     layers = _layers(events)
     order = np.concatenate(layers)
@@ -188,19 +184,21 @@ def plan_rounds(
     )
     ends = np.cumsum([0, *map(len, layers)])
     row = np.append(0, np.cumsum(rows))[ends[:-1]].tolist()
-    met = [_meeting(events, interests, *one) for one in zip(layers, row, strict=True)]
-    runs, streams = _Runs(*map(np.concatenate, zip(*met, strict=True))), []
-    if total := int((runs.end - runs.begin).sum()):
-        size = pairs.piece_rows(total, PIECES, tasks)
-        for known in (True, False):
-            for piece in _pieces(runs.take(np.flatnonzero((runs.first >= 0) == known)), size):
-                streams.append(_listed(piece, interests))
+    meetings = [_meeting(events, interests, *one) for one in zip(layers, row, strict=True)]
+    runs, streams = _Runs(*map(np.concatenate, zip(*meetings, strict=True))), []
+    size = pairs.piece_rows(int((runs.end - runs.begin).sum()), PIECES, tasks)
+    for known in (runs.first >= 0, runs.first < 0):
+        for piece in _pieces(runs.take(np.flatnonzero(known)), size):
+            streams.append(_listed(piece, interests))
     return pa.table({"runs": pa.array(streams, pa.binary())}), parts
 
 
 def _layers(events: StoreIndex) -> list[Index]:
-    """Runs of events in layers, one at least, each in order of rounds: runs of a layer do not
-    overlap. Generations do where several jobs, to which a ledger allots rounds in turn, append."""
+    """Return runs of events in layers, at least one, each in order of rounds.
+
+    Runs of one layer do not overlap. Generations overlap if several jobs append to which a ledger
+    allots rounds in turn.
+    """
     order = np.argsort(events.first, kind="stable")
     layers: list[list[int]] = [[]]
     ends = [(-1, 0)]  # the last round of each layer, the least first
@@ -219,8 +217,14 @@ def _layers(events: StoreIndex) -> list[Index]:
 
 
 def _meeting(events: StoreIndex, interests: StoreIndex, order: Index, row: int) -> _Runs:
-    """Runs of interests that may meet events of a layer, whose rows are counted from `row` on;
-    neighbours in a file one after the other."""
+    """Return the runs of interests that may meet events of a layer, neighbours in a file together.
+
+    Args:
+        events: index of the events.
+        interests: index of the interests.
+        order: runs of the layer.
+        row: number of rows of events in front of the layer.
+    """
     first, last = events.first[order], events.last[order]
     dense, rows = pairs.dense_runs(events)[order], (events.stop - events.start)[order]
     before = row + np.append(0, np.cumsum(rows))
@@ -244,8 +248,7 @@ def _meeting(events: StoreIndex, interests: StoreIndex, order: Index, row: int) 
 
 
 def _pieces(runs: _Runs, size: int) -> Iterator[_Runs]:
-    """Cut runs into pieces of at most about `size` pairs, of as many subscriptions for each round
-    as go together."""
+    """Cut runs into pieces of about `size` pairs at most, with many subscriptions a round."""
     if not len(runs.run):
         return
     # Runs of about the same rounds, neighbours in files first.
@@ -266,7 +269,7 @@ def _pieces(runs: _Runs, size: int) -> Iterator[_Runs]:
 
 
 def _cuts(begin: Numbers, end: Numbers, size: int) -> list[int]:
-    """Where to cut rows of events, so that about `size` pairs lie between two cuts.
+    """Cut rows of events so that about `size` pairs lie between two cuts.
 
     A row of events pairs with each of the runs ``begin[i]:end[i]`` that it is in.
     """
@@ -277,12 +280,12 @@ def _cuts(begin: Numbers, end: Numbers, size: int) -> list[int]:
     wanted = np.arange(size, pairs_before[-1], size)
     at = np.searchsorted(pairs_before, wanted) - 1
     cuts = points[at] - (pairs_before[at] - wanted) // active[at]
-    found: list[int] = np.unique(np.concatenate([points[:1], cuts, points[-1:]])).tolist()
-    return found
+    rows: list[int] = np.unique(np.concatenate([points[:1], cuts, points[-1:]])).tolist()
+    return rows
 
 
 def _listed(piece: _Runs, interests: StoreIndex) -> bytes:
-    """A piece as `plan_rounds` describes it."""
+    """Return a piece as `plan_rounds` describes it."""
     known: NDArray[np.bool_] = piece.first >= 0
     return pairs.stream(
         pa.table(

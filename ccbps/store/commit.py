@@ -1,7 +1,8 @@
-"""How a store changes: one writer takes the next version; others are told, or come after it.
+"""Changes of a store: one writer takes the next version, and others come after it or are refused.
 
-Whoever writes a whole store, or compacts one, began from a version, and fails if there is a later
-one. Whoever appends, or drops rounds, comes after whatever was committed meanwhile.
+A writer that replaces or compacts a store began from a version, and fails if there is a later one.
+A writer that appends or drops rounds comes after whatever was committed meanwhile. Appended
+messages form a generation; compaction makes all generations one.
 """
 
 from __future__ import annotations
@@ -9,35 +10,43 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
 from typing import Final
 
+import numpy as np
+import pyarrow as pa
+
+from ccbps.arrays import Numbers
 from ccbps.errors import DecodeError, ParameterError
 from ccbps.matching.contract.matcher import Matcher
-from ccbps.store.files import RUNS
+from ccbps.store.files import MANIFEST
 from ccbps.store.folder import Folder
 from ccbps.store.index import About, Index, StoreKind
+from ccbps.store.once import without_known
+from ccbps.store.plan import dense_runs
 from ccbps.store.versions import WriterRun, current, is_claim
 
 _TRIES: Final = 20
-# Runs that an index names: more than may commit while one looks whether it has.
 _RUNS: Final = 64
-
+"""Writer runs that an index names: more than may commit while one checks whether it has."""
 AGAIN: Final = "Write to another folder, or once more with mode='overwrite'"
 
 Change = Callable[[Index], Index | None]
-"""What a store is to become; None for: it is that already."""
+"""Function from the index of a store to its next index; None if the store is changed already."""
 
 
 def commit(folder: Folder, run: WriterRun, index: Index) -> str | None:
-    """Write an index under the name of the run's version, unless somebody else has.
+    """Write an index under the name of the run's version, unless another run has.
 
     Returns:
-        None; or what stood in the way, and nothing is changed.
+        None; or the file that stood in the way, and nothing is changed.
     """
+    about = index.about
+    runs, store = (*about.runs, run.run)[-_RUNS:], about.store or run.run
+    signed = replace(index, about=about._replace(runs=runs, store=store))
     with folder.create(run.draft) as file:
-        file.write(_signed(dated(index, run.version, run.version), run).to_bytes())
-    names = folder.names()
-    if set(index.files.parts) <= set(names):
+        file.write(_dated(signed, run.version, run.version).to_bytes())
+    if {*index.files.parts} <= {*folder.names()}:
         obstacle = folder.publish(run.draft, run.index)
     else:
         # Removed by the commit of another run, or by hand; either way this is no store.
@@ -45,8 +54,8 @@ def commit(folder: Folder, run: WriterRun, index: Index) -> str | None:
         other = WriterRun(current(folder)[0])
         obstacle = other.index if other.version else "parts of this one are gone"
     if obstacle is None and current(folder)[0] > run.version:
-        # Others came after this version; or long before, and its name was free again, since
-        # versions before the last are removed.
+        # Others came after this version. Or they came long before, and its name was free again,
+        # since versions before the last are removed.
         later = Index.read(folder)
         if run.run not in later.about.runs:
             folder.remove(run.index)
@@ -54,19 +63,31 @@ def commit(folder: Folder, run: WriterRun, index: Index) -> str | None:
     return obstacle
 
 
-def _signed(index: Index, run: WriterRun) -> Index:
-    """The index, which says that this run has committed."""
-    runs, store = (*index.about.runs, run.run)[-_RUNS:], index.about.store or run.run
-    return replace(index, about=index.about._replace(runs=runs, store=store))
+def _dated(index: Index, first: int, last: int) -> Index:
+    """Return an index whose new parts name the versions that brought their messages."""
+    parts = {
+        name: part if any(part.added) else part._replace(added=(first, last))
+        for name, part in index.files.parts.items()
+    }
+    return replace(index, files=replace(index.files, parts=parts))
+
+
+def _advice(again: str, obstacle: str) -> str:
+    """Return what to do about an obstacle, for errors."""
+    return again + is_claim(obstacle) * ", after removing that file if no other writer is at work"
 
 
 def renew(
     folder: Folder, run: WriterRun, index: Index, *, before: int, instead: str = AGAIN
 ) -> None:
-    """Replace the store that the run began from, and remove what was begun below version `before`.
+    """Replace the store that a run began from.
 
     Args:
-        instead: what to do if another run was first, for the error.
+        folder: folder of the store.
+        run: the run.
+        index: index of the new store.
+        before: files of runs that began below this version are removed.
+        instead: advice of the error.
 
     Raises:
         ParameterError: another run has committed since this one began.
@@ -76,16 +97,14 @@ def renew(
     if obstacle is not None:
         raise ParameterError(
             f"path={folder.path!r}: another call finished there while this one ran, or is about to "
-            f"({obstacle}); nothing of this one is kept. {instead}"
-            + is_claim(obstacle)
-            * ", after removing that file if no other writer is at work"
+            f"({obstacle}); nothing of this one is kept. {_advice(instead, obstacle)}"
         )
     with suppress(OSError):
         folder.remove(*run.replaced(folder.names(), index.files.parts, before=before))
 
 
 def abandon(folder: Folder, run: WriterRun) -> None:
-    """Remove what a run made, unless it has committed."""
+    """Remove the files of a run, unless it has committed."""
     version, names = current(folder)
     kept = Index.read(folder).files.parts if version else {}
     folder.remove(*(name for name in run.left(names) if name not in kept))
@@ -94,29 +113,34 @@ def abandon(folder: Folder, run: WriterRun) -> None:
 def append(
     folder: Folder, run: WriterRun, change: Change, matcher: Matcher, kind: StoreKind
 ) -> Index | None:
-    """Change a store, after whatever others commit meanwhile.
+    """Change a store, after whatever other runs commit meanwhile.
 
     Args:
-        change: called with the store, an empty one if there is none, once or more.
+        folder: folder of the store.
+        run: the run.
+        change: the change. It is called once or more, with an empty store if there is none.
+        matcher: matcher of the messages.
+        kind: side of the messages.
 
     Returns:
-        the store; None if it was changed already.
+        the new store; None if it was changed already.
 
     Raises:
-        ParameterError: others came first again and again; what this run wrote was removed; or, by
-            `change`.
+        ParameterError: others came first again and again, and the files of this run were removed;
+            or `change` raises it.
     """
     obstacle = ""
     for _ in range(_TRIES):
         if current(folder)[0]:
             now = Index.read(folder, matcher, kind)
         else:
-            now = Index.of(folder, About.of(matcher, kind), RUNS.empty_table(), {})
+            now = Index.of(folder, About.of(matcher, kind), MANIFEST.empty_table())
+        is_void = run.version < now.about.void
         try:
             index = change(now)
         except DecodeError:
             obstacle = WriterRun(now.version).index
-            if run.version < now.about.void:
+            if is_void:
                 break  # its own parts have been removed
             if current(folder)[0] == now.version:
                 raise
@@ -124,32 +148,133 @@ def append(
         if index is None:
             return None
         own = {name for name in index.files.parts if run.run in name}
-        if own and run.version < now.about.void:
+        if own and is_void:
             obstacle = WriterRun(now.version).index
             break
         attempt = run.after(now.version)
-        found = commit(folder, attempt, index)
-        if found is None:
+        obstacle = commit(folder, attempt, index) or ""
+        if not obstacle:
             dropped = [name for name in now.files.parts if name not in index.files.parts]
             with suppress(OSError):
                 gone = attempt.replaced(folder.names(), index.files.parts, before=0)
                 folder.remove(*gone, *dropped)
             return index
-        obstacle = found
-        if not own <= set(folder.names()):
+        if not own <= {*folder.names()}:
             break
     raise ParameterError(
         f"path={folder.path!r}: others finished there while this one ran ({obstacle}); nothing of "
-        "this one is kept. Append once more"
-        + is_claim(obstacle)
-        * ", after removing that file if no other writer is at work"
+        f"this one is kept. {_advice('Append once more', obstacle)}"
     )
 
 
-def dated(index: Index, first: int, last: int) -> Index:
-    """The index, which says of its new parts which versions brought their messages."""
-    parts = {
-        name: part if any(part.added) else part._replace(added=(first, last))
-        for name, part in index.files.parts.items()
-    }
-    return replace(index, files=replace(index.files, parts=parts))
+def add_generation(
+    folder: Folder,
+    run: WriterRun,
+    fresh: Index,
+    matcher: Matcher,
+    batch: tuple[str, int] | None,
+) -> None:
+    """Add the messages of a run, unless the store has that batch of a stream, or a later one.
+
+    Args:
+        folder: folder of the store.
+        run: the run.
+        fresh: index of its parts.
+        matcher: matcher of the messages.
+        batch: name of the stream and number of the batch; None if there is no stream.
+
+    Raises:
+        ParameterError: a round was dropped; or see `append`.
+        RandomnessReuseError: the store has another message for a pair and round.
+    """
+
+    def added(now: Index) -> Index | None:
+        batches = dict(now.about.batches)
+        if batch is not None:
+            if batches.get(batch[0], -1) >= batch[1]:
+                return None
+            batches[batch[0]] = batch[1]
+        new = without_known(now, fresh)
+        low = new.first.min(initial=now.about.floor)
+        if low < now.about.floor:
+            raise ParameterError(
+                f"path={folder.path!r}: nothing was written: round {low} is below "
+                f"{now.about.floor}, and rounds below that were dropped"
+            )
+        return replace(Index.together([now, new]), about=now.about._replace(batches=batches))
+
+    if append(folder, run, added, matcher, fresh.about.kind) is None:
+        abandon(folder, run)
+
+
+def drop_below(folder: Folder, matcher: Matcher, kind: StoreKind, before: int) -> int:
+    """Drop runs all of whose rounds are below `before`, and refuse such rounds from now on.
+
+    Returns:
+        number of messages that were dropped.
+    """
+    dropped = 0
+
+    def cut(now: Index) -> Index:
+        nonlocal dropped
+        stay = now.last >= before
+        dropped = int((now.stop - now.start)[~stay].sum())
+        about = now.about._replace(floor=max(now.about.floor, before))
+        return replace(now.keeping(stay), about=about)
+
+    append(folder, WriterRun(1), cut, matcher, kind)
+    return dropped
+
+
+def replace_generations(folder: Folder, run: WriterRun, now: Index, manifest: pa.Table) -> None:
+    """Replace all generations of a store by the parts into which tasks have merged them.
+
+    Args:
+        folder: folder of the store.
+        run: the run.
+        now: the store that the tasks read.
+        manifest: reports of the tasks.
+
+    Raises:
+        ParameterError: a task has a problem; or see `renew`.
+    """
+    merged = Index.of(folder, now.about, manifest)
+    added = [version for part in now.files.parts.values() for version in part.added]
+    renew(
+        folder,
+        run,
+        _dated(merged, min(added), max(added)),
+        before=run.version,
+        instead="Compact once more",
+    )
+
+
+def without_gaps(index: Index) -> dict[str, range]:
+    """Return the rounds of each subscription, from its first one to the first gap.
+
+    It reads the rounds of runs that have gaps, and no other messages.
+    """
+    dense = dense_runs(index)
+    whole = np.flatnonzero(dense)
+    runs, firsts, lasts = [whole], [index.first[whole]], [index.last[whole]]
+    others = np.flatnonzero(~dense)
+
+    @lru_cache(maxsize=1)
+    def rounds_of(part: int) -> Numbers:
+        return index.files.reader(index.parts[part]).rounds
+
+    for run in others[np.argsort(index.part[others])].tolist():
+        rounds = rounds_of(index.part[run])[index.start[run] : index.stop[run]]
+        gaps = np.flatnonzero(np.diff(rounds) != 1)
+        firsts.append(rounds[np.append(0, gaps + 1)])
+        lasts.append(rounds[np.append(gaps, len(rounds) - 1)])
+        runs.append(np.full(len(gaps) + 1, run))
+    first, last = np.concatenate(firsts), np.concatenate(lasts)
+    order = np.argsort(first)
+    names = index.subscription.take(pa.array(np.concatenate(runs)[order])).to_pylist()
+    provided: dict[str, range] = {}
+    for name, low, high in zip(names, first[order].tolist(), last[order].tolist(), strict=True):
+        before = provided.setdefault(name, range(low, high + 1))
+        if low <= before.stop:
+            provided[name] = range(before.start, max(before.stop, high + 1))
+    return provided

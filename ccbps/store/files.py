@@ -1,17 +1,17 @@
 """Parts of a message store: messages in Arrow files, written once, mapped and read without a copy.
 
 A part ``part-<version>-<run>-<part>.arrow`` is an Arrow IPC file, uncompressed, with the columns
-`round`, int64, and `message`, fixed-size binary; sorted by subscription, where messages have one,
-and round; in batches of `batch_rows` rows, except the last. The store's index keeps two
-checksums for each batch. A reader compares that of the rounds where it uses them (not where the
-index says that they are consecutive), and that of the messages where it is told to, since reading
-a message takes as long as deciding it.
+`round`, int64, and `message`, fixed-size binary. Its rows are sorted by subscription, if messages
+have one, and round. They are in batches of `batch_rows` rows, except the last. The store's index
+keeps two checksums for each batch. A reader compares that of the rounds where it uses them, which
+is not where the index says that they are consecutive. It compares that of the messages on request
+only, since reading a message takes as long as deciding it.
 """
 
 from __future__ import annotations
 
 import mmap
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,13 +29,14 @@ from ccbps.arrow import binary_rows, integers, is_valid, row_name
 from ccbps.errors import CcbpsError, DecodeError
 from ccbps.store.folder import Folder
 
-# Of a batch in a part: what a writer holds in memory, and what a reader does that cannot map.
 BATCH_BYTES: Final = 32 << 20
+"""Bytes of a batch in a part. A writer holds them in memory, and so does a reader that cannot map
+files."""
 CHECKSUM_BYTES: Final = 32
-"""Of each batch: 16 bytes for the rounds and 16 for the messages."""
+"""Bytes of each batch's checksums: 16 for the rounds and 16 for the messages."""
 RUN_ROWS: Final = 1 << 12
-"""Rows of a run, before it ends where rounds have a gap: the rounds of long runs are consecutive,
-and a store whose rounds have many gaps has few runs all the same."""
+"""Rows of a run before it ends at a gap of rounds. So the rounds of long runs are consecutive, and
+a store whose rounds have many gaps has few runs all the same."""
 
 RUNS: Final = pa.schema(
     [
@@ -47,9 +48,14 @@ RUNS: Final = pa.schema(
         ("last_round", pa.int64()),
     ]
 )
-"""Runs as `PartWriter` lists them: rows of one subscription, of which a part has several runs
-where rounds have gaps. Messages without subscriptions have one run for each part, whose
-`subscription` is NULL."""
+"""Columns of runs. A run is rows of one subscription that a part holds one after the other; a
+subscription has several in a part if rounds have gaps. Messages without subscriptions have one run
+for each part, whose `subscription` is NULL."""
+MANIFEST: Final = RUNS.append(pa.field("checksums", pa.binary())).append(
+    pa.field("problem", pa.string())
+)
+"""Columns of the report on a part. It has a row for each run, and in the first row the checksums of
+all batches; or one row with the problem."""
 
 
 class Refused(CcbpsError):
@@ -57,25 +63,59 @@ class Refused(CcbpsError):
 
 
 def batch_rows(width: int) -> int:
-    """Rows of a batch in a part whose messages have `width` bytes."""
+    """Return the number of rows of a batch in a part with messages of `width` bytes."""
     return max(1, BATCH_BYTES // width)
 
 
 def checksum(data: NDArray[Any]) -> bytes:
-    """16 bytes that differ when the data do: AES-GMAC under a key that everybody knows.
+    """Return 16 bytes that differ if the data do: AES-GMAC under a key that is public.
 
-    It finds damage, not an attacker. Nothing in the standard library reads 9 GB per second.
+    It detects damage, not an attacker. Nothing in the standard library reads 9 GB per second.
     """
     flat = np.ascontiguousarray(data).reshape(-1).view(np.uint8).data
     return AESGCM(bytes(16)).encrypt(bytes(12), b"", flat)
 
 
+def write_part(
+    folder: Folder, stem: str, width: int, batches: Iterable[Sequence[pa.Array]]
+) -> pa.RecordBatch:
+    """Write a part, and report on it.
+
+    Args:
+        folder: folder of the store.
+        stem: beginning of the part's name.
+        width: bytes of a message.
+        batches: rows in order: rounds, messages and, if there are any, subscriptions.
+
+    Returns:
+        columns of `MANIFEST`. A problem is an answer, not a failure, since Spark would try a failed
+        task again.
+    """
+    part = PartWriter(folder, stem, width)
+    try:
+        for columns in batches:
+            part.append(*columns)
+        return part.finish()
+    except BaseException as error:
+        part.abandon()
+        if not isinstance(error, Refused):
+            raise
+        return _report({"problem": [str(error)]}, 1)
+
+
+def _report(columns: Mapping[str, Any], rows: int) -> pa.RecordBatch:
+    """Return columns of a report, those that are missing as NULL."""
+    arrays = [pa.array(columns.get(name, [None] * rows)) for name in MANIFEST.names]
+    return pa.record_batch(arrays, names=MANIFEST.names).cast(MANIFEST)
+
+
 class PartWriter:
-    """Writes one part from rows that come sorted, and lists its runs.
+    """Writer of one part from rows in order.
 
     Attributes:
-        name: of the file.
-        checksums: of all batches written so far, `CHECKSUM_BYTES` each.
+        name: name of the file.
+        checksums: checksums of the batches written so far, `CHECKSUM_BYTES` each.
+        width: bytes of a message.
     """
 
     def __init__(self, folder: Folder, stem: str, width: int) -> None:
@@ -86,51 +126,42 @@ class PartWriter:
         self._file: pa.NativeFile | None = None
         self._waiting: list[pa.RecordBatch] = []
         self._rows = self._waiting_rows = self._begun = 0
-        # Of each run: its label and first row and round, and the last round of the run before it.
-        self._labels: list[pa.Array] = []
-        self._starts: list[Numbers] = []
-        self._firsts: list[Numbers] = []
-        self._lasts: list[Numbers] = []
+        # Labels, first rows and first rounds of runs, and the last rounds of the runs before them.
+        self._runs: list[tuple[pa.Array, Numbers, Numbers, Numbers]] = []
         self._previous: tuple[str | None, int] = (None, 0)
         self._message = np.zeros(width, dtype=np.uint8)
 
     def append(
         self, rounds: pa.Array, messages: pa.Array, subscriptions: pa.Array | None = None
     ) -> None:
-        """Add a batch; with subscriptions always or never.
+        """Add a batch of rows. A part has subscriptions in all batches or in none.
+
+        A message that comes once more is left out.
 
         Raises:
-            Refused: a row has a NULL, a negative round or a message of another width, or a
-                (subscription, round) comes with two messages, or without subscriptions a round. The
-                same message once more is left out.
+            Refused: a row has a NULL, a negative round or a message of another width. Or a
+                (subscription, round), or without subscriptions a round, has two messages.
         """
         count = len(rounds)
         if not count:
             return
         named = {} if subscriptions is None else {"subscription": subscriptions}
-        names, columns = (*named, "round"), (*named.values(), rounds)
-        valid = is_valid(*columns, messages)
-        if not valid.all():
-            row = int(np.flatnonzero(~valid)[0])
-            empty = next(
-                name
-                for name, c in zip((*names, "message"), (*columns, messages), strict=True)
-                if not c[row].is_valid
-            )
-            raise Refused(
-                f"{row_name(names, columns, row)}: the {empty} is NULL; leave such rows out"
-            )
+        columns = {**named, "round": rounds}
+
+        def refuse(rows: Bools, problem: str) -> None:
+            if rows.any():
+                row = int(np.flatnonzero(rows)[0])
+                raise Refused(f"{row_name([*columns], [*columns.values()], row)}{problem}")
+
+        for name, column in {**columns, "message": messages}.items():
+            refuse(~is_valid(column), f": the {name} is NULL; leave such rows out")
         rows, good = binary_rows(messages, self.width)
         if not good.all():
-            row = int(np.flatnonzero(~good)[0])
-            raise Refused(
-                f"{row_name(names, columns, row)}: the message has "
-                f"{len(messages[row].as_py())} bytes; messages of this matcher have {self.width}"
-            )
+            size = len(messages[int(np.argmin(good))].as_py())
+            wanted = f"messages of this matcher have {self.width}"
+            refuse(~good, f": the message has {size} bytes; {wanted}")
         number = integers(rounds)
-        if number.min() < 0:
-            row = int(np.argmin(number))
-            raise Refused(f"{row_name(names, columns, row)}: the round is negative")
+        refuse(number < 0, ": the round is negative")
         label, last = self._previous
         new = np.zeros(count, dtype=np.bool_)
         if subscriptions is None:
@@ -143,12 +174,11 @@ class PartWriter:
         before = np.concatenate([[last], number[:-1]])
         again = ~new & (number == before)
         if again.any():
-            twice = np.flatnonzero(again)
-            other = (rows[twice] != np.concatenate([[self._message], rows[:-1]])[twice]).any(axis=1)
-            if other.any():
-                where = row_name(names, columns, int(twice[other][0]))
-                what = "pair and round" if named else "round"
-                raise Refused(f"{where} occurs twice; a {what} has one message")
+            differs = np.zeros_like(again)
+            earlier = np.concatenate([[self._message], rows[:-1]])[again]
+            differs[again] = (rows[again] != earlier).any(axis=1)
+            key = "pair and round" if named else "round"
+            refuse(differs, f" occurs twice; a {key} has one message")
             subscriptions = subscriptions.filter(pa.array(~again))
             new, number, before, rows = (a[~again] for a in (new, number, before, rows))
             if not (count := len(number)):
@@ -156,10 +186,8 @@ class PartWriter:
         if named:
             new[self._gaps(new, number != before + 1)] = True
         starts = np.flatnonzero(new)
-        self._labels.append(subscriptions.take(pa.array(starts)))
-        self._starts.append(starts + self._rows)
-        self._firsts.append(number[starts])
-        self._lasts.append(before[starts])
+        labels = subscriptions.take(pa.array(starts))
+        self._runs.append((labels, starts + self._rows, number[starts], before[starts]))
         self._previous, self._message = (subscriptions[-1].as_py(), int(number[-1])), rows[-1]
         if len(starts):
             self._begun = self._rows + int(starts[-1])
@@ -169,45 +197,57 @@ class PartWriter:
         )
         self._waiting.append(pa.record_batch([pa.array(number), message], schema=self._schema))
         self._waiting_rows += count
-        if self._waiting_rows >= batch_rows(self.width):
-            self._write(self._waiting_rows // batch_rows(self.width) * batch_rows(self.width))
+        whole = batch_rows(self.width)
+        if self._waiting_rows >= whole:
+            self._write(self._waiting_rows // whole * whole)
 
     def _gaps(self, new: Bools, gap: Bools) -> list[int]:
-        """Where a run ends, of the rows in front of which rounds have a gap: it has `RUN_ROWS`."""
+        """Return the rows at which a run ends since it has `RUN_ROWS` rows.
+
+        Args:
+            new: whether each row begins a run.
+            gap: whether rounds have a gap in front of each row.
+        """
         starts, gaps = np.flatnonzero(new), np.flatnonzero(gap & ~new)
         begun = np.append(self._begun - self._rows, starts)
         gaps = gaps[gaps - begun[np.searchsorted(starts, gaps)] >= RUN_ROWS]
-        found = list[int]()
+        ends = list[int]()
         while len(gaps):
-            found.append(int(gaps[0]))
+            ends.append(int(gaps[0]))
             gaps = gaps[np.searchsorted(gaps, gaps[0] + RUN_ROWS) :]
-        return found
+        return ends
 
-    def finish(self) -> dict[str, pa.Array]:
-        """End the file. Returns the columns of its runs for `index.arrow`; no file if no rows."""
+    def finish(self) -> pa.RecordBatch:
+        """End the file, and report on it. A part without rows has no file.
+
+        Returns:
+            columns of `MANIFEST`.
+        """
         if not self._rows:
-            return {}
+            return _report({}, 0)
         self._write(self._waiting_rows)
         self._close()
-        starts = np.concatenate(self._starts)
-        return {
-            "part": pa.array([self.name]).take(pa.array(np.zeros(len(starts), dtype=np.int32))),
-            "subscription": pa.concat_arrays(self._labels),
-            "start": pa.array(starts),
-            "stop": pa.array(np.append(starts[1:], self._rows)),
-            "first_round": pa.array(np.concatenate(self._firsts)),
-            "last_round": pa.array(
-                np.append(np.concatenate(self._lasts)[1:], np.int64(self._previous[1]))
-            ),
+        labels, starts, firsts, lasts = zip(*self._runs, strict=True)
+        start = np.concatenate(starts)
+        columns = {
+            "part": pa.repeat(self.name, len(start)),
+            "subscription": pa.concat_arrays(labels),
+            "start": start,
+            "stop": np.append(start[1:], self._rows),
+            "first_round": np.concatenate(firsts),
+            "last_round": np.append(np.concatenate(lasts)[1:], np.int64(self._previous[1])),
+            "checksums": [self.checksums] + [None] * (len(start) - 1),
         }
+        return _report(columns, len(start))
 
     def abandon(self) -> None:
-        """Remove what was written."""
+        """Remove the file."""
         if self._file is not None:
             self._close()
             self._folder.remove(self.name)
 
     def _write(self, rows: int) -> None:
+        """Write rows that wait."""
         if self._file is None:
             self._file = self._folder.create(self.name)
             self._writer = pa.ipc.new_file(self._file, self._schema)
@@ -229,8 +269,11 @@ class PartWriter:
 class PartFile(NamedTuple):
     """A part as the index of its store names it.
 
-    `folder`: where it is. `rows`: in it, also those that no run names any more. `checksums`: of its
-    batches. `added`: the first and the last version that brought messages of it.
+    Attributes:
+        folder: folder of the store.
+        rows: number of its rows, also of those that no run names any more.
+        checksums: checksums of its batches.
+        added: first and last version that brought messages of it.
     """
 
     folder: Folder
@@ -241,12 +284,12 @@ class PartFile(NamedTuple):
 
 @dataclass(frozen=True)
 class PartFiles:
-    """What is needed to read the parts of a store, or of several; travels to the workers.
+    """The parts of one store or several. It travels to the workers, which read them.
 
     Attributes:
         width: bytes of a message.
         batch_rows: rows of each batch of a part, except the last.
-        parts: by name, which no two parts share.
+        parts: parts by name; no two share a name.
     """
 
     width: int
@@ -254,12 +297,12 @@ class PartFiles:
     parts: Mapping[str, PartFile]
 
     def reader(self, name: str, *, verify: bool = False) -> PartReader:
-        """A part to read; `verify` compares the checksums of messages, too."""
+        """Open a part; `verify` compares the checksums of messages, too."""
         return PartReader(self, name, verify)
 
 
 def _arrays(batch: pa.RecordBatch) -> tuple[Numbers, Bytes]:
-    """Rounds and messages of a batch, shapes (rows,) and (rows, width), without a copy."""
+    """Return rounds, shape (rows,), and messages, shape (rows, width), without a copy."""
     column = batch.column(1)
     width = column.type.byte_width
     flat = np.frombuffer(column.buffers()[1], dtype=np.uint8)
@@ -268,10 +311,12 @@ def _arrays(batch: pa.RecordBatch) -> tuple[Numbers, Bytes]:
 
 
 class PartReader:
-    """Reads messages and rounds of one part.
+    """Reader of the messages and rounds of one part.
 
-    Raises:
-        DecodeError: by each method: the file is missing, or not what was written.
+    Each method raises DecodeError if the file is missing, or is not what was written.
+
+    Attributes:
+        width: bytes of a message.
     """
 
     def __init__(self, files: PartFiles, name: str, verify: bool) -> None:
@@ -297,11 +342,11 @@ class PartReader:
         except (pa.ArrowInvalid, OSError) as error:
             raise self._damaged(str(error)) from error
 
-    def _damaged(self, what: str) -> DecodeError:
+    def _damaged(self, problem: str) -> DecodeError:
         return DecodeError(
             f"{self._part.folder.path}/{self._name}: a file of this message store is missing, cut "
-            f"off or damaged ({what}). If the store was compacted or overwritten, or rounds were "
-            "dropped, since this was planned, plan it anew; otherwise write the store again"
+            f"off or damaged ({problem}). If the store was compacted or overwritten, or rounds "
+            "were dropped, since this was planned, plan it anew; otherwise write the store again"
         )
 
     def _check(self, number: int, column: int, data: NDArray[Any]) -> None:
@@ -310,18 +355,18 @@ class PartReader:
             return
         at = number * CHECKSUM_BYTES + column * 16
         if checksum(data) != self._checksums[at : at + 16]:
-            what = ("rounds", "messages")[column]
-            raise self._damaged(f"the {what} of batch {number} have another checksum")
+            name = ("rounds", "messages")[column]
+            raise self._damaged(f"the {name} of batch {number} have another checksum")
         self._checked.add((number, column))
 
     def release(self) -> None:
-        """Forget messages and rounds that are held in memory, but not what was compared."""
+        """Free the messages and rounds that are held in memory."""
         self._held = (-1, self._held[1][:0])
         self.__dict__.pop("rounds", None)
 
     @cached_property
     def rounds(self) -> Numbers:
-        """Rounds of all rows."""
+        """Rounds of all rows, shape (rows,)."""
         try:
             column = self._open(included_fields=[0]).read_all()["round"]
             arrays = [chunk.to_numpy() for chunk in column.chunks]
@@ -333,10 +378,10 @@ class PartReader:
         return out
 
     def view(self, start: int, most: int) -> Bytes:
-        """Messages from row `start` on, at least one and at most `most`, without a copy.
+        """Return messages from row `start` on, at least one and at most `most`, without a copy.
 
-        Whoever calls it reads long stretches of the file: by large pages, where the system has
-        some. A disk is read several times as fast so, and memory with less to look up.
+        Callers read long stretches of the file. So it is read by large pages, if the system has
+        them: a disk is several times as fast then, and memory needs fewer look-ups.
         """
         if self._mapped is not None and not self._large_pages:
             self._large_pages = True
@@ -347,7 +392,11 @@ class PartReader:
         return self._batch(batch, stop)[row:stop]
 
     def gather(self, rows: Numbers) -> Bytes:
-        """Messages of any `rows`, at least one, shape (rows, width): copied, unless neighbours."""
+        """Return the messages of some rows, shape (rows, width), as a view if they are neighbours.
+
+        Args:
+            rows: numbers of the rows, at least one.
+        """
         batches, places = np.divmod(rows, self._files.batch_rows)
         numbers = np.unique(batches).tolist()
         if len(numbers) == 1:
@@ -360,7 +409,7 @@ class PartReader:
         return out
 
     def scatter(self, rows: Numbers, out: Bytes, at: Index) -> None:
-        """Copy messages of any `rows`, at least one, to rows `at` of `out`."""
+        """Copy the messages of some rows, at least one, to the rows `at` of an array."""
         batches, places = np.divmod(rows, self._files.batch_rows)
         for number in np.flatnonzero(np.bincount(batches)).tolist():
             here = np.flatnonzero(batches == number)
@@ -368,7 +417,7 @@ class PartReader:
             out[at[here]] = np.take(self._batch(number, int(there.max()) + 1), there, axis=0)
 
     def _batch(self, number: int, least: int) -> Bytes:
-        """Messages of a batch, which must have `least` rows."""
+        """Return the messages of a batch, which must have at least `least` rows."""
         held, view = self._held
         if held != number:
             try:
@@ -385,3 +434,21 @@ class PartReader:
         if len(view) < least:
             raise self._damaged(f"{len(view)} rows, wanted {least} or more")
         return view
+
+
+def by_part(
+    open_part: Callable[[int], PartReader], number: Index, rows: Numbers
+) -> Iterator[tuple[PartReader, Index, Numbers]]:
+    """Group rows of several parts by part.
+
+    Args:
+        open_part: returns the reader of a part by its number.
+        number: number of each row's part, shape (rows,).
+        rows: each row's place in its part, shape (rows,).
+
+    Yields:
+        the reader of a part, the places of its rows in `rows`, and these rows.
+    """
+    for part in np.flatnonzero(np.bincount(number)).tolist():
+        at = np.flatnonzero(number == part)
+        yield open_part(part), at, rows[at]

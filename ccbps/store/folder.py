@@ -1,4 +1,4 @@
-"""A folder of files that driver and workers see under one path, local or not."""
+"""Folders of files that driver and workers see under one path, local or not."""
 
 from __future__ import annotations
 
@@ -19,18 +19,26 @@ from pyarrow import fs
 from ccbps.errors import ParameterError
 
 _NO_LINKS: Final = {errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK}
-"""What a file system without links says."""
+"""Errors of a file system without links."""
 
 
 @dataclass(frozen=True)
 class Folder:
-    """Where a store is. Small and picklable: each process finds the file system by itself."""
+    """Place of a store. It is small and picklable: each process finds the file system by itself.
+
+    Attributes:
+        path: absolute path or URI.
+    """
 
     path: str
 
     @classmethod
     def of(cls, path: str | os.PathLike[str], argument: str) -> Folder:
-        """A local path, made absolute (`~` is the user's home), or a URI that pyarrow knows.
+        """Return the folder of a local path or of a URI that pyarrow knows.
+
+        Args:
+            path: the path, made absolute (`~` is the user's home), or the URI.
+            argument: name of the argument, for errors.
 
         Raises:
             ParameterError: it is not a path, or it is a file.
@@ -59,12 +67,12 @@ class Folder:
         return Folder, (self.path,)
 
     def open(self, name: str) -> pa.NativeFile:
-        """A file to read."""
+        """Open a file to read it."""
         system, root = self._found
         return system.open_input_file(f"{root}/{name}")
 
     def mapped(self, name: str) -> mmap | None:
-        """A file mapped into memory, if it is local."""
+        """Map a file into memory, if it is local."""
         system, root = self._found
         if not isinstance(system, fs.LocalFileSystem):
             return None
@@ -72,12 +80,15 @@ class Folder:
             return mmap(file.fileno(), 0, access=ACCESS_READ)
 
     def create(self, name: str) -> pa.NativeFile:
-        """A file to write, in a folder that exists (`make`)."""
+        """Create a file to write it, in a folder that exists (`make`)."""
         system, root = self._found
         return system.open_output_stream(f"{root}/{name}")
 
     def make(self, argument: str) -> None:
         """Make the folder, if it does not exist.
+
+        Args:
+            argument: name of the argument, for errors.
 
         Raises:
             ParameterError: it cannot be made.
@@ -89,14 +100,15 @@ class Folder:
             raise ParameterError(f"{argument}={self.path!r} cannot be made: {error}") from error
 
     def publish(self, draft: str, name: str) -> str | None:
-        """Give a finished file its name, unless that name is taken. `draft` is gone afterwards.
+        """Give a finished file its name, unless that name is taken. The draft is gone afterwards.
 
-        One of several that publish under one name succeeds where files can be linked, as on local
-        file systems. Elsewhere, as in object stores, whose files appear whole but under a name that
-        may be taken, each first claims the name and checks whether others do: at most one succeeds.
+        If files can be linked, as on local file systems, one of several writers that publish under
+        one name succeeds. In object stores files appear whole, but may replace others of the same
+        name. So each writer first claims the name and checks whether others do: at most one
+        succeeds.
 
         Returns:
-            None, or the file that stood in the way: the draft, if somebody has removed it.
+            None, or the file that stood in the way: the draft, if it has been removed.
 
         Raises:
             OSError: the file system failed.
@@ -108,7 +120,7 @@ class Folder:
                     os.link(f"{root}/{draft}", f"{root}/{name}")
                     return None
                 except FileExistsError:
-                    # Where a network loses the answer, a link that was made is made again.
+                    # A network may lose the answer; then a link that was made is made again.
                     with suppress(FileNotFoundError):
                         if Path(root, name).samefile(Path(root, draft)):
                             return None
@@ -136,10 +148,10 @@ class Folder:
             self.remove(draft)
 
     def names(self) -> list[str]:
-        """Files in the folder; none where there is no folder."""
+        """List the files in the folder; none if there is no folder."""
         system, root = self._found
         if isinstance(system, fs.LocalFileSystem):
-            # Arrow would look at each file, and fail where another process has just removed one.
+            # Arrow would look at each file, and fail if another process has just removed one.
             with suppress(FileNotFoundError):
                 return [path.name for path in Path(root).iterdir()]
             return []

@@ -1,7 +1,7 @@
-"""Parts of a store merged into fewer: each task takes some runs, and reads the files.
+"""Merging of a store's parts into fewer: each task takes some runs, and reads the files.
 
-Runs of a subscription that share rounds, perhaps, go to one task; others need not, however many
-messages the subscription has. No message passes through Spark. A broadcast's events, which have no
+Runs of a subscription that may share rounds go to one task. Other runs need not, however many
+messages the subscription has. No message passes through Spark. Events of a broadcast, which have no
 subscriptions, are merged in order of their rounds.
 """
 
@@ -15,20 +15,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ccbps.arrays import Bytes, Numbers
 from ccbps.arrow import binary_column
-from ccbps.store.files import PartFiles, PartReader
+from ccbps.store.files import PartFiles, by_part
 from ccbps.store.index import Index
-from ccbps.store.plan import BLOCK_BYTES, last_so_far, spans, stream
+from ccbps.store.plan import BLOCK_BYTES, last_so_far, runs_of, spans, stream
 
-# Rows whose places are held in memory at a time, unless runs that share rounds have more.
 ROWS_AT_ONCE: Final = 1 << 20
+"""Rows whose places are held in memory at a time, unless runs that share rounds have more."""
 
 
 def plan_merge(index: Index, tasks: int) -> pa.Table:
-    """Work for at most so many tasks, about equal: a row for each with the column `runs`, an Arrow
-    IPC stream with `part`, `subscription`, `group` (the same of runs that share rounds, perhaps,
-    and growing), `start`, `stop`, and `first`."""
+    """Plan about equal work for at most so many tasks.
+
+    Returns:
+        a row for each task with the column `runs`, an Arrow IPC stream with `part`, `subscription`,
+        `group`, `start`, `stop` and `first`. Runs that may share rounds have the same group, and
+        groups grow.
+    """
     rows = index.stop - index.start
     label = pc.rank(index.labelled().subscription, tiebreaker="dense").to_numpy().astype(np.int64)
     order = np.lexsort((index.first, label))
@@ -54,13 +57,17 @@ def plan_merge(index: Index, tasks: int) -> pa.Table:
 
 
 def merged_rows(files: PartFiles, piece: bytes, floor: int) -> Iterator[list[pa.Array]]:
-    """Rounds from `floor` on, messages and, where there are any, subscriptions of a task, in order.
+    """Yield the rows of a task in order: rounds, messages and, if there are any, subscriptions.
+
+    Args:
+        files: parts of the store.
+        piece: runs of the task, from `plan_merge`.
+        floor: first round; rows of lower rounds are left out.
 
     Raises:
         DecodeError: a file is missing or damaged.
     """
-    with pa.ipc.open_stream(piece) as found:
-        runs = found.read_next_batch()
+    runs = runs_of(piece)
     group, start, stop = (runs[name].to_numpy() for name in ("group", "start", "stop"))
     named = runs["subscription"].null_count == 0
     readers = {name: files.reader(name, verify=True) for name in runs["part"].unique().to_pylist()}
@@ -76,22 +83,15 @@ def merged_rows(files: PartFiles, piece: bytes, floor: int) -> Iterator[list[pa.
         run, rows = spans(start[a:b], stop[a:b])
         run += a
         rounds = np.empty(len(rows), dtype=np.int64)
-        for number in np.unique(part[a:b]).tolist():
-            here = np.flatnonzero(part[run] == number)
-            rounds[here] = parts[number].rounds[rows[here]]
-            parts[number].release()
+        for reader, places, own in by_part(parts.__getitem__, part[run], rows):
+            rounds[places] = reader.rounds[own]
+            reader.release()
         order = np.lexsort((rounds, group[run]))
         order = order[rounds[order] >= floor]
         step = max(1, BLOCK_BYTES // files.width)
         for at in (order[i : i + step] for i in range(0, len(order), step)):
-            messages = _gathered(parts, part[run[at]], rows[at], files.width)
+            messages = np.empty((len(at), files.width), dtype=np.uint8)
+            for reader, places, own in by_part(parts.__getitem__, part[run[at]], rows[at]):
+                reader.scatter(own, messages, places)
             columns = [pa.array(rounds[at]), binary_column(messages)]
             yield [*columns, *[runs["subscription"].take(pa.array(run[at]))] * named]
-
-
-def _gathered(parts: list[PartReader], number: Numbers, rows: Numbers, width: int) -> Bytes:
-    out = np.empty((len(rows), width), dtype=np.uint8)
-    for one in np.unique(number).tolist():
-        here = np.flatnonzero(number == one)
-        parts[one].scatter(rows[here], out, here)
-    return out

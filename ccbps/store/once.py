@@ -1,11 +1,11 @@
-"""A pair and round has one message, in all generations and in all stores that are matched together.
+"""Checks that a pair and round has one message, in all generations and stores matched together.
 
-Indexes say where two of them may have the same; only there files are looked into.
+Indexes tell where two stores may have the same round. Files are read only there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Final
@@ -18,18 +18,20 @@ from ccbps.arrays import Numbers
 from ccbps.errors import RandomnessReuseError
 from ccbps.store.files import PartReader
 from ccbps.store.index import Index
-from ccbps.store.plan import Work, meetings, open_rows, pair_names, plan, spans
+from ccbps.store.plan import Work, meetings, open_piece, pair_names, plan
 
-# Parts that are open at a time: a process may have some hundreds, and holds rounds of each.
 _OPEN: Final = 4
+"""Parts that are open at a time: a process may have some hundreds, and holds rounds of each."""
 
 
 def refuse_twice(several: Sequence[Index]) -> None:
-    """Refuse a (subscription, round) that two stores of a side have; or of a broadcast's events a
-    round. Reads rounds where runs overlap, and nothing elsewhere.
+    """Refuse stores of one side that have a message for the same pair and round.
+
+    For events of a broadcast, refuse stores that have an event for the same round. It reads rounds
+    where runs overlap, and nothing elsewhere.
 
     Raises:
-        RandomnessReuseError: names one.
+        RandomnessReuseError: there are such messages; it names one.
     """
     index = Index.together(several)
     one, other = meetings(index.labelled(), index.labelled())
@@ -42,38 +44,41 @@ def refuse_twice(several: Sequence[Index]) -> None:
 
 
 def without_known(now: Index, fresh: Index) -> Index:
-    """What was just written, without messages that the store has already, as where they were sent
-    again. Reads rounds where runs overlap, and messages where rounds are the same.
+    """Return an index without messages that a store has already, such as messages sent again.
+
+    It reads rounds where runs overlap, and messages where rounds are the same.
+
+    Args:
+        now: index of the store.
+        fresh: index of parts that were just written.
 
     Raises:
-        RandomnessReuseError: the store has another message for a pair and round; names one.
+        RandomnessReuseError: the store has another message for a pair and round; it names one.
         DecodeError: a file is missing or damaged.
     """
     known: dict[str, list[Numbers]] = {}
-    for work, names, rows in _shared(now, fresh):
+    for work, names in _shared(now, fresh):
+        assert work.rows is not None
         for at, *messages in work.blocks:
-            other = (messages[0] != messages[1]).any(axis=1)
-            if other.any():
-                place = int(np.arange(len(rows[0]))[at][other.argmax()])
+            differs = (messages[0] != messages[1]).any(axis=1)
+            if differs.any():
+                place = int(np.arange(len(work.rows[0]))[at][differs.argmax()])
                 # If one of them is damaged, that is what is wrong.
-                for index, name, row in zip((now, fresh), names, rows, strict=True):
+                for index, name, row in zip((now, fresh), names, work.rows, strict=True):
                     index.files.reader(name, verify=True).gather(row[place : place + 1])
                 raise RandomnessReuseError(
                     f"{_name(work, place, now)} has a message already, and this is another one; a "
                     "pair and round has one message"
                 )
-        known.setdefault(names[1], []).append(rows[1])
-    return _without(fresh, {name: np.unique(np.concatenate(rows)) for name, rows in known.items()})
-
-
-def _without(index: Index, gone: Mapping[str, Numbers]) -> Index:
-    """Without some rows, of parts by their names, in order; runs are cut where these are."""
-    for name, rows in gone.items():
-        index = _cut(index, index.parts.index(name), rows)
-    return index.keeping(np.ones(len(index.part), dtype=np.bool_)) if gone else index
+        known.setdefault(names[1], []).append(work.rows[1])
+    index = fresh
+    for name, places in known.items():
+        index = _cut(index, fresh.parts.index(name), np.unique(np.concatenate(places)))
+    return index.keeping(np.ones(len(index.part), dtype=np.bool_)) if known else fresh
 
 
 def _cut(index: Index, number: int, rows: Numbers) -> Index:
+    """Return an index without some rows, in order, of one part. Runs are cut there."""
     here = np.flatnonzero(index.part == number)
     here = here[np.argsort(index.start[here])]
     # Each row ends a piece, and begins one: pieces in order have ends in order.
@@ -98,10 +103,19 @@ def _cut(index: Index, number: int, rows: Numbers) -> Index:
 
 def _shared(
     one: Index, other: Index, chosen: tuple[Places, Places] | None = None
-) -> Iterator[tuple[Work, tuple[str, str], tuple[Numbers, Numbers]]]:
-    """Messages of two indexes for the same pair and round, or of a broadcast's events for the same
-    round: some at a time, with the parts that have them, and their rows there. Of all runs, or
-    those that are `chosen`."""
+) -> Iterator[tuple[Work, tuple[str, str]]]:
+    """Yield messages of two indexes for the same pair and round, some at a time.
+
+    For events of a broadcast, yield those for the same round.
+
+    Args:
+        one: index of the first messages.
+        other: index of the second messages.
+        chosen: pairs of runs; None for all.
+
+    Yields:
+        the messages, and the parts that have them.
+    """
     sides = one.labelled(), other.labelled()
 
     @lru_cache(maxsize=_OPEN)
@@ -109,16 +123,12 @@ def _shared(
         return sides[side].files.reader(name)
 
     for piece in plan(*sides, chosen).to_pylist():
-        work, segments = open_rows(piece, part)
+        work = open_piece(piece, part)
         if work.counts.sum():
-            first, second = (
-                spans(rows, rows + segments.lengths)[1]
-                for rows in (segments.events, segments.interests)
-            )
-            yield work, (piece["event_part"], piece["interest_part"]), (first, second)
+            yield work, (piece["event_part"], piece["interest_part"])
 
 
 def _name(work: Work, place: int, index: Index) -> str:
-    """Of a pair, for errors."""
+    """Name a pair for errors."""
     labels, rounds = (column[place].as_py() for column in pair_names(work))
     return f"round={rounds}" if index.about.rounds else f"subscription={labels!r}, round={rounds}"

@@ -1,12 +1,13 @@
-"""Which rows of two message stores belong together: planned by indexes, found by rounds.
+"""Plans of matching: the rows of two message stores that belong together.
 
-The driver plans pieces of work from the indexes alone; a worker finds each piece's pairs in the
+The driver plans pieces of work from the indexes alone. A worker finds the pairs of a piece in the
 files, and hands their messages to the broker in blocks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -18,51 +19,50 @@ from ccbps.arrays import Index as Places
 from ccbps.store.files import PartReader
 from ccbps.store.index import Index
 
-# Pieces of work, as far as each has `PIECE_ROWS` pairs and none has more than `MOST_ROWS`: enough
-# for the cores of a cluster, or some for each task, and large, since each takes some time.
 PIECES: Final = 256
+"""Pieces of work if the number of tasks is not known: enough for the cores of a cluster."""
 LEAST_PIECES: Final = 96
 TASK_PIECES: Final = 4
-MOST_ROWS: Final = 1 << 20
-# Pairs of a piece, at least; also at most the pairs of a run.
+"""Pieces of work for each task; more if all tasks together had fewer than `LEAST_PIECES`."""
 PIECE_ROWS: Final = 1 << 15
-# Neighbouring messages are decided where they lie, if there are that many bytes at a time; fewer
-# are gathered in blocks, which the kernel prefers to many short calls.
+MOST_ROWS: Final = 1 << 20
+"""Least and largest number of pairs of a piece, which takes some time. The least is also the
+largest number of pairs of a run."""
 VIEW_BYTES: Final = 1 << 20
+"""Mean length of neighbouring messages that are decided where they lie. Shorter stretches are
+gathered in blocks, which the kernel prefers to many short calls."""
 BLOCK_BYTES: Final = 8 << 20
-
-
-class Segments(NamedTuple):
-    """Pairs whose messages follow one another on both sides: first rows there, and how many."""
-
-    events: Numbers
-    interests: Numbers
-    lengths: Numbers
+"""Bytes of a block on the wider side."""
 
 
 Block: TypeAlias = tuple[slice | Places, Bytes, Bytes]
-"""Which pairs of a piece, and their messages, each side (block, its width)."""
+"""Places of pairs in a piece, and their events and interests, each of shape (block, width)."""
 
 Part: TypeAlias = Callable[[int, str], PartReader]
-"""The reader of a part of events (0) or of interests (1), by its name."""
+"""Function that opens a part of events (0) or of interests (1) by its name."""
 
 
 class Work(NamedTuple):
     """A piece of work: pairs of messages that belong together, run by run.
 
-    `runs`: what was planned. `counts`: pairs of each run, shape (runs,). `rounds`: of each pair, or
-    None where each run's rounds are consecutive from its `first` on. `blocks`: messages of all
-    pairs, for the kernel.
+    Attributes:
+        runs: planned runs.
+        counts: number of pairs of each run, shape (runs,).
+        rounds: round of each pair; None if each run's rounds are consecutive from its `first` on.
+        blocks: messages of all pairs, for the kernel.
+        rows: row of each pair in the part of events and in that of interests; None for a
+            broadcast.
     """
 
     runs: pa.RecordBatch
     counts: Numbers
     rounds: Numbers | None
     blocks: Iterator[Block]
+    rows: tuple[Numbers, Numbers] | None = None
 
 
 def meetings(events: Index, interests: Index) -> tuple[Places, Places]:
-    """Runs of both sides that have the same subscription, and rounds in common perhaps."""
+    """Return pairs of runs that have the same subscription, and may have rounds in common."""
     every = pa.concat_arrays([events.subscription, interests.subscription]).dictionary_encode()
     labels = every.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     own, label = labels[: len(events.part)], labels[len(events.part) :]
@@ -81,13 +81,17 @@ def meetings(events: Index, interests: Index) -> tuple[Places, Places]:
 
 
 def last_so_far(label: Numbers, last: Numbers) -> Numbers:
-    """Of runs in order of their labels, which are small, the last round of each and of those of its
-    label before it. It grows in a label."""
+    """Return the last round of each run and those of its label before it, which grows in a label.
+
+    Args:
+        label: labels of the runs, small numbers in ascending order.
+        last: last rounds of the runs.
+    """
     # Numbers are replaced by their ranks, since sums of two may not fit.
     values, rank = np.unique(last, return_inverse=True)
     own = label * max(1, len(values))
-    found: Numbers = values[np.maximum.accumulate(own + rank.reshape(-1)) - own]
-    return found
+    rounds: Numbers = values[np.maximum.accumulate(own + rank.reshape(-1)) - own]
+    return rounds
 
 
 def plan(
@@ -97,17 +101,20 @@ def plan(
     *,
     tasks: int = 0,
 ) -> pa.Table:
-    """Pieces of work: which rows of which parts may belong together.
+    """Plan pieces of work: rows of two parts that may belong together.
 
     Args:
-        chosen: runs of both sides, `meetings` or some of them; None for all.
-        tasks: that the pieces are for, if that is known: each has some, if there is enough to do.
+        events: index of the events.
+        interests: index of the interests.
+        chosen: pairs of runs, all or some of `meetings`; None for all.
+        tasks: number of tasks, so that each has some pieces if there is enough to do; 0 if it is
+            not known.
 
     Returns:
         one row per piece: `event_part`, `interest_part` and `runs`, an Arrow IPC stream with one
         row per run: `subscription`, `event_start`, `event_stop`, `interest_start`, `interest_stop`,
-        and `first`. Where `first` is not NULL, both sides hold the consecutive rounds from there
-        on; else rounds must be looked up.
+        and `first`. If `first` is not NULL, both sides hold the consecutive rounds from there on.
+        Otherwise rounds must be looked up.
     """
     e, i = meetings(events, interests) if chosen is None else chosen
     low = np.maximum(events.first[e], interests.first[i])
@@ -162,21 +169,26 @@ def plan(
 
 
 def piece_rows(total: int, pieces: int, tasks: int) -> int:
-    """Pairs of a piece, of so many in all, if there are to be so many pieces; or equally many for
-    each task, if it is known how many these are."""
+    """Return the number of pairs of a piece.
+
+    Args:
+        total: number of all pairs.
+        pieces: number of pieces if the number of tasks is not known.
+        tasks: number of tasks, so that all of them have equally many pieces; 0 if it is not known.
+    """
     if tasks:
         pieces = max(TASK_PIECES, -(-min(pieces, LEAST_PIECES) // tasks)) * tasks
     return int(np.clip(total // pieces, PIECE_ROWS, max(MOST_ROWS, PIECE_ROWS)))
 
 
 def dense_runs(index: Index) -> NDArray[np.bool_]:
-    """Runs whose rounds are consecutive: as many as rows, since none comes twice."""
+    """Mark the runs whose rounds are consecutive: as many as rows, since none comes twice."""
     dense: NDArray[np.bool_] = index.last - index.first == index.stop - index.start - 1
     return dense
 
 
 def stream(table: pa.Table) -> bytes:
-    """Runs of a piece as bytes."""
+    """Return a table as an Arrow IPC stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table.combine_chunks())
@@ -185,45 +197,50 @@ def stream(table: pa.Table) -> bytes:
 
 
 def spans(starts: Numbers, stops: Numbers) -> tuple[NDArray[np.intp], Numbers]:
-    """The whole numbers of several spans, one after the other: (span, number), shape (total,)."""
+    """List the whole numbers of several spans.
+
+    Returns:
+        the span of each number, and the numbers, span by span; both of shape (total,).
+    """
     lengths = stops - starts
     span = np.repeat(np.arange(len(starts)), lengths)
     before = np.cumsum(lengths) - lengths
     return span, np.arange(len(span)) + (starts - before)[span]
 
 
-def runs_of(piece: Mapping[str, Any]) -> pa.RecordBatch:
-    """Runs of a piece: what `stream` wrote."""
-    with pa.ipc.open_stream(piece["runs"]) as found:
-        return found.read_next_batch()
+def runs_of(content: bytes) -> pa.RecordBatch:
+    """Read the runs that `stream` wrote."""
+    with pa.ipc.open_stream(content) as runs:
+        return runs.read_next_batch()
 
 
 def open_piece(piece: Mapping[str, Any], part: Part) -> Work:
-    """Pairs of messages that belong together in a piece, which is a row of a plan."""
-    return open_rows(piece, part)[0]
+    """Find the pairs of a piece, which is a row of a plan.
 
-
-def open_rows(piece: Mapping[str, Any], part: Part) -> tuple[Work, Segments]:
-    """The same, and the rows of both parts."""
-    runs = runs_of(piece)
+    Raises:
+        DecodeError: a file is missing or damaged.
+    """
+    runs = runs_of(piece["runs"])
     events, interests = part(0, piece["event_part"]), part(1, piece["interest_part"])
     names = "event_start", "event_stop", "interest_start", "interest_stop"
     start, stop, other, end = (runs[name].to_numpy() for name in names)
-    if not runs["first"].null_count:
-        segments = _joined(start, other, stop - start)
-        return Work(runs, stop - start, None, _blocks(segments, events, interests)), segments
     run, rows = spans(start, stop)
-    rounds = events.rounds[rows]
-    found = lower_bound(interests.rounds, other[run], end[run], rounds)
-    there = found < end[run]
-    there[there] = interests.rounds[found[there]] == rounds[there]
-    segments = _joined(rows[there], found[there], np.ones(int(there.sum()), dtype=np.int64))
-    counts = np.bincount(run[there], minlength=len(start))
-    return Work(runs, counts, rounds[there], _blocks(segments, events, interests)), segments
+    if not runs["first"].null_count:
+        counts, rounds = stop - start, None
+        others = rows + (other - start)[run]
+    else:
+        wanted = events.rounds[rows]
+        others = lower_bound(interests.rounds, other[run], end[run], wanted)
+        common = others < end[run]
+        common[common] = interests.rounds[others[common]] == wanted[common]
+        run, rows, others, rounds = run[common], rows[common], others[common], wanted[common]
+        counts = np.bincount(run, minlength=len(start))
+    blocks = _blocks(events, rows, interests, others)
+    return Work(runs, counts, rounds, blocks, (rows, others))
 
 
 def pair_names(work: Work) -> tuple[pa.Array, pa.Array]:
-    """Subscription and round of each pair."""
+    """Return the subscription and the round of each pair, shape (pairs,)."""
     run = np.repeat(np.arange(len(work.runs)), work.counts)
     rounds = work.rounds
     if rounds is None:
@@ -232,22 +249,11 @@ def pair_names(work: Work) -> tuple[pa.Array, pa.Array]:
     return work.runs["subscription"].take(pa.array(run)), pa.array(rounds)
 
 
-def _joined(events: Numbers, interests: Numbers, lengths: Numbers) -> Segments:
-    """Segments with those put together that follow one another on both sides."""
-    new = np.ones(len(lengths), dtype=np.bool_)
-    for rows in (events, interests):
-        new[1:] &= rows[1:] == rows[:-1] + lengths[:-1]
-    new[1:] = ~new[1:]
-    starts = np.flatnonzero(new)
-    if len(starts):
-        lengths = np.add.reduceat(lengths, starts)
-    return Segments(events[starts], interests[starts], lengths)
-
-
 def lower_bound(values: Numbers, start: Numbers, stop: Numbers, wanted: Numbers) -> Numbers:
-    """First place in ``values[start:stop]``, ascending, with at least `wanted`, else `stop`.
+    """Return the first place in ``values[start:stop]`` with at least `wanted`, `stop` if none.
 
-    Of each row of `start`, `stop` and `wanted`, shape (rows,), at once.
+    The values between `start` and `stop` are in ascending order. All rows of `start`, `stop` and
+    `wanted`, shape (rows,), are searched at once.
     """
     low, high = start.copy(), stop.copy()
     while (open_ := low < high).any():
@@ -259,27 +265,24 @@ def lower_bound(values: Numbers, start: Numbers, stop: Numbers, wanted: Numbers)
     return low
 
 
-def _blocks(segments: Segments, events: PartReader, interests: PartReader) -> Iterator[Block]:
-    """Messages of all pairs in order."""
-    total, width = int(segments.lengths.sum()), max(events.width, interests.width)
-    if total * width < VIEW_BYTES * len(segments.lengths):
-        rows, others = (
-            spans(first, first + segments.lengths)[1]
-            for first in (segments.events, segments.interests)
-        )
+def _blocks(
+    events: PartReader, rows: Numbers, interests: PartReader, others: Numbers
+) -> Iterator[Block]:
+    """Yield the messages of all pairs in order, given their rows on both sides."""
+    total, width = len(rows), max(events.width, interests.width)
+    if not total:
+        return
+    # Stretches of pairs whose messages follow one another on both sides.
+    starts = np.flatnonzero(np.append(True, (np.diff(rows) != 1) | (np.diff(others) != 1)))
+    if total * width < VIEW_BYTES * len(starts):
         step = max(1, BLOCK_BYTES // width)
         for start in range(0, total, step):
             at = slice(start, min(start + step, total))
             yield at, events.gather(rows[at]), interests.gather(others[at])
         return
-    before = 0
-    for row, other, length in zip(*(part.tolist() for part in segments), strict=True):
-        done = 0
-        while done < length:
-            views = (
-                events.view(row + done, length - done),
-                interests.view(other + done, length - done),
-            )
+    for done, stop in pairwise([*starts.tolist(), total]):
+        while done < stop:
+            views = events.view(rows[done], stop - done), interests.view(others[done], stop - done)
             count = min(map(len, views))
-            yield slice(before, before + count), views[0][:count], views[1][:count]
-            done, before = done + count, before + count
+            yield slice(done, done + count), views[0][:count], views[1][:count]
+            done += count

@@ -10,21 +10,9 @@ from typing import Any
 
 import pytest
 
-from ccbps import SharedSeed
-from ccbps.broker import MatchingBroker, Payloads, Publication, Quota, Subscription
+from ccbps.broker import MatchingBroker, Payloads, Publication, Quota
 from ccbps.errors import LedgerError, ParameterError, ReplayError
-from ccbps.matching import BroadcastMatch
-from tests.support.broker_world import SCHEMA, World, token
-
-
-@pytest.fixture(scope="module")
-def world() -> World:
-    return World()
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "broker.db"
+from tests.support.broker_world import RoundWorld, World, received, token
 
 
 def rows(broker: MatchingBroker, table: str) -> int:
@@ -67,7 +55,7 @@ def test_what_was_sealed_for_all_counts_no_more(world: World, path: Path) -> Non
     broker = world.broker(**options)
     broker.subscribe("alice", world.wants("a", "price < 9"))
     for number in range(3):
-        broker.publish("feed", Publication(number, world.event(number, 3).event, None))
+        broker.publish("feed", world.bare(number, 3))
         broker.deliver("feed", Payloads(number, {"alice": b"sealed"}))
         broker.acknowledge("alice", broker.take("alice")[-1].sequence)
         broker.close()
@@ -86,7 +74,7 @@ def test_what_was_kept_reaches_a_subscriber_whose_broker_was_killed(
         raise LedgerError("killed")
 
     with monkeypatch.context() as patched:
-        patched.setattr(broker._deliveries, "put_kept", dies)
+        patched.setattr(broker._boxes, "put_kept", dies)
         broker.subscribe("alice", world.wants("a", "price < 9", "quotes"))
         broker.subscribe("bob", world.wants("a", "price < 9"))
     broker.publish("feed", world.event(3, 3))
@@ -95,8 +83,7 @@ def test_what_was_kept_reaches_a_subscriber_whose_broker_was_killed(
         broker.close()
         broker = world.broker(path=path, keep=3)
         # What came afterwards was delivered then, and the first one is not kept any more.
-        assert [one.number for one in broker.take("bob")] == [1, 2]
-        assert [one.number for one in broker.take("alice")] == [3]
+        assert received(broker, "bob", "alice") == [[1, 2], [3]]
 
 
 def test_numbers_of_deliveries_say_whose_they_are(world: World, path: Path) -> None:
@@ -130,31 +117,22 @@ def test_a_transaction_that_fails_leaves_nothing(
 
 
 def test_rounds_are_used_up_also_after_a_restart(path: Path) -> None:
-    matcher = BroadcastMatch.box(SCHEMA)
-    master = SharedSeed.generate()
-    feed, subscriber = matcher.publisher(master), matcher.subscriber(master)
-
-    def started() -> MatchingBroker:
-        return MatchingBroker(matcher.broker(), path=path)
-
-    broker = started()
-    stack = subscriber.encode("price < 9", rounds=range(5), pairs=["alice/a"] * 5)
-    quotes = token("quotes")
-    broker.subscribe("alice", Subscription("a", stack, quotes, "feed", 0))
-    events = [row.tobytes() for row in feed.encode({"price": [5] * 5}, rounds=range(5))]
+    world = RoundWorld()
+    broker = world.broker(path=path)
+    broker.subscribe("alice", world.wants("alice/a", "price < 9", topic="quotes"))
     for number, turn in enumerate([1, 3]):
-        broker.publish("feed", Publication(number, events[turn], b"", quotes, turn))
+        broker.publish("feed", world.event(number, turn, 5, topic="quotes"))
         # Nobody wants it, so nobody asks for its round.
         broker.publish("feed", Publication(number + 5, None, b"", token("nothing")))
         broker.close()
-        broker = started()
+        broker = world.broker(path=path)
         for used in range(turn + 1):
             with pytest.raises(ReplayError, match=f"the next one is {turn + 1}"):
-                broker.publish("feed", Publication(9, events[used], b"", quotes, used))
+                broker.publish("feed", world.event(9, used, 5, topic="quotes"))
     # Rounds are each publisher's own.
-    broker.publish("other", Publication(0, events[0], b"", quotes, 0))
-    broker.publish("feed", Publication(2, events[4], b"", quotes, 4))
-    assert [one.number for one in broker.take("alice")] == [0, 1, 2]
+    broker.publish("other", world.event(0, 0, 5, topic="quotes"))
+    broker.publish("feed", world.event(2, 4, 5, topic="quotes"))
+    assert received(broker, "alice") == [[0, 1, 2]]
 
 
 def test_files_are_of_one_broker(

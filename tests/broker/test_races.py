@@ -5,50 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from ccbps import SharedSeed
-from ccbps.broker import MatchingBroker, Payloads, Publication, Subscription
-from ccbps.broker.round_book import RoundBook
+from ccbps.broker import Payloads
+from ccbps.broker.books import RoundBook
 from ccbps.errors import RefusedError
-from ccbps.matching import BroadcastMatch
 from ccbps.matching.broken import PrefixMatch
-from tests.support.broker_world import PREDICATES, SCHEMA, World
-
-
-@pytest.fixture(scope="module")
-def world() -> World:
-    return World()
-
-
-class Meanwhile:
-    """Does something in the middle of what a method does: behind it, or before it."""
-
-    def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, of: Any, name: str, *, before: bool = False
-    ) -> None:
-        self.todo: list[Callable[[], object]] = []
-        method = getattr(of, name)
-
-        def interrupted(*arguments: Any) -> Any:
-            if before:
-                self._do()
-            found = method(*arguments)
-            if not before:
-                self._do()
-            return found
-
-        monkeypatch.setattr(of, name, interrupted)
-
-    def _do(self) -> None:
-        while self.todo:
-            self.todo.pop(0)()
-
-
-def in_match(broker: MatchingBroker, monkeypatch: pytest.MonkeyPatch) -> Meanwhile:
-    return Meanwhile(monkeypatch, type(broker._broker), "match_parts")
+from tests.support.broker_world import PREDICATES, RoundWorld, World, in_match, received
+from tests.support.meanwhile import Meanwhile
 
 
 @pytest.mark.parametrize("keep", [0, 5])
@@ -69,11 +34,9 @@ def test_subscriptions_that_change_during_a_match_miss_nothing(
     for number, (change, wanted) in enumerate(changes):
         meanwhile.todo = [change]
         broker.publish("feed", world.event(number, 3))
-        for client, times in wanted.items():
-            found = [one.number for one in broker.take(client)]
-            assert found.count(number) == times, (number, client)
-    for client in ("alice", "bob", "carol"):
-        numbers = [one.number for one in broker.take(client)]
+        for numbers, times in zip(received(broker, *wanted), wanted.values(), strict=True):
+            assert numbers.count(number) == times, (number, wanted)
+    for numbers in received(broker, "alice", "bob", "carol"):
         assert len(numbers) == len({*numbers})
 
 
@@ -115,8 +78,7 @@ def test_changes_of_subscriptions_and_publications_go_on_together(world: World) 
     for thread in threads:
         thread.join()
     assert not failures
-    found = broker.take("alice", 1000)
-    assert [one.number for one in found] == [*range(150)]
+    assert received(broker, "alice") == [[*range(150)]]
 
 
 # -- what comes in during a match ------------------------------------------------------------------
@@ -136,7 +98,7 @@ def test_what_comes_in_during_a_match_is_matched_if_it_concerns_it(
     ]
     broker.publish("feed", world.event(0, 3, "quotes"))
     names = ("alice", "bob", "carol", "dave", "erin")
-    assert [len(broker.take(name)) for name in names] == [1, 0, 1, 1, 0]
+    assert received(broker, *names) == [[0], [], [0], [0], []]
     # Nothing of it is held longer than needed.
     assert broker._subscriptions._added == []
     assert broker._subscriptions._under_way == []
@@ -155,8 +117,7 @@ def test_two_matches_at_once_both_meet_what_came_in(
         lambda: broker.subscribe("dave", world.wants("a", "price < 7")),
     ]
     broker.publish("feed", world.event(0, 3))
-    assert {one.number for one in broker.take("carol")} == {0, 1}
-    assert {one.number for one in broker.take("dave")} == {0, 1}
+    assert [sorted(numbers) for numbers in received(broker, "carol", "dave")] == [[0, 1]] * 2
 
 
 def test_who_comes_and_goes_during_a_match_leaves_nothing_to_others(
@@ -171,53 +132,39 @@ def test_who_comes_and_goes_during_a_match_leaves_nothing_to_others(
         lambda: broker.subscribe("carol", world.wants("a", "price > 8")),  # has its number
     ]
     broker.publish("feed", world.event(0, 3))
-    assert [len(broker.take(name)) for name in ("alice", "bob", "carol")] == [1, 0, 0]
-
-
-def broadcast() -> tuple[MatchingBroker, Any, Any]:
-    matcher = BroadcastMatch.box(SCHEMA)
-    master = SharedSeed.generate()
-    broker = MatchingBroker(matcher.broker(), keep=5)
-    subscriber, feed = matcher.subscriber(master), matcher.publisher(master)
-
-    def wants(label: str, predicate: str, publisher: str = "feed") -> Subscription:
-        stack = subscriber.encode(predicate, rounds=range(5), pairs=[label] * 5)
-        return Subscription(label.split("/")[1], stack, None, publisher, 0)
-
-    def event(number: int, turn: int, price: int) -> Publication:
-        message = feed.encode({"price": [price]}, rounds=[turn])[0].tobytes()
-        return Publication(number, message, b"", None, turn)
-
-    return broker, wants, event
+    assert received(broker, "alice", "bob", "carol") == [[0], [], []]
 
 
 def test_numbers_of_those_who_left_answer_for_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    broker, wants, event = broadcast()
-    broker.subscribe("alice", wants("alice/a", "price < 9"))
+    world = RoundWorld()
+    broker = world.broker(keep=5)
+    for client, predicate in (("alice", "price < 9"), ("carol", "price > 9")):
+        broker.subscribe(client, world.wants(f"{client}/a", predicate))
     meanwhile = Meanwhile(monkeypatch, RoundBook, "find")
     meanwhile.todo = [
         lambda: broker.unsubscribe("alice", "a"),
-        lambda: broker.subscribe("bob", wants("bob/a", "price > 9")),  # which gets its number
+        lambda: broker.subscribe("bob", world.wants("bob/a", "price > 9")),  # which gets its number
     ]
-    broker.publish("feed", event(0, 0, 3))
+    broker.publish("feed", world.event(0, 0, 3))
     assert broker.take("bob") == broker.take("alice") == []
 
 
 def test_rounds_concern_their_publisher_only_also_what_is_new_or_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    broker, wants, event = broadcast()
-    broker.subscribe("alice", wants("alice/a", "price < 9"))
+    world = RoundWorld()
+    broker = world.broker(keep=5)
+    broker.subscribe("alice", world.wants("alice/a", "price < 9"))
     meanwhile = Meanwhile(monkeypatch, RoundBook, "find")
     meanwhile.todo = [
-        lambda: broker.subscribe("bob", wants("bob/a", "price < 9", "other")),
-        lambda: broker.subscribe("carol", wants("carol/a", "price < 9")),
+        lambda: broker.subscribe("bob", world.wants("bob/a", "price < 9", "other")),
+        lambda: broker.subscribe("carol", world.wants("carol/a", "price < 9")),
     ]
-    broker.publish("feed", event(0, 0, 3))
-    broker.subscribe("dave", wants("dave/a", "price < 9", "other"))
-    broker.subscribe("erin", wants("erin/a", "price < 9"))
+    broker.publish("feed", world.event(0, 0, 3))
+    broker.subscribe("dave", world.wants("dave/a", "price < 9", "other"))
+    broker.subscribe("erin", world.wants("erin/a", "price < 9"))
     names = ("alice", "bob", "carol", "dave", "erin")
-    assert [len(broker.take(name)) for name in names] == [1, 0, 1, 0, 1]
+    assert received(broker, *names) == [[0], [], [0], [], [0]]
 
 
 def test_covered_interests_are_not_lost_when_the_covering_one_leaves(
@@ -299,19 +246,19 @@ def test_who_left_gets_nothing_though_the_books_still_have_it(
 
 @pytest.mark.parametrize("stored", [False, True])
 def test_a_client_that_comes_back_gets_nothing_from_before(
-    world: World, tmp_path: Path, stored: bool
+    world: World, path: Path, stored: bool
 ) -> None:
-    path = tmp_path / "broker.db" if stored else None
-    broker = world.broker(path=path)
+    options = {"path": path if stored else None}
+    broker = world.broker(**options)
     broker.subscribe("alice", world.wants("a", "price < 9"))
-    event = world.event(0, 3)
-    receipt = broker.publish("feed", Publication(0, event.event, None))
+    event = world.bare(0, 3)
+    receipt = broker.publish("feed", event)
     assert receipt.clients == ("alice",)
     broker.revoke("alice")
-    assert broker.publish("feed", Publication(0, event.event, None)).clients == ()
+    assert broker.publish("feed", event).clients == ()
     broker.admit("alice")
     if stored:
         broker.close()
-        broker = world.broker(path=path)
+        broker = world.broker(**options)
     broker.deliver("feed", Payloads(0, dict.fromkeys(receipt.clients, b"sealed before")))
     assert broker.take("alice") == []

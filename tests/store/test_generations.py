@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,19 +15,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbps.errors import DecodeError, ParameterError, RandomnessReuseError
-from ccbps.matching import Answers
-from ccbps.store import commit, generations, merging, once
+from ccbps.store import commit, merging, once
 from ccbps.store import files as storefiles
 from ccbps.store import plan as storeplan
 from ccbps.store.folder import Folder
-from ccbps.store.index import About, Index, StoreKind
-from ccbps.store.manifest import MANIFEST, collected, write_part
+from ccbps.store.index import Index, StoreKind
 from ccbps.store.versions import WriterRun, current
-
-Rounds = dict[str, list[int]]
-SPELT: Any = SimpleNamespace(
-    fingerprint=bytes(32), event_bytes=12, interest_bytes=12, answers=Answers.PAIRS
+from tests.support.meanwhile import Meanwhile
+from tests.support.message_stores import (
+    SPELT,
+    Rounds,
+    batches,
+    named,
+    sizes,
+    spelt,
+    spelt_rows,
+    works,
+    written,
 )
+
 ROUNDS = st.dictionaries(
     st.sampled_from(["s0", "s1", "s2"]),
     st.lists(st.integers(0, 30), min_size=1, max_size=12, unique=True),
@@ -37,68 +41,66 @@ ROUNDS = st.dictionaries(
 )
 
 
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder.of(tmp_path / "store", "path")
+
+
 def fresh(
-    folder: Folder, run: WriterRun, kind: StoreKind, rounds: Rounds, other: str = ""
+    folder: Folder, run: WriterRun, rounds: Rounds, other: str = "", kind: StoreKind = "event"
 ) -> Index:
-    """Messages that spell their subscription and round, in two parts, not yet committed. A part
-    has eight rounds of a subscription, and not the next eight."""
-    keys = [(label, n) for label in sorted(rounds) for n in sorted(rounds[label])]
-    folder.make("path")
-    halves = [[k for k in keys if (int(k[0][1]) + (k[1] >> 3)) % 2 == odd] for odd in (0, 1)]
-    batches = [write_part(folder, run.stem, 12, columns(half, other)) for half in halves]
-    return collected(folder, About.of(SPELT, kind), pa.Table.from_batches(batches, MANIFEST))
-
-
-def columns(keys: Sequence[tuple[str, int]], other: str = "") -> list[list[pa.Array]]:
-    return [
-        [
-            pa.array([n for _, n in keys], pa.int64()),
-            pa.array([f"{other or label:>4}{n:08d}".encode() for label, n in keys], pa.binary()),
-            pa.array([label for label, _ in keys], pa.string()),
-        ]
+    """Messages in two parts, not yet committed. A part has eight rounds of a subscription, and not
+    the next eight."""
+    rows = {(s, n): spelt(other or s, n) for s, n in spelt_rows(rounds)}
+    halves = [
+        {key: rows[key] for key in rows if (int(key[0][1]) + (key[1] >> 3)) % 2 == odd}
+        for odd in (0, 1)
     ]
+    return written(folder, run, kind, halves)
 
 
-def add(folder: Folder, kind: StoreKind, rounds: Rounds, other: str = "") -> None:
+def add(folder: Folder, rounds: Rounds, other: str = "", kind: StoreKind = "event") -> None:
     run = WriterRun(current(folder)[0] + 1)
-    new = fresh(folder, run, kind, rounds, other)
-
+    new = fresh(folder, run, rounds, other, kind)
     try:
-        generations.add_generation(folder, run, new, SPELT, None)
+        commit.add_generation(folder, run, new, SPELT, None)
     except BaseException:
         commit.abandon(folder, run)
         raise
 
 
-def compact(folder: Folder, kind: StoreKind, tasks: int) -> None:
-    now = Index.read(folder, SPELT, kind)
+def compact(folder: Folder, tasks: int) -> None:
+    now = Index.read(folder, SPELT, "event")
     run = WriterRun(now.version + 1)
-    batches = [
-        write_part(folder, run.stem, 12, merging.merged_rows(now.files, piece, now.about.floor))
+    reports = [
+        storefiles.write_part(
+            folder, run.stem, 12, merging.merged_rows(now.files, piece, now.about.floor)
+        )
         for piece in merging.plan_merge(now, tasks)["runs"].to_pylist()
     ]
-    if batches:  # an empty store stays as it is
-        manifest = pa.Table.from_batches(batches, MANIFEST)
-        generations.replace_generations(folder, run, now, manifest)
+    if reports:  # an empty store stays as it is
+        manifest = pa.Table.from_batches(reports, storefiles.MANIFEST)
+        commit.replace_generations(folder, run, now, manifest)
 
 
-def pairs(events: Index, interests: Index) -> list[str]:
+def pairs(events: Index, interests: Index) -> list[tuple[str, int]]:
     """What is matched, as it is spelt on both sides."""
-    indexes, out = (events, interests), []
-
-    @cache
-    def part(side: int, name: str) -> storefiles.PartReader:
-        return indexes[side].files.reader(name, verify=True)
-
-    for piece in storeplan.plan(*indexes).to_pylist():
-        work = storeplan.open_piece(piece, part)
-        labels, numbers = (names.to_pylist() for names in storeplan.pair_names(work))
-        texts = [f"{s:>4}{n:08d}" for s, n in zip(labels, numbers, strict=True)]
+    pairs = []
+    for work in works((events, interests), storeplan.plan(events, interests), verify=True):
+        names = named(work)
         for at, *messages in work.blocks:
             for side in messages:
-                assert [bytes(m).decode() for m in side] == texts[at]
-        out += texts
-    return sorted(out)
+                assert [*map(bytes, side)] == [spelt(*name) for name in names[at]]
+        pairs += names
+    return sorted(pairs)
+
+
+def held(folder: Folder, rounds: Rounds) -> Index:
+    """A store that has exactly these messages, and no other files."""
+    index = Index.read(folder, SPELT, "event")
+    assert pairs(index, index) == sorted(keys(rounds))
+    assert len(folder.names()) == 1 + len(index.files.parts)
+    return index
 
 
 def runs_of(index: Index) -> list[set[tuple[str, int]]]:
@@ -113,12 +115,8 @@ def runs_of(index: Index) -> list[set[tuple[str, int]]]:
     return [{(label, n) for n in rounds[a:b].tolist()} for label, rounds, a, b in rows]
 
 
-def spelt(keys: set[tuple[str, int]]) -> list[str]:
-    return sorted(f"{label:>4}{n:08d}" for label, n in keys)
-
-
 def keys(rounds: Rounds) -> set[tuple[str, int]]:
-    return {(label, n) for label, numbers in rounds.items() for n in numbers}
+    return {*spelt_rows(rounds)}
 
 
 STEPS = st.lists(
@@ -149,52 +147,48 @@ def test_a_store_holds_what_a_dictionary_would(
 ) -> None:
     path = tmp_path_factory.mktemp("store")
     folder, against = Folder.of(path / "a", "path"), Folder.of(path / "b", "path")
-    held: set[tuple[str, int]] = set()
+    kept: set[tuple[str, int]] = set()
     floor = 0
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(storefiles, "BATCH_BYTES", 12 * 5)
-        patch.setattr(storefiles, "RUN_ROWS", run_rows)
-        patch.setattr(storeplan, "PIECE_ROWS", piece)
-        patch.setattr(merging, "ROWS_AT_ONCE", at_once)
-        add(folder, "event", {})
-        add(against, "interest", other)
+    with sizes(BATCH_BYTES=12 * 5, RUN_ROWS=run_rows, PIECE_ROWS=piece, ROWS_AT_ONCE=at_once):
+        add(folder, {})
+        add(against, other, kind="interest")
         for step, argument in steps:
             if step in ("add", "alter"):
                 low = {key for key in keys(argument) if key[1] < floor}
-                if low - held or (low and step == "alter"):
+                if low - kept or (low and step == "alter"):
                     with pytest.raises((ParameterError, RandomnessReuseError)) as refused:
-                        add(folder, "event", argument, "else" * (step == "alter"))
+                        add(folder, argument, "else" * (step == "alter"))
                     assert refused.type is RandomnessReuseError or "were dropped" in str(refused)
                     continue
-                clash = keys(argument) & held
+                clash = keys(argument) & kept
                 if clash and step == "alter":
                     with pytest.raises(RandomnessReuseError) as failure:
-                        add(folder, "event", argument, "else")
+                        add(folder, argument, "else")
                     assert any(
                         f"subscription={s!r}, round={n} " in str(failure.value) for s, n in clash
                     )
                     continue
                 # What is there already comes once more, and is kept once.
-                add(folder, "event", argument)
-                held |= keys(argument)
+                add(folder, argument)
+                kept |= keys(argument)
             elif step == "drop":
                 floor = max(floor, argument)
                 runs = [run for run in runs_of(Index.read(folder)) if max(run)[1] < argument]
-                gone = generations.drop_below(folder, SPELT, "event", argument)
+                gone = commit.drop_below(folder, SPELT, "event", argument)
                 assert gone == sum(map(len, runs))
-                held = held.difference(*runs)
+                kept = kept.difference(*runs)
             else:
-                compact(folder, "event", argument)
-                held = {key for key in held if key[1] >= floor}
+                compact(folder, argument)
+                kept = {key for key in kept if key[1] >= floor}
                 assert len(Index.read(folder).parts) <= argument
             events, interests = Index.read(folder), Index.read(against)
-            assert pairs(events, interests) == spelt(held & keys(other))
+            assert pairs(events, interests) == sorted(kept & keys(other))
             runs = runs_of(events)
-            assert sorted(key for run in runs for key in run) == sorted(held)
+            assert sorted(key for run in runs for key in run) == sorted(kept)
             assert {len({label for label, _ in run}) for run in runs} <= {1}
             numbers = [sorted(n for _, n in run) for run in runs]
             assert [[n[0], n[-1]] for n in numbers] == np.c_[events.first, events.last].tolist()
-            assert pairs(events, events) == spelt(held)
+            assert pairs(events, events) == sorted(kept)
             assert events.about.floor == floor
             assert {p for p in folder.names() if p.startswith("part")} == set(events.files.parts)
 
@@ -224,12 +218,9 @@ def test_runs_end_at_gaps_when_they_are_long(
         else:
             wanted[-1] += here
         number, label, new = number + length + 1, label + (not gap), not gap
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(storefiles, "RUN_ROWS", least)
-        part = storefiles.PartWriter(folder, WriterRun(1).stem, 12)
-        for at in range(0, len(rows), batch):
-            part.append(*columns(rows[at : at + batch])[0])
-        runs = pa.table(part.finish())
+    with sizes(RUN_ROWS=least):
+        messages = {key: spelt(*key) for key in rows}
+        runs = storefiles.write_part(folder, WriterRun(1).stem, 12, batches(messages, batch))
     assert runs["start"].to_pylist() == np.cumsum([0, *map(len, wanted[:-1])]).tolist()
     assert runs["stop"].to_pylist() == np.cumsum([*map(len, wanted)]).tolist()
     named = zip(runs["subscription"].to_pylist(), runs["first_round"].to_pylist(), strict=True)
@@ -244,8 +235,8 @@ def test_several_stores_are_one(
     path = tmp_path_factory.mktemp("stores")
     folders = [Folder.of(path / str(i), "path") for i in range(len(stores))]
     for folder, rounds in zip(folders, stores, strict=True):
-        add(folder, "interest", rounds)
-    add(Folder.of(path / "e", "path"), "event", other)
+        add(folder, rounds, kind="interest")
+    add(Folder.of(path / "e", "path"), other)
     several = [Index.read(folder) for folder in folders]
     every = [key for rounds in stores for key in keys(rounds)]
     if len(set(every)) < len(every):
@@ -254,7 +245,7 @@ def test_several_stores_are_one(
         return
     once.refuse_twice(several)
     events = Index.read(Folder.of(path / "e", "path"))
-    assert pairs(events, Index.together(several)) == spelt(keys(other) & set(every))
+    assert pairs(events, Index.together(several)) == sorted(keys(other) & set(every))
 
 
 @given(several=st.lists(ROUNDS, max_size=4), floor=st.integers(0, 12))
@@ -262,13 +253,12 @@ def test_rounds_are_provided_up_to_the_first_gap(
     several: list[Rounds], floor: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = Folder.of(tmp_path_factory.mktemp("store"), "path")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(storefiles, "RUN_ROWS", 3)
+    with sizes(RUN_ROWS=3):
         for rounds in several:
-            add(folder, "interest", rounds)
+            add(folder, rounds, kind="interest")
     if not several:
         return
-    generations.drop_below(folder, SPELT, "interest", floor)
+    commit.drop_below(folder, SPELT, "interest", floor)
     index = Index.read(folder)
     left, wanted = dict[str, set[int]](), {}
     for label, number in set().union(*runs_of(index)):
@@ -278,7 +268,7 @@ def test_rounds_are_provided_up_to_the_first_gap(
         while stop in numbers:
             stop += 1
         wanted[label] = range(first, stop)
-    assert generations.without_gaps(index) == wanted
+    assert commit.without_gaps(index) == wanted
 
 
 def test_runs_meet_as_intervals_do() -> None:
@@ -306,108 +296,95 @@ def test_runs_meet_as_intervals_do() -> None:
         assert len(found[0]) == len(set(zip(*(x.tolist() for x in found), strict=True)))
 
 
-def test_many_append_at_once_and_none_is_lost(tmp_path: Path) -> None:
-    folder = Folder.of(tmp_path / "store", "path")
+def test_rounds_below_those_that_were_dropped_do_not_come_back(folder: Folder) -> None:
+    add(folder, {"s0": [1, 2]})
+    assert commit.drop_below(folder, SPELT, "event", 5) == 2
+    with pytest.raises(ParameterError, match="round 4 is below 5"):
+        add(folder, {"s0": [4, 5]})
+    add(folder, {"s0": [5]})
+    held(folder, {"s0": [5]})
+
+
+def test_many_append_at_once_and_none_is_lost(folder: Folder) -> None:
     rounds = [{"s0": [n], "s1": [n, 100 + n]} for n in range(12)]
     with ThreadPoolExecutor(6) as pool:
-        list(pool.map(lambda one: add(folder, "event", one), rounds))
-    index = Index.read(folder, SPELT, "event")
-    assert pairs(index, index) == spelt({key for one in rounds for key in keys(one)})
+        list(pool.map(lambda one: add(folder, one), rounds))
+    index = held(folder, {"s0": [*range(12)], "s1": [*range(12), *range(100, 112)]})
     assert index.version == 12
-    assert len(folder.names()) == 1 + len(index.files.parts)
     added = [part.added for part in index.files.parts.values()]
     assert {low for low, high in added if low == high} == set(range(1, 13))
 
 
 def test_who_is_followed_at_once_has_committed_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not taken for one who came too late, and made to append once more."""
-    folder, publish = Folder.of(tmp_path / "store", "path"), Folder.publish
 
-    def followed(self: Folder, draft: str, name: str) -> str | None:
-        found = publish(self, draft, name)
-        monkeypatch.setattr(Folder, "publish", publish)
-        add(folder, "event", {"s0": [2]})
-        compact(folder, "event", 1)
-        return found
+    def follow() -> None:
+        add(folder, {"s0": [2]})
+        compact(folder, 1)
 
-    monkeypatch.setattr(Folder, "publish", followed)
-    add(folder, "event", {"s0": [1]})
-    index = Index.read(folder)
-    assert index.version == 3 and pairs(index, index) == spelt({("s0", 1), ("s0", 2)})
-    assert len(folder.names()) == 1 + len(index.files.parts)
+    Meanwhile(monkeypatch, Folder, "publish").todo = [follow]
+    add(folder, {"s0": [1]})
+    assert held(folder, {"s0": [1, 2]}).version == 3
 
 
 def test_who_comes_so_late_that_the_name_is_free_again_appends_once_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, publish = Folder.of(tmp_path / "store", "path"), Folder.publish
 
-    def late(self: Folder, draft: str, name: str) -> str | None:
-        monkeypatch.setattr(Folder, "publish", publish)
+    def come_first() -> None:
         for n in (1, 2):
-            add(folder, "event", {"s0": [n]})
-        assert name not in folder.names()
-        return publish(self, draft, name)
+            add(folder, {"s0": [n]})
+        assert WriterRun(1).index not in folder.names()
 
-    monkeypatch.setattr(Folder, "publish", late)
-    add(folder, "event", {"s0": [3]})
-    index = Index.read(folder)
-    assert index.version == 3
-    assert pairs(index, index) == spelt({("s0", n) for n in (1, 2, 3)})
+    Meanwhile(monkeypatch, Folder, "publish", before=True).todo = [come_first]
+    add(folder, {"s0": [3]})
+    assert held(folder, {"s0": [1, 2, 3]}).version == 3
 
 
 def test_what_a_compaction_is_about_to_remove_is_not_appended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, publish = Folder.of(tmp_path / "store", "path"), Folder.publish
-    add(folder, "event", {"s0": [1]})
+    add(folder, {"s0": [1]})
     slow = WriterRun(2)
-    waiting = fresh(folder, slow, "event", {"s0": [9]})
+    waiting = fresh(folder, slow, {"s0": [9]})
     for n in (2, 3):
-        add(folder, "event", {"s0": [n]})
-    refused = []
+        add(folder, {"s0": [n]})
 
-    def overtaken(self: Folder, draft: str, name: str) -> str | None:
-        found = publish(self, draft, name)
-        monkeypatch.setattr(Folder, "publish", publish)
-        with pytest.raises(ParameterError, match="Append once more") as error:
-            generations.add_generation(folder, slow, waiting, SPELT, None)
-        refused.append(error)
-        return found
+    def append() -> None:
+        with pytest.raises(ParameterError, match="Append once more"):
+            commit.add_generation(folder, slow, waiting, SPELT, None)
 
-    monkeypatch.setattr(Folder, "publish", overtaken)
-    compact(folder, "event", 1)
-    assert len(refused) == 1
+    meanwhile = Meanwhile(monkeypatch, Folder, "publish")
+    meanwhile.todo = [append]
+    compact(folder, 1)
+    assert not meanwhile.todo
     commit.abandon(folder, slow)
-    add(folder, "event", {"s0": [9]})
-    index = Index.read(folder)
-    assert pairs(index, index) == spelt({("s0", n) for n in (1, 2, 3, 9)})
-    assert len(folder.names()) == 1 + len(index.files.parts)
+    add(folder, {"s0": [9]})
+    held(folder, {"s0": [1, 2, 3, 9]})
 
 
 def test_an_append_that_an_overwrite_overtakes_is_told_to_append_once_more(
-    tmp_path: Path,
+    folder: Folder,
 ) -> None:
     """Its parts are gone, and the store is whole."""
-    folder = Folder.of(tmp_path / "store", "path")
-    add(folder, "event", {"s0": [1, 3]})
+    add(folder, {"s0": [1, 3]})
     slow, fast = WriterRun(2), WriterRun(2)
-    waiting = fresh(folder, slow, "event", {"s0": [2, 3]})
-    commit.renew(folder, fast, fresh(folder, fast, "event", {"s0": [1, 3]}), before=3)
+    waiting = fresh(folder, slow, {"s0": [2, 3]})
+    commit.renew(folder, fast, fresh(folder, fast, {"s0": [1, 3]}), before=3)
     assert not slow.left(folder.names())
     with pytest.raises(ParameterError, match="Append once more"):
-        generations.add_generation(folder, slow, waiting, SPELT, None)
+        commit.add_generation(folder, slow, waiting, SPELT, None)
     assert sorted(map(sorted, runs_of(Index.read(folder)))) == [[("s0", 1), ("s0", 3)]]
 
 
 def test_a_list_without_any_index_is_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A list that is made while one index replaces another may have neither."""
-    folder, names = Folder.of(tmp_path / "store", "path"), Folder.names
-    add(folder, "event", {"s0": [1]})
+    names = Folder.names
+    add(folder, {"s0": [1]})
     lists = [[n for n in folder.names() if "index" not in n]]
     monkeypatch.setattr(Folder, "names", lambda self: lists.pop() if lists else names(self))
     assert current(folder)[0] == 1
@@ -415,58 +392,43 @@ def test_a_list_without_any_index_is_made_again(
     assert Index.read(folder).version == 1
 
 
-def test_who_appends_comes_after_a_compaction_and_not_the_other_way(tmp_path: Path) -> None:
-    folder = Folder.of(tmp_path / "store", "path")
+def test_who_appends_comes_after_a_compaction_and_not_the_other_way(folder: Folder) -> None:
     for n in range(3):
-        add(folder, "event", {"s0": [n], "s1": [n]})
+        add(folder, {"s0": [n], "s1": [n]})
     run = WriterRun(4)
-    waiting = fresh(folder, run, "event", {"s0": [7]})
-    compact(folder, "event", 1)
+    waiting = fresh(folder, run, {"s0": [7]})
+    compact(folder, 1)
     commit.append(folder, run, lambda now: Index.together([now, waiting]), SPELT, "event")
-    index = Index.read(folder)
-    assert pairs(index, index) == spelt(
-        {("s0", 7)} | {(s, n) for s in ("s0", "s1") for n in (0, 1, 2)}
-    )
+    index = held(folder, {"s0": [0, 1, 2, 7], "s1": [0, 1, 2]})
     assert sorted(part.added for part in index.files.parts.values()) == [(1, 3), (5, 5)]
 
-    stale = Index.read(folder)
-    add(folder, "event", {"s0": [8]})
-    late = WriterRun(stale.version + 1)
+    add(folder, {"s0": [8]})
+    late = WriterRun(index.version + 1)
     with pytest.raises(ParameterError, match="another call finished there"):
-        commit.renew(folder, late, stale, before=late.version)
-    again = Index.read(folder)
-    assert pairs(again, again) == spelt(
-        {*keys({"s0": [7, 8]}), *keys({s: [0, 1, 2] for s in ("s0", "s1")})}
-    )
+        commit.renew(folder, late, index, before=late.version)
+    held(folder, {"s0": [0, 1, 2, 7, 8], "s1": [0, 1, 2]})
 
 
 def test_who_looks_into_a_part_that_a_compaction_removes_looks_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, compactions = Folder.of(tmp_path / "store", "path"), [1]
-    look = generations.without_known
-    add(folder, "event", {"s0": [1, 5]})
-    add(folder, "event", {"s0": [2]})
-
-    def late(now: Index, new: Index) -> Index:
-        if compactions:
-            compact(folder, "event", compactions.pop())
-        return look(now, new)
-
-    monkeypatch.setattr(generations, "without_known", late)
-    add(folder, "event", {"s0": [3]})
-    assert sum(Index.read(folder).stop - Index.read(folder).start) == 4
+    add(folder, {"s0": [1, 5]})
+    add(folder, {"s0": [2]})
+    meanwhile = Meanwhile(monkeypatch, commit, "without_known", before=True)
+    meanwhile.todo = [lambda: compact(folder, 1)]
+    add(folder, {"s0": [3]})
+    held(folder, {"s0": [1, 2, 3, 5]})
     # A part that is missing, and no compaction came, is damage.
     folder.remove(*Index.read(folder).files.parts)
     with pytest.raises(DecodeError, match="missing"):
-        add(folder, "event", {"s0": [4]})
+        add(folder, {"s0": [4]})
 
 
 def test_many_generations_are_looked_into_a_few_at_a_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where a stream begins anew, and all comes again: a process has so many files."""
-    folder, open_part = Folder.of(tmp_path / "store", "path"), storefiles.PartFiles.reader
+    open_part = storefiles.PartFiles.reader
     alive: weakref.WeakSet[storefiles.PartReader] = weakref.WeakSet()
     most = [0]
 
@@ -477,9 +439,9 @@ def test_many_generations_are_looked_into_a_few_at_a_time(
         return made
 
     for n in range(20):
-        add(folder, "event", {"s0": [n, n + 100]})
+        add(folder, {"s0": [n, n + 100]})
     monkeypatch.setattr(storefiles.PartFiles, "reader", reader)
-    add(folder, "event", {"s0": [*range(20), *range(100, 120), 500]})
+    add(folder, {"s0": [*range(20), *range(100, 120), 500]})
     assert 2 < most[0] < 10
     assert sum(map(len, runs_of(Index.read(folder)))) == 41
 
@@ -487,7 +449,7 @@ def test_many_generations_are_looked_into_a_few_at_a_time(
 def damaged(path: Path) -> Folder:
     """A store of rounds 1 and 2 of s0, the message of the second one damaged."""
     folder = Folder.of(path, "path")
-    add(folder, "event", {"s0": [1, 2]})
+    add(folder, {"s0": [1, 2]})
     (part,) = path.glob("part-*")
     content = part.read_bytes()
     at = content.index(b"  s000000002")
@@ -498,27 +460,26 @@ def damaged(path: Path) -> Folder:
 def test_a_damaged_message_is_not_taken_for_another_one(tmp_path: Path) -> None:
     folder = damaged(tmp_path / "store")
     with pytest.raises(DecodeError, match="the messages of batch 0 have another checksum"):
-        add(folder, "event", {"s0": [2]})
+        add(folder, {"s0": [2]})
 
 
-def test_a_run_that_committed_is_not_abandoned(tmp_path: Path) -> None:
-    folder = Folder.of(tmp_path / "store", "path")
-    add(folder, "event", {"s0": [1]})
+def test_a_run_that_committed_is_not_abandoned(folder: Folder) -> None:
+    add(folder, {"s0": [1]})
     run = WriterRun(2)
-    new = fresh(folder, run, "event", {"s0": [2]})
+    new = fresh(folder, run, {"s0": [2]})
     commit.append(folder, run, lambda now: Index.together([now, new]), SPELT, "event")
     names = sorted(folder.names())
     commit.abandon(folder, run)
     assert sorted(folder.names()) == names
     lost = WriterRun(3)
-    fresh(folder, lost, "event", {"s0": [3]})
+    fresh(folder, lost, {"s0": [3]})
     commit.abandon(folder, lost)
     assert sorted(folder.names()) == names
 
 
-def test_a_writer_whose_parts_are_gone_says_so(tmp_path: Path) -> None:
-    folder, run = Folder.of(tmp_path / "store", "path"), WriterRun(1)
-    new = fresh(folder, run, "event", {"s0": [1]})
+def test_a_writer_whose_parts_are_gone_says_so(folder: Folder) -> None:
+    run = WriterRun(1)
+    new = fresh(folder, run, {"s0": [1]})
     folder.remove(*run.left(folder.names()))
     with pytest.raises(ParameterError, match=r"parts of this one are gone\); .*Append once more"):
         commit.append(folder, run, lambda now: Index.together([now, new]), SPELT, "event")
@@ -527,4 +488,4 @@ def test_a_writer_whose_parts_are_gone_says_so(tmp_path: Path) -> None:
 def test_compacting_finds_damage(tmp_path: Path) -> None:
     folder = damaged(tmp_path / "store")
     with pytest.raises(DecodeError, match="the messages of batch 0 have another checksum"):
-        compact(folder, "event", 1)
+        compact(folder, 1)

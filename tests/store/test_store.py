@@ -7,10 +7,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import cache
-from hashlib import sha256
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -18,75 +15,33 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyarrow import fs
 
 from ccbps.errors import DecodeError, ParameterError
-from ccbps.matching import Answers
-from ccbps.records import read, write
 from ccbps.store import files as storefiles
 from ccbps.store import plan as storeplan
 from ccbps.store.commit import renew
 from ccbps.store.folder import Folder
 from ccbps.store.index import FORMAT, About, Index, StoreKind
 from ccbps.store.versions import WriterRun
-
-Rounds = dict[str, list[int]]
-# All that a store knows of a matcher.
-SPELT: Any = SimpleNamespace(
-    fingerprint=bytes(32), event_bytes=12, interest_bytes=12, answers=Answers.PAIRS
+from tests.support.message_stores import (
+    ROUNDS,
+    SPELT,
+    Rounds,
+    about,
+    named,
+    read_index,
+    refused,
+    retold,
+    sizes,
+    spelt,
+    spelt_rows,
+    store,
+    told,
+    works,
+    write_index,
 )
-INDEX = "index-00000001.arrow"
 
-
-def small_store(
-    folder: Folder, kind: StoreKind, rounds: Rounds, cut: int, run: WriterRun | None = None
-) -> Index:
-    """A store of one part with messages that spell their subscription and round."""
-    keys = [(label, n) for label in sorted(rounds) for n in sorted(rounds[label])]
-    run = run or WriterRun(1)
-    part = storefiles.PartWriter(folder, run.stem, 12)
-    for start in range(0, len(keys), cut):
-        chosen = keys[start : start + cut]
-        part.append(
-            pa.array([n for _, n in chosen], pa.int64()),
-            pa.array([f"{label:>4}{n:08d}".encode() for label, n in chosen], pa.binary()),
-            pa.array([label for label, _ in chosen]),
-        )
-    runs = pa.table(part.finish())
-    renew(
-        folder,
-        run,
-        Index.of(folder, About.of(SPELT, kind), runs, {part.name: part.checksums}),
-        before=run.version + 1,
-    )
-    return Index.read(folder, SPELT, kind)
-
-
-def read_index(store: Path) -> pa.Table:
-    return pa.ipc.open_file((store / INDEX).read_bytes()[:-32]).read_all()
-
-
-def write_index(store: Path, table: pa.Table) -> None:
-    """An index that says something else, and whose own checksum is right."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, table.schema) as file:
-        file.write_table(table)
-    content = sink.getvalue().to_pybytes()
-    (store / INDEX).write_bytes(content + sha256(content).digest())
-
-
-def told(table: pa.Table) -> list[Any]:
-    found: list[Any] = read(list, table.schema.metadata[b"ccbps"], refusal="not metadata")
-    return found
-
-
-def retold(table: pa.Table, content: Any, form: str = FORMAT) -> pa.Table:
-    return table.replace_schema_metadata({"format": form, "ccbps": write(content)})
-
-
-def about(table: pa.Table, **changes: Any) -> pa.Table:
-    whose, batch_rows, parts = told(table)
-    return retold(table, [[*About(*whose)._replace(**changes)], batch_rows, parts])
+KINDS: list[StoreKind] = ["event", "interest"]
 
 
 def changed_parts(table: pa.Table, change: Callable[[list[Any]], list[Any]]) -> pa.Table:
@@ -139,15 +94,16 @@ def elsewhere(table: pa.Table) -> pa.Array:
 def test_a_damaged_index_is_named(
     tmp_path: Path, damage: Callable[[pa.Table], pa.Table], cause: str
 ) -> None:
-    folder = Folder.of(tmp_path, "events")
-    small_store(folder, "event", {"s0": [1, 2, 5], "s1": [0], "s2": list(range(9))}, 4)
+    store(
+        tmp_path, "event", [spelt_rows({"s0": [1, 2, 5], "s1": [0], "s2": list(range(9))})], cut=4
+    )
     write_index(tmp_path, damage(read_index(tmp_path)))
     with pytest.raises(DecodeError, match=rf"index-\d+\.arrow is damaged: .*({cause})"):
-        Index.read(folder, SPELT, "event")
+        Index.read(Folder.of(tmp_path, "events"), SPELT, "event")
 
 
 def test_an_index_of_another_format_says_so(tmp_path: Path) -> None:
-    small_store(Folder.of(tmp_path, "events"), "event", {"s0": [1]}, 4)
+    store(tmp_path, "event", [spelt_rows({"s0": [1]})])
     table = read_index(tmp_path)
     write_index(tmp_path, retold(table, told(table), "ccbps messages 3"))
     with pytest.raises(DecodeError, match=f"has format 'ccbps messages 3'; this reads '{FORMAT}'"):
@@ -172,19 +128,17 @@ def test_a_commit_leaves_the_parts_of_runs_that_began_later() -> None:
 
 
 def test_a_late_writer_of_an_old_version_fails_too(tmp_path: Path) -> None:
-    folder = Folder.of(tmp_path, "path")
     for version in (1, 2):
-        small_store(folder, "event", {"s0": [version]}, 1, WriterRun(version))
+        store(tmp_path, "event", [spelt_rows({"s0": [version]})], run=WriterRun(version))
     with pytest.raises(ParameterError, match=r"another call .*index-00000002"):
-        small_store(folder, "event", {"s0": [9]}, 1, WriterRun(1))
-    assert Index.read(folder, SPELT, "event").first.tolist() == [2]
+        store(tmp_path, "event", [spelt_rows({"s0": [9]})])
+    assert Index.read(Folder.of(tmp_path, "path"), SPELT, "event").first.tolist() == [2]
     assert not (tmp_path / WriterRun(1).index).exists()
 
 
 def test_a_writer_whose_parts_were_removed_fails(tmp_path: Path) -> None:
     folder, run = Folder.of(tmp_path, "path"), WriterRun(1)
-    runs = pa.table({field.name: pa.nulls(0, field.type) for field in storefiles.RUNS})
-    index = Index.of(folder, About.of(SPELT, "event"), runs, {})
+    index = Index.of(folder, About.of(SPELT, "event"), storefiles.MANIFEST.empty_table())
     gone = storefiles.PartFile(folder, 0, b"", (0, 0))
     files = replace(index.files, parts={f"{run.stem}-{'0' * 32}.arrow": gone})
     with pytest.raises(ParameterError, match="parts of this one are gone"):
@@ -246,40 +200,23 @@ def test_a_file_system_that_fails_is_not_one_without_links(
     assert folder.names() == ["index"] and (tmp_path / "index").read_text() == "draft1"
 
 
-def refused(*rows: tuple[str | None, int | None, bytes | None]) -> str:
-    """What a writer of parts says about rows."""
-    part = storefiles.PartWriter(Folder.of("/nowhere", "path"), "part", 12)
-    labels, numbers, messages = zip(*rows, strict=True)
-    columns = pa.array(numbers, pa.int64()), pa.array(messages, pa.binary()), pa.array(labels)
-    with pytest.raises(storefiles.Refused) as failure:
-        part.append(*columns)
-    return str(failure.value)
-
-
 def test_rows_that_are_no_messages_are_named() -> None:
-    good = ("s0", 6, b"x" * 12)
-    assert refused(good, ("s0", 6, b"y" * 12)).startswith("subscription='s0', round=6 occurs twice")
-    assert "the round is NULL" in refused(good, ("s0", None, b"x" * 12))
-    assert "subscription='s0', round=-1: the round is neg" in refused(("s0", -1, b"x" * 12), good)
-    assert "the subscription is NULL" in refused((None, 7, b"x" * 12), good)
-    assert "subscription='s2', round=8: the message is NULL" in refused(good, ("s2", 8, None))
-    assert "round=8: the message has 5 bytes; messages of this matcher have 12" in refused(
-        good, ("s2", 8, b"short")
-    )
+    good, text = (6, b"x" * 12, "s0"), "; messages of this matcher have 12"
+    cases: list[tuple[list[tuple[Any, ...]], str]] = [
+        ([good, (6, b"y" * 12, "s0")], "subscription='s0', round=6 occurs twice; a pair and round"),
+        ([good, (None, b"x" * 12, "s0")], "the round is NULL; leave such rows out"),
+        ([(-1, b"x" * 12, "s0"), good], "subscription='s0', round=-1: the round is negative"),
+        ([(7, b"x" * 12, None), good], "the subscription is NULL"),
+        ([good, (8, None, "s2")], "subscription='s2', round=8: the message is NULL"),
+        ([good, (8, b"short", "s2")], f"round=8: the message has 5 bytes{text}"),
+    ]
+    for rows, said in cases:
+        assert said in refused(12, *rows)
 
 
 @given(
     sides=st.lists(
-        st.dictionaries(
-            st.sampled_from(["s0", "s1", "s2", "s3", "s4"]),
-            st.one_of(
-                st.tuples(st.integers(0, 9), st.integers(1, 30)).map(
-                    lambda x: list(range(x[0], x[0] + x[1]))
-                ),
-                st.lists(st.integers(0, 40), min_size=1, unique=True),
-            ),
-            min_size=1,
-        ),
+        st.dictionaries(st.sampled_from(["s0", "s1", "s2", "s3", "s4"]), ROUNDS, min_size=1),
         min_size=2,
         max_size=2,
     ),
@@ -300,44 +237,25 @@ def test_every_layout_finds_every_pair(
     verify: bool,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(storefiles, "BATCH_BYTES", 12 * batch)
-        patch.setattr(storeplan, "PIECE_ROWS", piece)
-        patch.setattr(storeplan, "VIEW_BYTES", view)
-        patch.setattr(storeplan, "BLOCK_BYTES", 12 * 5)
-        if not local:  # a file system that cannot map files
-            remote = fs.SubTreeFileSystem("/", fs.LocalFileSystem())
-            patch.setattr(Folder, "_found", property(lambda self: (remote, self.path)))
-        kinds: list[StoreKind] = ["event", "interest"]
+    some = {"BATCH_BYTES": 12 * batch, "PIECE_ROWS": piece, "VIEW_BYTES": view}
+    with sizes(local=local, BLOCK_BYTES=12 * 5, **some):
         indexes = [
-            small_store(Folder.of(tmp_path_factory.mktemp("layout"), "path"), kind, rounds, cut)
-            for kind, rounds in zip(kinds, sides, strict=True)
+            store(tmp_path_factory.mktemp("layout"), kind, [spelt_rows(rounds)], cut=cut)
+            for kind, rounds in zip(KINDS, sides, strict=True)
         ]
         found = []
-
-        @cache
-        def part(side: int, name: str) -> storefiles.PartReader:
-            return indexes[side].files.reader(name, verify=verify)
-
-        for piece in storeplan.plan(*indexes).to_pylist():
-            work = storeplan.open_piece(piece, part)
-            labels, numbers = (names.to_pylist() for names in storeplan.pair_names(work))
-            texts = [f"{s:>4}{n:08d}" for s, n in zip(labels, numbers, strict=True)]
-            done = 0
+        for work in works(indexes, storeplan.plan(*indexes), verify=verify):
+            texts, done = [spelt(*name) for name in named(work)], 0
             for at, *messages in work.blocks:
                 assert isinstance(at, slice)
                 assert at.start == done
                 for side in messages:
-                    assert [bytes(m).decode() for m in side] == texts[at]
+                    assert [*map(bytes, side)] == texts[at]
                 done = at.stop
             assert done == len(texts)
             found += texts
-    events, interests = sides
-    assert sorted(found) == sorted(
-        f"{label:>4}{n:08d}"
-        for label in events.keys() & interests.keys()
-        for n in set(events[label]) & set(interests[label])
-    )
+    events, interests = (spelt_rows(rounds) for rounds in sides)
+    assert sorted(found) == sorted(spelt(*key) for key in events.keys() & interests.keys())
 
 
 def test_each_of_many_tasks_has_something_to_do(tmp_path: Path) -> None:
@@ -351,17 +269,18 @@ def test_each_of_many_tasks_has_something_to_do(tmp_path: Path) -> None:
         "stop": [start + rounds for start in starts],
         "first_round": [0] * count,
         "last_round": [rounds - 1] * count,
+        "checksums": [b""] + [None] * (count - 1),
+        "problem": pa.nulls(count),
     }
-    kinds: list[StoreKind] = ["event", "interest"]
     sides = [
-        Index.of(Folder.of(tmp_path, "path"), About.of(SPELT, kind), pa.table(runs), {"p": b""})
-        for kind in kinds
+        Index.of(Folder.of(tmp_path, "path"), About.of(SPELT, kind), pa.table(runs))
+        for kind in KINDS
     ]
     for tasks, least, most in ((0, 256, 300), (2, 96, 110), (50, 200, 220), (500, 2000, 2050)):
         pieces = storeplan.plan(*sides, tasks=tasks).to_pylist()
         assert least <= len(pieces) <= most
         found = sum(
             int((runs["event_stop"].to_numpy() - runs["event_start"].to_numpy()).sum())
-            for runs in map(storeplan.runs_of, pieces)
+            for runs in (storeplan.runs_of(piece["runs"]) for piece in pieces)
         )
         assert found == count * rounds

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from ccbps import Schema, UInt
+import pytest
+
+from ccbps import Schema, SharedSeed, UInt
 from ccbps.broker import MatchingBroker, Publication, Subscription
+from ccbps.errors import RefusedError
 from ccbps.filters import FilterKey, TopicTokens
-from ccbps.matching import TagMatch
+from ccbps.matching import BroadcastMatch, TagMatch
+from tests.support.meanwhile import Meanwhile
 
 SCHEMA = Schema(price=UInt(5))
 TOPICS = [None, "news", "quotes"]
@@ -27,6 +33,19 @@ def count(broker: MatchingBroker, name: str) -> int:
     """What the broker's metrics say."""
     (line,) = [one for one in broker.metrics().splitlines() if one.startswith(f"ccbps_{name} ")]
     return int(float(line.split()[1]))
+
+
+def received(broker: MatchingBroker, *clients: str) -> list[list[int]]:
+    """Numbers of the publications that wait for each client."""
+    return [[one.number for one in broker.take(client, 1000)] for client in clients]
+
+
+@contextmanager
+def refused(reason: str, said: str | None = None) -> Iterator[None]:
+    """A call that the broker refuses for a reason."""
+    with pytest.raises(RefusedError, match=said) as caught:
+        yield
+    assert caught.value.reason == reason
 
 
 class World:
@@ -49,6 +68,38 @@ class World:
         event = self.feed.encode({"price": [price]})[0].tobytes()
         return Publication(number, event, b"payload %d" % number, token(topic))
 
+    def bare(self, number: int, price: int, topic: str | None = None) -> Publication:
+        """A publication whose payload comes later."""
+        event = self.event(number, price, topic)
+        return Publication(number, event.event, None, event.token)
+
+
+class RoundWorld:
+    """Publications and subscriptions of a broadcast, for rounds."""
+
+    def __init__(self) -> None:
+        self.matcher = BroadcastMatch.box(SCHEMA)
+        master = SharedSeed.generate()
+        self.subscriber, self.feed = self.matcher.subscriber(master), self.matcher.publisher(master)
+        self.messages: dict[int, bytes] = {}
+
+    def broker(self, **options: Any) -> MatchingBroker:
+        return MatchingBroker(self.matcher.broker(), **options)
+
+    def wants(
+        self, label: str, predicate: str, publisher: str = "feed", topic: str | None = None
+    ) -> Subscription:
+        stack = self.subscriber.encode(predicate, rounds=range(5), pairs=[label] * 5)
+        return Subscription(label.split("/")[1], stack, token(topic), publisher, 0)
+
+    def event(
+        self, number: int, turn: int, price: int, payload: bytes = b"", topic: str | None = None
+    ) -> Publication:
+        """An event of a round, which is encoded once."""
+        if turn not in self.messages:
+            self.messages[turn] = self.feed.encode({"price": [price]}, rounds=[turn])[0].tobytes()
+        return Publication(number, self.messages[turn], payload, token(topic), turn)
+
 
 class Clock:
     """Seconds that pass when a test says so."""
@@ -57,3 +108,8 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+def in_match(broker: MatchingBroker, monkeypatch: pytest.MonkeyPatch) -> Meanwhile:
+    """What happens while the broker matches its next publication."""
+    return Meanwhile(monkeypatch, type(broker._broker), "match_parts")

@@ -1,0 +1,415 @@
+"""Books of subscriptions: one kind for each place where a matcher decides.
+
+`TableBook` is for matchers whose broker tests every event with every interest, `RoundBook` for
+publishers and subscribers who share a seed, and `RelayBook` for subscribers that decide by
+themselves, so that all of them get everything.
+
+Matching has two steps. `find` takes long and needs no lock. `members` turns its result into
+subscriptions; it is quick, and must not meet changes.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from array import array
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import partial
+from hashlib import blake2b
+from threading import Lock, RLock
+from typing import Any, Final
+
+import numpy as np
+
+from ccbps.arrays import Bools, Bytes, Index
+from ccbps.broker.messages import Publication, Subscription
+from ccbps.broker.metrics import Metrics
+from ccbps.broker.registry import NUMBERS, Registry
+from ccbps.errors import DecodeError
+from ccbps.matching.contract.access import message_bytes
+from ccbps.matching.contract.broker import Broker
+from ccbps.matching.contract.kinds import Answers
+from ccbps.matching.contract.table import Table
+from ccbps.wire import Cause, raise_for
+
+Labelled = tuple[str, Subscription]
+"""A subscription behind its label, "client/name"."""
+_NOBODY: Final = np.empty(0, dtype=np.int64)
+
+
+class Book(ABC):
+    """Subscriptions by number, of one topic and publisher."""
+
+    def __init__(self, lock: RLock, metrics: Metrics) -> None:
+        """Make an empty book.
+
+        Args:
+            lock: lock that is held when `members` is called.
+            metrics: counters of tested pairs.
+        """
+        self._lock, self._metrics = lock, metrics
+        self._subscriptions: dict[int, Labelled] = {}
+
+    @property
+    def distinct(self) -> int:
+        """Number of interests that differ."""
+        return len(self._subscriptions)
+
+    @abstractmethod
+    def check(self, subscriptions: Sequence[Subscription]) -> None:
+        """Refuse subscriptions that are not for the matcher, all at once.
+
+        Raises:
+            DecodeError: their messages are malformed, or of another matcher, key or epoch.
+        """
+
+    @abstractmethod
+    def check_event(self, publication: Publication) -> None:
+        """Refuse a publication whose events are not the matcher's.
+
+        Raises:
+            DecodeError: they are malformed, or of another matcher, key or epoch.
+        """
+
+    def add(self, numbers: Sequence[int], subscriptions: Sequence[Labelled]) -> None:
+        """Add subscriptions that were checked."""
+        with self._lock:
+            self._subscriptions.update(zip(numbers, subscriptions, strict=True))
+
+    def remove(self, numbers: Sequence[int]) -> None:
+        """Remove subscriptions."""
+        with self._lock:
+            for number in numbers:
+                del self._subscriptions[number]
+
+    @abstractmethod
+    def find(self, publication: Publication) -> Any:
+        """Return the matches of a publication that was checked, for `members`."""
+
+    @abstractmethod
+    def members(self, matches: Any) -> Index:
+        """Return the numbers of the subscriptions that `find` found."""
+
+    @abstractmethod
+    def matching(
+        self, subscriptions: Sequence[Labelled], publications: Sequence[Publication]
+    ) -> Bools:
+        """Match subscriptions, which need not be in the book, with publications.
+
+        All of them were checked.
+
+        Returns:
+            shape (publications, subscriptions).
+        """
+
+
+class RelayBook(Book):
+    """Subscriptions whose subscribers decide by themselves."""
+
+    def check(self, subscriptions: Sequence[Subscription]) -> None:
+        pass
+
+    def check_event(self, publication: Publication) -> None:
+        if publication.event is None:
+            raise DecodeError("the publication has no event for all subscriptions")
+        if publication.payload is None:
+            raise DecodeError("nobody but subscribers can tell who matches: send the payload along")
+
+    def find(self, publication: Publication) -> None:
+        return None
+
+    def members(self, matches: None) -> Index:
+        return np.fromiter(self._subscriptions, dtype=np.int64, count=len(self._subscriptions))
+
+    def matching(
+        self, subscriptions: Sequence[Labelled], publications: Sequence[Publication]
+    ) -> Bools:
+        return np.ones((len(publications), len(subscriptions)), dtype=np.bool_)
+
+
+class RoundBook(Book):
+    """Interests that were provisioned for rounds: an event meets those of its round."""
+
+    def __init__(self, broker: Broker, lock: RLock, metrics: Metrics) -> None:
+        super().__init__(lock, metrics)
+        self._broker = broker
+
+    def check(self, subscriptions: Sequence[Subscription]) -> None:
+        # Whether messages belong to a round shows when they meet an event.
+        for subscription in subscriptions:
+            if subscription.publisher is None:
+                raise DecodeError("the matcher has rounds: a subscription names its publisher")
+            if subscription.first_round is None or not len(subscription.interests):
+                raise DecodeError(
+                    "the matcher has rounds: a subscription needs first_round and rows"
+                )
+            if subscription.interests.shape[1] != message_bytes(self._broker.matcher, "interest"):
+                raise DecodeError(Cause.INTEREST_WIDTH.text)
+
+    def check_event(self, publication: Publication) -> None:
+        if publication.round is None:
+            raise DecodeError("the matcher has rounds: a publication needs one")
+        events = [*publication.events.values()]
+        if publication.event is not None:
+            if self._broker.matcher.answers is not Answers.ROUND:
+                raise DecodeError("each subscription needs an event of its own in this matcher")
+            events = [publication.event]
+        width = message_bytes(self._broker.matcher, "event")
+        if any(len(event) != width for event in events):
+            raise DecodeError(Cause.EVENT_WIDTH.text)
+
+    def find(self, publication: Publication) -> list[tuple[int, Labelled]]:
+        with self._lock:
+            numbered = [*self._subscriptions.items()]
+        rows, answers = self._match([labelled for _, labelled in numbered], publication)
+        return [numbered[rows[place]] for place in np.flatnonzero(answers)]
+
+    def members(self, matches: list[tuple[int, Labelled]]) -> Index:
+        numbers = [
+            number
+            for number, labelled in matches
+            if self._subscriptions.get(number) is labelled  # else the number is another one's now
+        ]
+        return np.array(numbers, dtype=np.int64)
+
+    def matching(
+        self, subscriptions: Sequence[Labelled], publications: Sequence[Publication]
+    ) -> Bools:
+        out = np.zeros((len(publications), len(subscriptions)), dtype=np.bool_)
+        for place, publication in enumerate(publications):
+            rows, answers = self._match(subscriptions, publication)
+            out[place, rows] = answers
+        return out
+
+    def _match(
+        self, subscriptions: Sequence[Labelled], publication: Publication
+    ) -> tuple[list[int], Bools]:
+        """Return the places of subscriptions that have messages for a round, and the answers."""
+        assert publication.round is not None
+        common, own = publication.event, publication.events
+        rows, interests, events = [], [], []
+        for place, (label, subscription) in enumerate(subscriptions):
+            row = publication.round - (subscription.first_round or 0)
+            if 0 <= row < len(subscription.interests) and (common is not None or label in own):
+                rows.append(place)
+                interests.append(subscription.interests[row])
+                events.append(own[label] if common is None else common)
+        if not rows:
+            return [], np.zeros(0, dtype=np.bool_)
+        if common is not None:
+            events = events[:1]
+        content = np.frombuffer(b"".join(events), dtype=np.uint8).reshape(len(events), -1)
+        answers, causes = self._broker.examine(content, np.stack(interests))
+        self._metrics.add("pairs_tested", len(rows))
+        self._metrics.add("pairs_refused", int(np.count_nonzero(causes)))
+        return rows, answers
+
+
+class TableBook(Book):
+    """Interests that the broker tests with every event. Equal interests are kept once.
+
+    If an interest in the table covers a new one, the new one stands under it, and is tested only
+    with events that match the covering one. A wide interest that comes later takes nothing under
+    it.
+    """
+
+    def __init__(self, broker: Broker, registry: Registry, lock: RLock, metrics: Metrics) -> None:
+        super().__init__(lock, metrics)
+        self._broker, self._registry = broker, registry
+        self._table = self._new_table()
+        # An entry is an interest of the tables, by a number; its members are subscriptions.
+        self._entries: dict[bytes, int] = {}
+        self._digests: dict[int, bytes] = {}
+        self._members: dict[int, array[int]] = defaultdict(partial(array, NUMBERS))
+        self._next = self._count = 0
+        # Covered interests, in a table under each that covers some.
+        self._under: dict[int, Table] = {}
+        self._over: dict[int, int] = {}
+        # Held by whoever moves interests from table to table, or must not miss them meanwhile.
+        self._moving = Lock()
+
+    def _new_table(self) -> Table:
+        return self._broker.prepare(
+            np.empty((0, message_bytes(self._broker.matcher, "interest")), dtype=np.uint8)
+        )
+
+    @property
+    def distinct(self) -> int:
+        """Number of interests that differ."""
+        return len(self._members)
+
+    def check(self, subscriptions: Sequence[Subscription]) -> None:
+        width = message_bytes(self._broker.matcher, "interest")
+        for subscription in subscriptions:
+            if subscription.interests.shape != (1, width):
+                raise DecodeError(
+                    f"a subscription has 1 interest message of {width} bytes here, "
+                    f"got {subscription.interests.shape}"
+                )
+        if subscriptions:
+            rows = np.concatenate([subscription.interests for subscription in subscriptions])
+            raise_for(self._broker.examine_interests(rows))
+
+    def check_event(self, publication: Publication) -> None:
+        if publication.event is None:
+            raise DecodeError("the publication has no event for all subscriptions")
+        raise_for(self._broker.examine_events(_batch_of_one(publication)))
+
+    def add(self, numbers: Sequence[int], subscriptions: Sequence[Labelled]) -> None:
+        interests = np.concatenate([subscription.interests for _, subscription in subscriptions])
+        entries, fresh, rows = [], dict[bytes, int](), []
+        for row, message in enumerate(interests):
+            digest = blake2b(message.tobytes(), digest_size=16).digest()
+            entry = self._entries.get(digest, fresh.get(digest))
+            if entry is None:
+                entry = fresh[digest] = self._next + len(fresh)
+                rows.append(row)
+            entries.append(entry)
+        equal = self._put(interests[rows], [*fresh.values()]) if rows else {}
+        self._next += len(fresh)
+        for digest, entry in fresh.items():
+            if entry not in equal:
+                self._entries[digest], self._digests[entry] = entry, digest
+        with self._lock:
+            for number, entry in zip(numbers, entries, strict=True):
+                entry = equal.get(entry, entry)
+                members = self._members[entry]
+                self._registry.entries[number] = entry
+                self._registry.places[number] = len(members)
+                members.append(number)
+            self._count += len(numbers)
+
+    def _put(self, interests: Bytes, entries: Sequence[int]) -> dict[int, int]:
+        """Put interests into the tables.
+
+        Returns:
+            for entries whose interest equals one of the tables in another form: the entry of that.
+            These are not put into the tables.
+        """
+        if not self._broker.matcher.covering:
+            self._table.add(interests, entries)
+            return {}
+        equal = {}
+        for entry, interest in zip(entries, interests[:, None], strict=True):
+            over, same = self._compared(interest, self._table)
+            if same is None and over in self._under:
+                _, same = self._compared(interest, self._under[over])
+            if same is not None:
+                equal[entry] = same
+            elif over is None:
+                self._table.add(interest, [entry])
+            else:
+                if over not in self._under:
+                    self._under[over] = self._new_table()
+                self._under[over].add(interest, [entry])
+                self._over[entry] = over
+        return equal
+
+    def _compared(self, interest: Bytes, table: Table) -> tuple[Any, Any]:
+        """Return the first entry of a table that covers an interest, and the first that equals it.
+
+        None stands for no entry.
+        """
+        if not len(table):
+            return None, None
+        over = np.flatnonzero(self._broker.covers(table, interest)[:, 0])
+        equal = over[self._broker.covers(interest, table)[0, over]]
+        ids = table.ids
+        return ids[over[0]] if len(over) else None, ids[equal[0]] if len(equal) else None
+
+    def remove(self, numbers: Sequence[int]) -> None:
+        with self._lock:
+            gone = [entry for number in numbers if (entry := self._leave(number)) is not None]
+        outer = []
+        for entry in gone:
+            over = self._over.pop(entry, None)
+            if over is None:
+                outer.append(entry)
+            else:
+                self._under[over].remove([entry])
+        if plain := [entry for entry in outer if entry not in self._under]:
+            self._table.remove(plain)
+        for entry in outer:
+            if entry in self._under:
+                self._uncover(entry)
+
+    def _leave(self, number: int) -> int | None:
+        """Remove a subscription from its entry, and return the entry if that was the last one."""
+        entry, place = self._registry.entries[number], self._registry.places[number]
+        members = self._members[entry]
+        # The last one takes its place.
+        last = members.pop()
+        if place < len(members):
+            members[place] = last
+            self._registry.places[last] = place
+        self._count -= 1
+        if len(members):
+            return None
+        del self._members[entry], self._entries[self._digests.pop(entry)]
+        return entry
+
+    def _uncover(self, entry: int) -> None:
+        """Remove an interest that covers others, which move into the outer table."""
+        with self._moving:
+            uncovered = self._under.pop(entry)
+            ids: list[Any] = uncovered.ids
+            if ids:
+                self._table.add(uncovered.messages, ids)
+            for below in ids:
+                del self._over[below]
+            self._table.remove([entry])
+
+    def find(self, publication: Publication) -> list[Any]:
+        event = _batch_of_one(publication)
+        if not self._broker.matcher.covering:
+            return self._find(event)
+        with self._moving:
+            return self._find(event)
+
+    def _find(self, event: Bytes) -> list[Any]:
+        """Return the entries that match an event."""
+        tested, saved = len(self._table), self._count - self.distinct + len(self._over)
+        entries = self._matches(event, self._table)
+        for over in [*entries]:
+            if table := self._under.get(over):
+                entries += self._matches(event, table)
+                tested, saved = tested + len(table), saved - len(table)
+        self._metrics.add("pairs_tested", tested)
+        self._metrics.add("pairs_saved", saved)
+        return entries
+
+    def _matches(self, event: Bytes, table: Table) -> list[Any]:
+        """Return the entries of a table that match an event.
+
+        Other threads may change the table meanwhile.
+        """
+        parts = table.parts
+        columns = np.flatnonzero(self._broker.match_parts(event, parts)[0])
+        ends = np.cumsum([part.live for part in parts], dtype=np.intp)
+        where = np.searchsorted(ends, columns, "right")
+        entries = []
+        for column, place in zip(columns.tolist(), where.tolist(), strict=True):
+            part = parts[place]
+            entries.append(part.ids[part.rows[column - ends[place] + part.live]])
+        return entries
+
+    def members(self, matches: list[Any]) -> Index:
+        members = [self._members[entry] for entry in {*matches} if entry in self._members]
+        return np.concatenate([_NOBODY, *(np.frombuffer(own, np.uint32) for own in members)])
+
+    def matching(
+        self, subscriptions: Sequence[Labelled], publications: Sequence[Publication]
+    ) -> Bools:
+        interests = np.concatenate([subscription.interests for _, subscription in subscriptions])
+        # A user who was revoked since the check matches nothing.
+        good = np.flatnonzero(self._broker.examine_interests(interests) == Cause.NONE)
+        events = np.concatenate([*map(_batch_of_one, publications)])
+        out = np.zeros((len(events), len(interests)), dtype=np.bool_)
+        if len(good):
+            out[:, good] = self._broker.examine_all(events, interests[good])[0]
+        return out
+
+
+def _batch_of_one(publication: Publication) -> Bytes:
+    """Return the event for all subscriptions, shape (1, event_bytes)."""
+    return np.frombuffer(publication.event or b"", dtype=np.uint8)[None]
