@@ -31,12 +31,12 @@ from ccbps import Category, Keyword, Schema, SharedSeed, UInt
 from ccbps.broker import MatchingBroker, Quota, Subscription
 from ccbps.broker.metrics import metrics_page
 from ccbps.cli import main
-from ccbps.cli.console import obey
+from ccbps.cli.client import open_payload, seal_payloads
+from ccbps.cli.inputs import read_schema
 from ccbps.cli.normal_text import normal_text
-from ccbps.cli.payloads import open_payload, sealed_payloads
 from ccbps.cli.program import COMMANDS
-from ccbps.cli.publication_numbers import take_numbers
-from ccbps.cli.schemas import read_schema
+from ccbps.cli.publish import take_numbers
+from ccbps.cli.servers import obey
 from ccbps.errors import DecodeError, LedgerError
 from ccbps.keys import FileKey, RoleKey
 from ccbps.matching import KeywordMatch, Matcher, TagMatch, from_json
@@ -218,12 +218,12 @@ def tell():
     time.sleep(0.2)
     signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
 
-with ended_by_signals() as ended:
+with ended_by_signals() as wait:
     for _ in range(2):
         threading.Thread(target=tell).start()
-        ended.wait()
+        wait()
     signal.raise_signal(signal.SIGINT)
-    ended.wait()
+    wait()
 print("ended")
 """
 
@@ -247,9 +247,9 @@ def early(number, handler):
     return before
 
 signal.signal = early
-with ended_by_signals() as ended:
+with ended_by_signals() as wait:
     signal.signal = install
-    ended.wait()
+    wait()
 print("ended")
 """
 
@@ -346,7 +346,7 @@ def test_keys_are_the_library_s_and_files_their_owner_s(folder: Path, capsys: Sh
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
     before = {path: path.read_bytes() for path in folder.iterdir()}
     for line in ("seed --out feed.seed", "password --name carol --users users --out bob.password"):
-        assert "is there already" in refused(f"ccbps keygen {line}", capsys)
+        assert "exists already" in refused(f"ccbps keygen {line}", capsys)
     assert "alice has a password" in refused(
         "ccbps keygen password --name alice --users users --out new", capsys
     )
@@ -391,7 +391,7 @@ def test_payloads_open_under_their_seed_and_number(payloads: list[bytes], first:
     seed = SharedSeed(bytes(32))
     numbers = range(first, first + len(payloads))
     for number, payload, sealed in zip(
-        numbers, payloads, sealed_payloads(seed, payloads, numbers), strict=True
+        numbers, payloads, seal_payloads(seed, payloads, numbers), strict=True
     ):
         assert open_payload(seed, sealed, number) == payload
         for key, other in ((SharedSeed(bytes([1] * 32)), number), (seed, number + 1)):
@@ -499,7 +499,7 @@ def test_topics_skipped_records_payloads_and_patience(folder: Path, capsys: Show
         assert "published 3" in out
         assert run(f"{sent} --empty {topics}") == 0
         waited = err + capsys.readouterr().err
-        assert waited.count("waiting, for the broker says") >= 1
+        assert waited.count("waiting, as the broker asks") >= 1
         receive = f"ccbps subscribe {at(url, 'alice')} --count 3 --wait 20"
         lines = done(f"{receive} --open payloads.seed", capsys)
         got = [json.loads(line) for line in lines.splitlines()]
@@ -519,7 +519,7 @@ def test_topics_skipped_records_payloads_and_patience(folder: Path, capsys: Show
         bad = sent.replace("q.csv", "bad.json")
         assert run(f"{bad} --plain") == 2
         out, err = capsys.readouterr()
-        assert "go on with --skip 0" in out
+        assert "continue with --skip 0" in out
         assert "in the records from 0 on" in err
         assert "Traceback" not in err
 
