@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from ccbps import Category, Decimal, EpochSeed, Int, Schema, SeedRing, SharedSeed, UInt
 from ccbps.columnar import all_pairs
 from ccbps.columnar.all_pairs import AllPairs, _unpacked, blocks
-from ccbps.columnar.broadcast import RoundEvents
 from ccbps.columnar.encoding import event_messages, interest_messages
-from ccbps.columnar.pairs import examine_rows, with_repeated
+from ccbps.columnar.pairs import RoundEvents, examine_rows, with_repeated
 from ccbps.errors import (
     DecodeError,
     EventError,
