@@ -10,33 +10,18 @@ the AES-256-CTR key stream of the bytes that blinding uses.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from functools import reduce
 from operator import mul
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from timing import machine, one_core, seconds
+from report import Table, options
+from timing import key_stream, machine, one_core, seconds
 
 from ccbps.algebra import A5, S5, Group
 
 SEGMENT = 1 << 19
 """Elements blinded at a time: they and their blinders stay in the cache."""
-
-
-def key_stream(width: int) -> Callable[[], None]:
-    """The raw cipher: AES-256-CTR over `width` bytes, in cache-sized chunks."""
-    zeros, out = np.zeros(1 << 18, dtype=np.uint8), np.empty((1 << 18) + 15, dtype=np.uint8)
-
-    def run() -> None:
-        cipher = Cipher(algorithms.AES256(bytes(32)), modes.CTR(bytes(16))).encryptor()
-        left = width
-        while left > 0:
-            cipher.update_into(memoryview(zeros)[: min(left, len(zeros))], out)
-            left -= len(zeros)
-
-    return run
 
 
 def words(length: int) -> Callable[[], None]:
@@ -115,7 +100,7 @@ def measure(group: Group, length: int, rounds: int) -> dict[str, float]:
         "load from the wire": lambda: group.load(messages[0]),
         "store to the wire": lambda: group.store(x, messages[0]),
         "blind: draw 2, R^-1 s R', store": blind,
-        "  key stream of the 2 draws": key_stream(2 * group.random_bytes(length)),
+        "  key stream of the 2 draws": key_stream(1, 2 * group.random_bytes(length)),
         "broker, 2 messages, step by step": step_by_step,
         "broker, 2 messages, one pass": lambda: group.product_of(*messages),
     }
@@ -129,20 +114,16 @@ def measure(group: Group, length: int, rounds: int) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--log-length", type=int, default=25, help="2^this elements (25)")
-    parser.add_argument("--rounds", type=int, default=5)
-    options = parser.parse_args()
-    length = 1 << options.log_length
+    given = options(__doc__, log_length=25, rounds=5)
+    length = 1 << given.log_length
     print(machine())
-    results = {group.name: measure(group, length, options.rounds) for group in (A5, S5)}
+    results = {group.name: measure(group, length, given.rounds) for group in (A5, S5)}
 
     print(f"\n{length:,} elements, ns per element (broker: an element of both messages)")
-    print(f"{'':<36}{'A5':>8}{'S5':>8}{'S5 / A5':>9}")
+    table = Table(36, {"A5": ".2f", "S5": ".2f", "S5 / A5": ".1f"})
     for name in dict.fromkeys([*results["A5"], *results["S5"]]):
         a, s = (results[group].get(name) for group in ("A5", "S5"))
-        ratio = f"{s / a:>9.1f}" if a and s else ""
-        print(f"{name:<36}" + "".join(f"{v:>8.2f}" if v else f"{'':>8}" for v in (a, s)) + ratio)
+        table.row(name, a, s, s / a if a and s else None)
     for group in (A5, S5):
         used = group.random_bytes(length) / length
         print(

@@ -20,7 +20,7 @@ import numpy as np
 from ccbps.cli.command import Option
 from ccbps.cli.secret_files import VARIABLE, read_password
 from ccbps.delivery.naive import KEY_BYTES, PayloadOpener, PayloadSealer
-from ccbps.errors import DecodeError, ParameterError
+from ccbps.errors import ParameterError
 from ccbps.filters.tokens import TopicTokens
 from ccbps.keys.rings import SeedRing
 from ccbps.keys.role_key import RoleKey
@@ -143,7 +143,5 @@ def open_payload(seed: SharedSeed, sealed: bytes, number: int) -> bytes:
     Raises:
         DecodeError: it was altered, or not sealed with this seed for this number.
     """
-    if len(sealed) < KEY_BYTES:
-        raise DecodeError("not a sealed payload")
     wrap = np.frombuffer(sealed[:KEY_BYTES], dtype=np.uint8)[None]
     return PayloadOpener(seed.pair(PAIR)).open([sealed[KEY_BYTES:]], wrap, [number])[0]

@@ -596,6 +596,7 @@ def test_orders_of_the_operator() -> None:
         "revoke 'alice": "error: No closing quotation",
         "revoke alice zz": "error: non-hexadecimal",
         "revoke alice 00": "error: the broker serves no user 00",
+        "revoke alice 00 11": "error: a line is one of",
         "admit": "error: a line is one of",
     }
     for line, answer in answers.items():
