@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ccbps import Category, Decimal, EpochSeed, Int, Schema, SeedRing, SharedSeed, UInt
@@ -28,7 +28,7 @@ from ccbps.errors import (
 )
 from ccbps.keys import sources
 from ccbps.keys.sources import FileKey, master
-from ccbps.matching import BroadcastMatch, FormulaMatch
+from ccbps.matching import BroadcastMatch, FormulaMatch, KeywordMatch
 from ccbps.matching.broken import AdditiveMaskMatch
 from ccbps.matching.contract.matcher import Matcher
 from ccbps.wire import Cause
@@ -403,6 +403,29 @@ def test_malformed_messages_are_named_or_match_nothing(
     assert sorted(row[:2] for row in rows if row[2] is None) == kept
 
 
+def test_messages_of_a_revoked_user_match_nothing_and_are_no_fault(tmp_path: Path) -> None:
+    matcher = KeywordMatch(Schema(word=Category(["a", "b"])), group="toy64")
+    server = matcher.key_server()
+    sent = matcher.publisher(server.publisher_key("feed")).encode([{"word": "a"}] * 2)
+    users = [matcher.subscriber(server.subscriber_key(name)) for name in ("alice", "bob")]
+    rows = np.concatenate([user.encode("word = 'a'") for user in users])
+    server.revoke("subscriber", "alice")
+    (tmp_path / "broker").write_text(server.broker_key().to_text())
+    key = FileKey(tmp_path / "broker")
+    events, interests = (pa.array(list(map(bytes, side))) for side in (sent, rows))
+    answers, valid, causes = examine_rows(matcher, key, events, interests)
+    assert (answers.tolist(), valid.all(), causes.any()) == ([False, True], True, False)
+    for on_error in ("raise", "reject"):
+        every = AllPairs(matcher, key, "subscription", "m", ("event",), on_error)
+        labels = pa.array(["alice", "bob"])
+        assert [row[:2] for row in matches(every, labels, interests, events)] == [
+            ("bob", 0),
+            ("bob", 1),
+        ]
+        (refused,) = every.rejected([pa.record_batch({"subscription": labels, "m": interests})])
+        assert refused.num_rows == 0
+
+
 def test_messages_are_binary_columns(keys: Roles) -> None:
     interests = interests_of(BOX, keys, ["s"], [1], ["price < 3"])
     with pytest.raises(ParameterError, match="messages must be a binary column, got int64"):
@@ -530,6 +553,8 @@ def test_blocks_hold_neighbours_of_one_topic(cuts: list[list[str | None]], size:
     st.lists(st.tuples(st.sampled_from(["a", "b", "aa"]), st.integers(0, 3)), max_size=30),
     st.lists(st.integers(0, 30), max_size=8),
 )
+@example([("a", 1)] * 2 + [("b", 1)], [1])
+@example([("a", 1), ("b", 1), ("b", 2)], [1])
 def test_rows_with_the_ids_of_others_are_marked_across_batches(
     ids: list[tuple[str, int]], cuts: list[int]
 ) -> None:
