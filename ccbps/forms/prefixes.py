@@ -46,5 +46,5 @@ def range_prefixes(low: int, high: int, bits: int) -> list[Prefix]:
 def most_prefixes(bits: int) -> int:
     """Count the most prefixes that a range of n-bit codes takes: 2(n - 1), and 1 for one bit."""
     # Erratum: [Survey] 4.1 gives [1, 2^n - 1] as the range that takes 2(n - 1) prefixes. That one
-    # takes n; [1, 2^n - 2] takes 2(n - 1). test_predicates_prefixes.py tries all ranges, n <= 7.
+    # takes n; [1, 2^n - 2] takes 2(n - 1). test_prefixes.py tries all ranges, n <= 7.
     return max(1, 2 * (bits - 1))
