@@ -13,7 +13,6 @@ subscriptions, without filters.
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import json
 import math
@@ -28,8 +27,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from report import Table, options
 from reproduce.encrypted_match import PRINTED, encrypted_match
 from timing import machine, one_core
+from workloads import roles_of
 
 from ccbps import BrokenSchemeWarning, Category, Schema, SharedSeed, UInt, matching
 from ccbps.ciphers.paillier import PaillierEncryptor
@@ -147,10 +148,7 @@ def measure(name: str, case: Case) -> dict[str, Any]:
     All messages are fresh in every round: some brokers keep what they have decoded.
     """
     matcher = case.make()
-    server = matcher.key_server()
-    publisher = matcher.publisher(server.publisher_key())
-    subscriber = matcher.subscriber(server.subscriber_key("alice"))
-    broker = matcher.broker(server.broker_key())
+    publisher, subscriber, broker = roles_of(matcher)
     events = matcher.schema.encode(records(matcher.schema, case.events))
     parsed = [matcher.schema.parse(text) for text in case.predicates(case.interests)]
     repeated = {count: np.arange(count) % case.interests for count in case.between}
@@ -207,22 +205,23 @@ def measure_one_time(name: str, matcher: Matcher, count: int = 20_000) -> dict[s
 
 def workload() -> list[dict[str, Any]]:
     """All matchers over the same kind of workload; a one-time matcher does nothing once."""
-    print(f"{'':<25}{'bytes':>14}{'us per':>12}{'us per':>12}{'broker, us per':>22}{'us per':>11}")
-    print(
-        f"{'matcher':<25}{'event':>7}{'inter.':>7}{'event':>12}{'interest':>12}"
-        f"{'interest':>12}{'event':>10}{'pair':>11}  differs"
-    )
-    rows = []
+    print("bytes of an event and an interest; microseconds of both, and of the broker")
+    columns = {
+        "event bytes": ("event, bytes", ","),
+        "interest bytes": ("interest, bytes", ","),
+        "event": ("per event", ".2f"),
+        "interest": ("per interest", ".2f"),
+        "prepare": ("broker: interest", ".2f"),
+        "once": ("broker: event", ".2f"),
+        "pair": ("broker: pair", ".5f"),
+        "different": ("differs", ".2%"),
+    }
+    table, rows = Table(25, dict(columns.values()), title="matcher", least=11), []
     for name in (*CASES, *ONE_TIME):
         one_time = name in ONE_TIME
         row = measure_one_time(name, ONE_TIME[name]()) if one_time else measure(name, CASES[name])
         rows.append(row)
-        print(
-            f"{name:<25}{row['event bytes']:>7}{row['interest bytes']:>7}{row['event']:>12.2f}"
-            f"{row['interest']:>12.2f}{row.get('prepare', 0):>12.2f}{row.get('once', 0):>10.2f}"
-            f"{row['pair']:>11.5f}{row['different']:>9.2%}",
-            flush=True,
-        )
+        table.row(name, *(row.get(column) for column in columns))
     return rows
 
 
@@ -371,12 +370,10 @@ def scalar_products() -> list[Row]:
     """AspeMatch: all pairs beside the matrix product of the same shapes, nothing else."""
     rng = np.random.default_rng(6)
     matcher = matching.broken.AspeMatch(Schema(**{f"x{i}": UInt(12) for i in range(8)}))
-    server = matcher.key_server()
+    publisher, subscriber, broker = roles_of(matcher)
     events = matcher.schema.encode({n: rng.integers(0, 4096, 4000) for n in matcher.schema})
-    sent = matcher.publisher(server.publisher_key()).encode(events)
-    subscriber = matcher.subscriber(server.subscriber_key("alice"))
+    sent = publisher.encode(events)
     kept = subscriber.encode([f"x0 < {v} AND x3 >= {v // 2}" for v in range(100, 4096, 20)])
-    broker = matcher.broker(server.broker_key())
     table, constraints = broker.prepare(kept), 2 * len(matcher.schema)
     left, right = rng.normal(size=(4000, 9)), rng.normal(size=(9, constraints * len(kept)))
     out = np.empty((512, right.shape[1]))
@@ -404,14 +401,13 @@ def repeated_subscriptions() -> list[Row]:
     Beside it the same comparisons on plaintext, which also end with 100,000 answers per event.
     """
     matcher = CASES["TagMatch"].make()
-    server = matcher.key_server()
-    broker = matcher.broker(server.broker_key())
+    publisher, subscriber, broker = roles_of(matcher)
     texts = boxes(500)
-    kept = matcher.subscriber(server.subscriber_key("alice")).encode(texts)
+    kept = subscriber.encode(texts)
     repeated = np.random.default_rng(7).permutation(np.arange(100_000) % 500)
     tables = broker.prepare(kept), broker.prepare(kept[repeated])
     columns = matcher.schema.encode(records(matcher.schema, 100))
-    sent = matcher.publisher(server.publisher_key()).encode(columns)
+    sent = publisher.encode(columns)
     bounds = [matcher.schema.parse(text).box().ranges for text in texts]
     low, high = (
         {name: np.array([box[name][end] for box in bounds], np.uint64) for name in matcher.schema}
@@ -449,9 +445,7 @@ def samples() -> dict[str, Matcher]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", help="where to write the figures, for the documentation")
-    options = parser.parse_args()
+    given = options(__doc__, json={"help": "file for the figures, for the documentation"})
     # From the first message on, or it would depend on the work before which kernels run.
     os.environ["CCBPS_COMPILED"] = "1" if importlib.util.find_spec("numba") else "0"
     warnings.simplefilter("ignore", BrokenSchemeWarning)
@@ -465,14 +459,14 @@ def main() -> None:
         ours_and_peer("TagMatch, subscriptions that repeat", repeated_subscriptions()),
     ]
     print("\nOne event against some subscriptions, milliseconds; [N1] Table 2 beside it")
-    print(f"{'interests':>11}{'as they come':>15}{'prepared':>11}{'printed':>11}")
-    table_2 = []
+    heads = {"as they come": ".3f", "prepared": ".3f", "printed": ""}
+    table, table_2 = Table(10, heads, title="interests"), []
     for count, (fresh, prepared) in encrypted_match().items():
-        print(f"{count:>11}{fresh:>15.3f}{prepared:>11.3f}{PRINTED[count]:>11}")
+        table.row(count, fresh, prepared, PRINTED[count])
         table_2.append([count, fresh, prepared, PRINTED[count]])
-    if options.json:
+    if given.json:
         found = {"machine": machine(), "rows": rows, "peers": peers, "table 2": table_2}
-        Path(options.json).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        Path(given.json).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -16,15 +16,14 @@ that would take longer than --limit seconds are extrapolated and marked so.
 
 from __future__ import annotations
 
-import argparse
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np
-from timing import machine, one_core
+from report import options, picture
+from timing import machine, one_core, timed
 
 from ccbps import Schema, SharedSeed, UInt
 from ccbps.algebra import A5, S5
@@ -139,14 +138,15 @@ def measure(network: str, n: int, limit: float, rate: float) -> Row:
         flips = np.zeros(n, dtype=np.int64)
         flips[rng.permutation(n)[:distance]] = 1
         x = int("".join(map(str, (y ^ flips).tolist())), 2)
-        started = time.perf_counter()
-        event = publisher.encode({"x": [x]}, [number])
-        interest = subscriber.encode(circuit, [number])
-        encoding = time.perf_counter() - started
-        started = time.perf_counter()
-        answer = bool(broker.match(event, interest)[0])
-        took.append(time.perf_counter() - started)
-        assert answer == (distance > n // 2), (network, n, distance)
+        messages, answers = [], []
+
+        def encode(x: int = x, number: int = number, messages: list = messages) -> None:
+            messages.append(publisher.encode({"x": [x]}, [number]))
+            messages.append(subscriber.encode(circuit, [number]))
+
+        encoding = timed(encode)
+        took.append(timed(lambda m=messages, a=answers: a.extend(broker.match(*m))))
+        assert answers == [distance > n // 2], (network, n, distance)
     return Row(network, n, depth, elements, min(took), encoding, True)
 
 
@@ -188,53 +188,38 @@ def public_circuit() -> None:
         matcher = PublicFunctionMatch.hamming(n, limit=n // 2)
         event = matcher.publisher(seed).encode({"x": [1]}, [0])
         interest = matcher.subscriber(seed).encode({"y": (1 << n) - 2}, [0])
-        broker, took = matcher.broker(), []
-        for _ in range(4):
-            started = time.perf_counter()
-            assert not broker.match(event, interest)[0]
-            took.append(time.perf_counter() - started)
-        print(f"{n:>4}{matcher.elements:>28,}{min(took):>11.4g} s")
+        broker = matcher.broker()
+        assert not broker.match(event, interest)[0]
+        took = min(timed(lambda b=broker, e=event, i=interest: b.match(e, i)) for _ in range(4))
+        print(f"{n:>4}{matcher.elements:>28,}{took:>11.4g} s")
 
 
-def plot(rows: list[Row], path: str) -> None:
-    """Broker time over n, both networks."""
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(7, 4.2))
-    for network in NETWORKS:
-        mine = [row for row in rows if row.network == network]
-        (line,) = axes.plot([r.n for r in mine], [r.seconds for r in mine], "--", alpha=0.5)
-        done = [row for row in mine if row.measured]
-        axes.plot(
-            [r.n for r in done],
-            [r.seconds for r in done],
-            "o",
-            color=line.get_color(),
-            label=network,
-        )
-    axes.axhline(1, color="grey", linewidth=0.8)
-    axes.annotate("1 s", (2, 1.3), color="grey")
-    axes.set(xscale="log", yscale="log", xlabel="bits n", ylabel="broker, seconds per match")
-    axes.set_xticks(SIZES, [str(n) for n in SIZES])
-    axes.minorticks_off()
-    axes.set_title("Private Hamming match by OFSGP (dots measured, lines extrapolated)")
-    axes.legend(title="sorting network")
-    figure.tight_layout()
-    figure.savefig(path, dpi=150)
-    print(f"wrote {path}")
+def plot(rows: list[Row], path: Path) -> None:
+    """Draw broker time over n for both networks."""
+    with picture(path, (7, 4.2)) as (_, axes):
+        for network in NETWORKS:
+            mine = [row for row in rows if row.network == network]
+            (line,) = axes.plot([r.n for r in mine], [r.seconds for r in mine], "--", alpha=0.5)
+            done = [row for row in mine if row.measured]
+            points = [r.n for r in done], [r.seconds for r in done]
+            axes.plot(*points, "o", color=line.get_color(), label=network)
+        axes.axhline(1, color="grey", linewidth=0.8)
+        axes.annotate("1 s", (2, 1.3), color="grey")
+        axes.set(xscale="log", yscale="log", xlabel="bits n", ylabel="broker, seconds per match")
+        axes.set_xticks(SIZES, [str(n) for n in SIZES])
+        axes.minorticks_off()
+        axes.set_title("Private Hamming match by OFSGP (dots measured, lines extrapolated)")
+        axes.legend(title="sorting network")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--limit", type=float, default=5.0, help="longest broker run (seconds)")
-    parser.add_argument("--plot", help="where to write the plot (PNG)")
-    options = parser.parse_args()
+    given = options(__doc__, limit=5.0, plot=Path)
     print(machine())
     table_1()
-    rows = table_2(options.limit)
+    rows = table_2(given.limit)
     public_circuit()
-    if options.plot:
-        plot(rows, options.plot)
+    if given.plot:
+        plot(rows, given.plot)
 
 
 if __name__ == "__main__":
