@@ -25,7 +25,7 @@ SEGMENT = 1 << 19
 
 
 def words(length: int) -> Callable[[], None]:
-    """52 operations on planes of `length` bits, 4096 words at a time, and nothing else."""
+    """Return 52 word operations on planes of `length` bits, 4096 words at a time."""
     a, b, c = np.zeros((3, 4096 + 8), dtype=np.uint64)[:, :4096]
 
     def run() -> None:
@@ -39,7 +39,7 @@ def words(length: int) -> Callable[[], None]:
 
 
 def plain_tree(ranks: np.ndarray) -> int:
-    """The product by numpy.take with the index 120 a + b, in blocks that stay in the cache."""
+    """Compute the product by numpy.take with the index 120 a + b, in blocks that fit the cache."""
     table = S5.multiplication.reshape(-1)
     level = ranks
     while len(level) > 1:
@@ -54,7 +54,7 @@ def plain_tree(ranks: np.ndarray) -> int:
 
 
 def sympy_product(group: Group, ranks: np.ndarray) -> int | None:
-    """The product by sympy; None when it is not installed."""
+    """Compute the product by sympy; None if it is not installed."""
     try:
         from sympy.combinatorics import Permutation
     except ModuleNotFoundError:
@@ -65,7 +65,7 @@ def sympy_product(group: Group, ranks: np.ndarray) -> int | None:
 
 
 def measure(group: Group, length: int, rounds: int) -> dict[str, float]:
-    """Nanoseconds per element of each operation."""
+    """Return nanoseconds per element of each operation."""
     rng = np.random.default_rng(7)
     draws = rng.integers(0, 256, (2, 1, group.random_bytes(length)), dtype=np.uint8)
     x, y = group.uniform(draws[0]), group.uniform(draws[1])

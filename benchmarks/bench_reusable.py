@@ -44,7 +44,7 @@ TOPIC = Schema(issue=Category(ISSUES), day=UInt(8))
 
 
 def boxes(count: int) -> list[str]:
-    """Conjunctions of an equality and two intervals."""
+    """Return conjunctions of an equality and two intervals."""
     rng = np.random.default_rng(1)
     return [
         f"issue = '{rng.choice(ISSUES)}' AND price < {rng.integers(100, 4096)} AND day >= {d}"
@@ -53,7 +53,7 @@ def boxes(count: int) -> list[str]:
 
 
 def topics(count: int) -> list[str]:
-    """An equality on every attribute; the first 256 differ in the day."""
+    """Return equalities on every attribute; the first 256 differ in the day."""
     rng = np.random.default_rng(2)
     days = np.resize(rng.permutation(256), count)
     return [f"issue = '{rng.choice(ISSUES)}' AND day = {d}" for d in days]
@@ -61,16 +61,16 @@ def topics(count: int) -> list[str]:
 
 @dataclass
 class Case:
-    """A matcher, and what it is measured with.
+    """Matcher and its workload.
 
     Attributes:
-        make: the matcher.
-        events: events of a batch.
-        interests: different interests.
-        between: two numbers of interests, whose times give what a pair more takes; the different
-            ones are repeated where there are fewer. The larger is such that its pairs can be told
-            from what the broker does once per event.
-        predicates: what interests are.
+        make: function that makes the matcher.
+        events: number of events of a batch.
+        interests: number of different interests.
+        between: two numbers of interests, whose times give the time of a further pair. If there are
+            fewer different interests, they are repeated. The larger number is such that the time of
+            its pairs stands out from the broker's time per event.
+        predicates: function that makes predicates.
     """
 
     make: Callable[[], Matcher]
@@ -115,7 +115,7 @@ ONE_TIME: dict[str, Callable[[], Matcher]] = {
 
 
 def records(schema: Schema, count: int) -> dict[str, Any]:
-    """Random events as columns."""
+    """Return random events as columns."""
     rng = np.random.default_rng(3)
     columns: dict[str, Any] = {}
     for name in schema:
@@ -130,10 +130,10 @@ ROUNDS = 7
 
 
 def spent(best: dict[Any, float], what: Any, action: Callable[[], Any]) -> Any:
-    """Keep the least processor time of an action, in seconds; what it returns.
+    """Do an action, keep its least processor time in seconds, and return its result.
 
-    Not time by the clock, as in other benchmarks: what a pair takes is a difference of two times,
-    and suffers most where other processes use the core. All that is measured is one thread.
+    Other benchmarks take time by the clock. The time of a pair is a difference of two times, which
+    suffers most if other processes use the core. All measured work is done by one thread.
     """
     started = time.process_time()
     result = action()
@@ -142,10 +142,10 @@ def spent(best: dict[Any, float], what: Any, action: Callable[[], Any]) -> Any:
 
 
 def measure(name: str, case: Case) -> dict[str, Any]:
-    """One row: bytes, and microseconds of the clients, and of the broker: once per interest, once
-    per event, and per further pair.
+    """Return bytes and microseconds of the clients and of the broker.
 
-    All messages are fresh in every round: some brokers keep what they have decoded.
+    The broker's times are per interest, per event, and per further pair. All messages are fresh in
+    every round, because some brokers keep what they have decoded.
     """
     matcher = case.make()
     publisher, subscriber, broker = roles_of(matcher)
@@ -180,7 +180,7 @@ def measure(name: str, case: Case) -> dict[str, Any]:
 
 
 def measure_one_time(name: str, matcher: Matcher, count: int = 20_000) -> dict[str, Any]:
-    """As `measure`; all figures are for a pair, since messages are."""
+    """Return the figures of `measure`, all of them per pair."""
     if matcher.event_bytes > 1000:
         count = 2000
     seed = SharedSeed.generate()
@@ -204,7 +204,7 @@ def measure_one_time(name: str, matcher: Matcher, count: int = 20_000) -> dict[s
 
 
 def workload() -> list[dict[str, Any]]:
-    """All matchers over the same kind of workload; a one-time matcher does nothing once."""
+    """Print and return the figures of all matchers over one kind of workload."""
     print("bytes of an event and an interest; microseconds of both, and of the broker")
     columns = {
         "event bytes": ("event, bytes", ","),
@@ -230,7 +230,7 @@ Row = tuple[str, float, str]
 
 
 def ours_and_peer(title: str, rows: list[Row]) -> dict[str, Any]:
-    """Print a section; the same as data, without peers that are not installed."""
+    """Print a section, and return it without the peers that are not installed."""
     print(f"\n{title}")
     for what, took, remark in rows:
         print(f"  {what:<46}{took:>12.3f} us  {remark}", flush=True)
@@ -238,7 +238,7 @@ def ours_and_peer(title: str, rows: list[Row]) -> dict[str, Any]:
 
 
 def each(action: Callable[[], object], count: int, rounds: int = 3) -> float:
-    """Microseconds of one of the `count` things that an action does."""
+    """Return microseconds of one of the `count` things that an action does."""
     action()
     took: dict[str, float] = {}
     for _ in range(rounds):
@@ -247,7 +247,7 @@ def each(action: Callable[[], object], count: int, rounds: int = 3) -> float:
 
 
 def paillier() -> list[Row]:
-    """Keys of 2048 bits; the peers are phe and the faster sf-heu."""
+    """Measure keys of 2048 bits beside phe and the faster sf-heu."""
     secret = PaillierSecretKey.generate(2048, subgroup_bits=256)
     public, encryptor = secret.public, PaillierEncryptor(secret.public)
     values = list(range(1000, 1200))
@@ -286,7 +286,7 @@ Calls = tuple[Callable[[int], Any], Callable[[Any], int], Callable[[Any, Any], A
 
 
 def phe() -> Calls:
-    """Encrypt, decrypt and add of phe."""
+    """Return the encryption, decryption and addition of phe."""
     from phe.paillier import generate_paillier_keypair
 
     public, secret = generate_paillier_keypair(n_length=2048)
@@ -294,7 +294,7 @@ def phe() -> Calls:
 
 
 def heu() -> Calls:
-    """Encrypt, decrypt and add of sf-heu's zpaillier, single calls."""
+    """Return the encryption, decryption and addition of sf-heu's zpaillier, single calls."""
     from heu.phe import SchemaType, setup
 
     kit = setup(SchemaType.ZPaillier, 2048)
@@ -302,7 +302,7 @@ def heu() -> Calls:
 
 
 def prefixes() -> list[Row]:
-    """Crypto-PAn on IPv4 addresses in bulk; the peer is yacryptopan."""
+    """Measure Crypto-PAn on IPv4 addresses in bulk beside yacryptopan."""
     key = bytes(range(32))
     codes = np.random.default_rng(5).integers(0, 1 << 32, (1, 400_000), dtype=np.uint64)
     cipher = CryptoPAn(key)
@@ -331,10 +331,10 @@ KEYWORD_GOALS = {
 
 
 def keywords() -> list[Row]:
-    """KeywordMatch in both groups: one event, and what a pair more takes with it.
+    """Measure KeywordMatch in both groups: one event, and the time of a further pair with it.
 
     The broker has not seen the event. Uncached, it has not seen the interests either, each of a
-    user of its own, and re-encrypts them; cached, it has prepared them.
+    user of its own, and re-encrypts them. Cached, it has prepared them.
     """
     rows: list[Row] = []
     for group in ("secp256k1", "modp2048"):
@@ -367,7 +367,7 @@ def keywords() -> list[Row]:
 
 
 def scalar_products() -> list[Row]:
-    """AspeMatch: all pairs beside the matrix product of the same shapes, nothing else."""
+    """Measure AspeMatch on all pairs beside the matrix product of the same shapes."""
     rng = np.random.default_rng(6)
     matcher = matching.broken.AspeMatch(Schema(**{f"x{i}": UInt(12) for i in range(8)}))
     publisher, subscriber, broker = roles_of(matcher)
@@ -396,9 +396,9 @@ def scalar_products() -> list[Row]:
 
 
 def repeated_subscriptions() -> list[Row]:
-    """TagMatch: 100,000 subscriptions of which 500 are different, one event after another.
+    """Measure TagMatch with 100,000 subscriptions, of which 500 are different, event by event.
 
-    Beside it the same comparisons on plaintext, which also end with 100,000 answers per event.
+    Beside it are the same comparisons on plaintext, which also end with 100,000 answers per event.
     """
     matcher = CASES["TagMatch"].make()
     publisher, subscriber, broker = roles_of(matcher)
@@ -439,7 +439,7 @@ def repeated_subscriptions() -> list[Row]:
 
 
 def samples() -> dict[str, Matcher]:
-    """The matchers that are measured, by name."""
+    """Return the measured matchers by name."""
     made: dict[str, Matcher] = {n: case.make() for n, case in CASES.items()}
     return made | {name: make() for name, make in ONE_TIME.items()}
 

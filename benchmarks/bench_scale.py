@@ -155,9 +155,11 @@ def run(one: tuple[str, str, int], given: Any) -> dict[str, Any]:
 
 
 def memory_of(session: int) -> dict[str, int]:
-    """Anonymous resident bytes of a session's processes: of Java, of the driver's Python, of its
-    workers. Files that are mapped, as stores are, are the system's cache, and not counted; nor is a
-    child of Java until it is another program, since what it has is Java's own memory."""
+    """Return the anonymous resident bytes of a session's processes, by kind.
+
+    Mapped files, such as stores, are the system's cache, and are not counted. A child of Java is
+    not counted until it runs another program, since its memory is Java's own.
+    """
     out, java, children = {"java": 0, "workers": 0, "driver": 0}, set(), []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -179,7 +181,7 @@ def memory_of(session: int) -> dict[str, int]:
 
 
 def point(scheme: str, master: str, pairs: int, memory: str, folder: Path) -> dict[str, Any]:
-    """Seconds of each step, and bytes shuffled."""
+    """Return the seconds of each step, and the bytes shuffled."""
     log = folder / "log"
     log.mkdir()
     os.environ[KEY.name] = SharedSeed.generate().to_text()
@@ -203,7 +205,7 @@ def point(scheme: str, master: str, pairs: int, memory: str, folder: Path) -> di
 
 
 def sample(spark: SparkSession, rounds: int, subscriptions: int, first: int = 0) -> DataFrame:
-    """Records of all pairs, addressed."""
+    """Return records of all pairs, addressed."""
     numbers = spark.range(first, first + rounds).selectExpr(
         "id AS round",
         "CAST(id * 40503 % 65536 AS int) AS a",
@@ -223,7 +225,7 @@ def with_predicates(df: DataFrame) -> DataFrame:
 
 
 def one_time(spark: SparkSession, scheme: str, pairs: int, folder: Path) -> tuple[Parts, AtOnce]:
-    """Each part is dropped at its end, but its stores, if there is room for them."""
+    """Measure each part; drop it at its end, except its stores if the disk has room for them."""
     parts: Parts = []
     box = WIDTHS.get(scheme, BOX)
     stores: dict[str, list[Path]] = {"events": [], "interests": []}
@@ -271,8 +273,10 @@ def one_time(spark: SparkSession, scheme: str, pairs: int, folder: Path) -> tupl
 def at_once(
     spark: SparkSession, stores: dict[str, list[Path]], wanted: int, in_numpy: bool
 ) -> AtOnce:
-    """One job over all stores, from memory. The first ones are not counted: they read the files,
-    and Java compiles what it runs."""
+    """Measure one job over all stores, from memory.
+
+    The first jobs are not counted: they read the files, and Java compiles what it runs.
+    """
     every = partial(cs.match_messages, spark, *stores.values(), BOX)
     runs: AtOnce = {}
     with ExitStack() as stack:
@@ -295,8 +299,10 @@ def at_once(
 
 @contextmanager
 def in_memory(folders: list[Path]) -> Iterator[None]:
-    """Keeps files in the system's cache, as far as they fit: some systems drop what no process has
-    mapped, though memory is free."""
+    """Keep files in the system's cache, as far as they fit.
+
+    Some systems drop files that no process has mapped, although memory is free.
+    """
     with ExitStack() as stack:
         for path in (path for folder in folders for path in folder.rglob("*") if path.is_file()):
             file = stack.enter_context(path.open("rb"))
@@ -307,13 +313,13 @@ def in_memory(folders: list[Path]) -> Iterator[None]:
 
 
 def read_from_disks() -> int:
-    """Bytes that the whole machine has read from its disks."""
+    """Return the bytes that the whole machine has read from its disks."""
     lines = Path("/proc/vmstat").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("pgpgin "))
 
 
 def matched(decide: Callable[[], DataFrame], wanted: int) -> float:
-    """Seconds from planning until all matches are counted."""
+    """Return the seconds from planning until all matches are counted."""
 
     def count() -> None:
         if (found := decide().where("matched").count()) != wanted:
@@ -323,7 +329,7 @@ def matched(decide: Callable[[], DataFrame], wanted: int) -> float:
 
 
 def reusable(spark: SparkSession, scheme: str, pairs: int, folder: Path) -> tuple[Parts, AtOnce]:
-    """All events with all interests."""
+    """Measure all events with all interests."""
     folder.mkdir()
     matcher = REUSABLE[scheme]
     server = matcher.key_server()
@@ -363,7 +369,7 @@ def shuffled(log: Path) -> int:
 
 @contextmanager
 def kernel_beside(in_numpy: bool) -> Iterator[Callable[[], float]]:
-    """Measures pairs a second of the broker's kernel on one core, in a process of its own."""
+    """Measure pairs a second of the broker's kernel on one core, in a process of its own."""
     with subprocess.Popen(
         [sys.executable, __file__, "--kernel"],
         env={**os.environ, "CCBPS_COMPILED": "0" if in_numpy else "1"},
@@ -385,8 +391,7 @@ def kernel_beside(in_numpy: bool) -> Iterator[Callable[[], float]]:
 
 
 def kernel_alone() -> None:
-    """For each line that comes in, prints the median of about a second, in arrays that no cache
-    holds."""
+    """Print pairs a second for each line of input, the median of a second, in uncached arrays."""
     rng, count = np.random.default_rng(1), 1_000_000
     seed, rounds = SharedSeed.generate(), np.arange(count)
     records = pa.table({n: rng.integers(0, 1 << SCHEMA[n].bits, count) for n in SCHEMA})
@@ -405,7 +410,7 @@ def kernel_alone() -> None:
 
 
 def fitted(sizes: list[int], times: list[float]) -> tuple[float, float]:
-    """A fixed time and a time for each pair, both at least 0, nearest in ratio."""
+    """Return a fixed time and a time for each pair, both at least 0, nearest in ratio."""
     weights = 1 / np.array(times)
     system = np.stack([np.ones(len(sizes)), np.array(sizes, dtype=float)], axis=1)
     solution = np.linalg.lstsq(system * weights[:, None], np.ones(len(sizes)), rcond=None)[0]
@@ -422,7 +427,7 @@ def memory_of_point(value: dict[str, Any]) -> list[float]:
 
 
 def report_pairs(found: dict[tuple[str, str, int], dict[str, Any]]) -> None:
-    """The table of FormulaMatch, the fit, and the model of a cluster."""
+    """Print the table of FormulaMatch, the fit, and the model of a cluster."""
     print(f"FormulaMatch, {BOX.event_bytes} + {BOX.interest_bytes} bytes: pairs a second\n")
     table = Table(24, {**dict.fromkeys(STEPS, ",.0f"), **MEMORY}, title="pairs", least=12)
     for (_, master, size), value in found.items():
@@ -460,7 +465,7 @@ def report_pairs(found: dict[tuple[str, str, int], dict[str, Any]]) -> None:
 
 
 def report_stores(found: dict[tuple[str, str, int], dict[str, Any]]) -> None:
-    """Stores beside the kernel that matches them."""
+    """Print stores beside the kernel that matches them."""
     print("\nStores on two cores, to the kernel on one before and after: medians\n")
     heads = {"stores, pairs/s": ",.0f", "kernel, pairs/s": ",.0f", "ratio": ".2f"}
     table = Table(40, {**heads, "ratio of each run": "", "GB from disks": ".2f"}, title="pairs")
@@ -483,7 +488,7 @@ def report_stores(found: dict[tuple[str, str, int], dict[str, Any]]) -> None:
 
 
 def report_widths(found: dict[str, dict[str, Any]], pairs: int) -> None:
-    """What a pair takes grows in a line with the width of its messages: seen at the middle one."""
+    """Print the time of a pair by the width of its messages, and its prediction by a line."""
     widths = np.array([box.event_bytes + box.interest_bytes for box in WIDTHS.values()])
     print("\nMicroseconds a pair on two cores, by the width of both messages\n")
     heads = {f"{width} bytes": ".2f" for width in widths}
@@ -510,8 +515,11 @@ def report_reusable(name: str, found: dict[int, dict[str, Any]]) -> None:
 
 
 def fits(found: dict[int, dict[str, Any]], steps: tuple[str, ...]) -> dict[str, float]:
-    """Print the fit of each step without the largest point, beside that, whose parts take a fixed
-    time each; returns seconds a pair. Of two points, the fit of both."""
+    """Print the fit of each step, and return the seconds of a pair.
+
+    The largest point is left out of the fit and compared with it; its parts take a fixed time each.
+    With two points, both are fitted.
+    """
     sizes, largest = sorted(found), max(found)
     times = {size: value["seconds"] for size, value in found.items()}
     jobs, used = len(found[largest]["parts"]), sizes[:-1] if len(sizes) > 2 else sizes

@@ -56,7 +56,7 @@ def ours(k: int, n: int) -> Iterator[Pair]:
 
 
 def pyquorum(k: int, n: int) -> Pair:
-    """Rust, modulo 2^127 - 1, shares as hexadecimal text."""
+    """Return pyquorum: Rust, modulo 2^127 - 1, shares as hexadecimal text."""
     from pyquorum.pyquorum_core import shamir_combine, shamir_split
 
     secret = os.urandom(SIZE)
@@ -66,7 +66,7 @@ def pyquorum(k: int, n: int) -> Pair:
 
 
 def mnemonic(k: int, n: int) -> Pair:
-    """The core of SLIP-0039, without words and key stretching: bytes, and a check of the secret."""
+    """Return the core of SLIP-0039, without words and key stretching: bytes, and a check."""
     from shamir_mnemonic.shamir import _recover_secret, _split_secret
 
     secret = os.urandom(SIZE)
@@ -80,7 +80,7 @@ def mnemonic(k: int, n: int) -> Pair:
 
 
 def nillion(k: int, n: int) -> Pair:
-    """Modulo a prime, in Python."""
+    """Return shamirs: modulo a prime, in Python."""
     from shamirs import interpolate, shares
 
     prime, number = PrimeShamir(k, n).p, secrets.randbits(8 * SIZE)
@@ -94,7 +94,7 @@ def nillion(k: int, n: int) -> Pair:
 
 
 def pycryptodome(k: int, n: int) -> Pair:
-    """The field of 2^128 elements, so a secret of 256 bits is split in two halves."""
+    """Return pycryptodomex: 2^128 field elements, so a secret is split in two halves."""
     from Cryptodome.Protocol.SecretSharing import Shamir as Peer
 
     halves = os.urandom(16), os.urandom(16)

@@ -47,7 +47,7 @@ NAMES = ("events", "interests", "plain")
 def frames(
     spark: SparkSession, matcher: Matcher, events: int, subscribers: int
 ) -> tuple[DataFrame, DataFrame, DataFrame]:
-    """Messages of events, of interests, and the plaintext of all pairs; joined rows last."""
+    """Return messages of events and of interests, and the plaintext of all pairs."""
     rng = np.random.default_rng(3)
     records = pa.table({n: rng.integers(0, 1 << SCHEMA[n].bits, events) for n in SCHEMA})
     table = spark.createDataFrame(records.append_column("round", pa.array(np.arange(events))))
@@ -67,7 +67,7 @@ def frames(
 def prepare(
     spark: SparkSession, matcher: Matcher, events: int, subscribers: int, folder: Path
 ) -> None:
-    """Messages and plaintext of all pairs, as Parquet, and joined already: one row a pair."""
+    """Write messages and plaintext of all pairs as Parquet, and joined messages, a row a pair."""
     for name, df in zip(NAMES, frames(spark, matcher, events, subscribers), strict=True):
         df.write.option("compression", "none").parquet(str(folder / name))
     both = spark.read.parquet(str(folder / "events")).join(
@@ -80,7 +80,7 @@ def prepare(
 def prepare_stores(
     spark: SparkSession, matcher: Matcher, events: int, subscribers: int, folder: Path
 ) -> None:
-    """Stores of messages, and plaintext of all pairs as Parquet."""
+    """Write stores of messages, and plaintext of all pairs as Parquet."""
     *sides, plain = frames(spark, matcher, events, subscribers)
     for name, df in zip(NAMES, sides, strict=False):
         cs.write_messages(df, folder / name, matcher, kind=name[:-1], partitions=8)

@@ -31,7 +31,7 @@ BOX = FormulaMatch.box(SCHEMA)
 
 
 def sides(spark: SparkSession, rounds: int, subscribers: int) -> tuple[DataFrame, DataFrame]:
-    """Messages of events and of interests."""
+    """Return messages of events and of interests."""
     rng = np.random.default_rng(3)
     numbers = spark.range(rounds).selectExpr(
         "id AS round", "id * 7 % 65536 AS a", "id * 31 % 65536 AS b", "id * 1009 % 1048576 AS c"
@@ -105,7 +105,7 @@ def write(events: DataFrame, path: Path) -> None:
 
 
 def weigh(df: DataFrame) -> int:
-    """A job that touches all messages."""
+    """Run a job that touches all messages."""
     found: int = df.agg(F.sum(F.length("event_message"))).collect()[0][0]
     return found
 

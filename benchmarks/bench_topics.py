@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def prepare(folder: Path, events: int, interests: int) -> None:
-    """Keys, and messages of both sides with topics of both shapes, as files."""
+    """Write keys, and messages of both sides with topics of both shapes."""
     server = MATCHER.key_server()
     files = key_files(
         folder,
@@ -88,7 +88,7 @@ def prepare(folder: Path, events: int, interests: int) -> None:
 
 
 def run(shape: str, master: str, folder: str) -> dict[str, Any]:
-    """A point in a process of its own."""
+    """Measure a point in a process of its own."""
     command = [sys.executable, __file__, "--point", shape, master, folder]
     shown = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
     found: dict[str, Any] = json.loads(shown.stdout.splitlines()[-1])
@@ -96,7 +96,7 @@ def run(shape: str, master: str, folder: str) -> dict[str, Any]:
 
 
 def point(shape: str, master: str, folder: Path) -> dict[str, Any]:
-    """The best of some runs, after one that is not counted; and the longest task's part of it."""
+    """Return the least seconds of some runs, and the longest task's part of all tasks' time."""
     log = folder / f"log-{shape}-{master}"
     log.mkdir()
     with local_spark(master, eventLog_dir=log.as_uri(), **EVENT_LOG) as spark:

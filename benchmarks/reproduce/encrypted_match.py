@@ -43,12 +43,13 @@ OTHER = 1 << 31
 
 
 class Way(NamedTuple):
-    """How a broker matches events with subscriptions, the i-th of which wants topic i.
+    """Way of a broker to match events with subscriptions, the i-th of which is to topic i.
 
     Attributes:
-        prepare: of so many subscriptions, for so many events, what the broker has before events.
-        events: fresh messages of events with these topics, for so many subscriptions.
-        match: answers, shape (events, subscriptions).
+        prepare: function of a number of subscriptions and of events, whose result the broker has
+            before the events.
+        events: function that makes fresh messages of events with some topics.
+        match: function that returns the answers, shape (events, subscriptions).
     """
 
     prepare: Callable[[int, int], Any]
@@ -57,8 +58,10 @@ class Way(NamedTuple):
 
 
 def as_printed(group: str) -> Way:
-    """Re-enc and Search of [N1] section 3 for each pair: two exponentiations. The elements of
-    subscriptions were read when they arrived."""
+    """Return Re-enc and Search of [N1] section 3 for each pair: two exponentiations.
+
+    The elements of subscriptions are read when they arrive.
+    """
     scheme = ProxySearch(prime_order_group(group))
     master = scheme.init()
     publisher, half = scheme.key_gen(master)
@@ -88,7 +91,7 @@ def as_printed(group: str) -> Way:
 
 
 def reusable(matcher: KeywordMatch | TagMatch | MaskedTopicMatch, prepared: bool = True) -> Way:
-    """Messages that serve again and again; each subscription is a different user's."""
+    """Return a way with reusable messages; each subscription is of a different user."""
     server = matcher.key_server()
     publisher = matcher.publisher(server.publisher_key())
     users = [
@@ -108,7 +111,7 @@ def reusable(matcher: KeywordMatch | TagMatch | MaskedTopicMatch, prepared: bool
 
 
 def one_time(matcher: FormulaMatch) -> Way:
-    """Two messages for each pair, in a round of its own."""
+    """Return a way with two messages for each pair, in a round of its own."""
     seed, broker = SharedSeed.generate(), matcher.broker()
 
     def prepare(count: int, events: int) -> np.ndarray:
@@ -131,7 +134,7 @@ def encrypted_match(
     trapdoors: Literal["interests", "events"] = "interests",
     rounds: int = 5,
 ) -> dict[int, tuple[float, float]]:
-    """Least milliseconds over `rounds`, (as they come, prepared), for each number of interests."""
+    """Return the least milliseconds (as they come, prepared) by the number of interests."""
     matcher = KeywordMatch(SCHEMA, group=group, trapdoors=trapdoors)
     both = [reusable(matcher, prepared) for prepared in (False, True)]
     best = {count: (float("inf"), float("inf")) for count in counts}
@@ -147,7 +150,7 @@ def encrypted_match(
 
 
 def parts(group: str = "secp256k1", count: int = 200) -> dict[str, float]:
-    """Microseconds of each step: a message into the common form, and then a pair of `count`^2."""
+    """Return microseconds to turn a message into the common form, and of one of `count`^2 pairs."""
     scheme = ProxySearch(prime_order_group(group))
     user, half = scheme.key_gen(scheme.init())
     words = [b"%d" % number for number in range(count)]

@@ -40,7 +40,7 @@ NETWORKS = ("batcher", "bose-nelson")
 
 @dataclass
 class Protocol:
-    """One line of Table 1: a length as a formula, and counted where programs were built."""
+    """Line of Table 1: a length as a formula, and counted where programs were built."""
 
     name: str
     formula: str
@@ -49,13 +49,14 @@ class Protocol:
 
 
 def protocols() -> list[Protocol]:
-    """Table 1, for d = c log2 n: elements the broker multiplies, less one (UGP: instructions).
+    """Return Table 1, for d = c log2 n: elements that the broker multiplies, less one.
 
-    The first row is no protocol of the paper but what it starts from: a universal circuit in
-    place of the predicate's. The paper says in words that one for circuits of s gates and depth d
-    has depth of order d log s, so that its program is longer than any power of n. The exponent
-    here is that depth with constant 1 and s = n, the least a circuit on n inputs has; nobody built
-    it, and Valiant's own circuits [V76] have larger constants.
+    For UGP, instructions are counted. The first row is no protocol of the paper but its point of
+    departure: a universal circuit in place of the predicate's. The paper says in words that a
+    universal circuit for circuits of s gates and depth d has depth of order d log s, so that its
+    program is longer than any power of n. The exponent here is that depth with constant 1 and
+    s = n, the least number of gates of a circuit on n inputs. Nobody built it, and Valiant's own
+    circuits [V76] have larger constants.
     """
     sizes = ((2, 1), (4, 2), (8, 3), (8, 4))
     longer = [f"({n}, {d}): {4 ** (d * (n.bit_length() - 1)):,}" for n, d in (*sizes[:3], (16, 4))]
@@ -88,7 +89,7 @@ def protocols() -> list[Protocol]:
 
 
 def table_1() -> None:
-    """Formulas, and counts of what was built where it fits."""
+    """Print formulas, and counts of programs where they can be built."""
     print("Table 1: elements the broker multiplies, less one (UGP: instructions); d = c log2 n")
     print(f"{'protocol':<29}{'formula':<18}{'in n and c':<26}counted (n, d), UGP: (n, length)")
     for row in protocols():
@@ -106,7 +107,7 @@ def table_1() -> None:
 
 @dataclass
 class Row:
-    """One line of Table 2."""
+    """Line of Table 2."""
 
     network: str
     n: int
@@ -151,7 +152,7 @@ def measure(network: str, n: int, limit: float, rate: float) -> Row:
 
 
 def table_2(limit: float) -> list[Row]:
-    """Both networks, all sizes; the rate for extrapolation comes from the longest measured."""
+    """Print both networks in all sizes; the longest measured sequence gives the rate."""
     rows, rate = [], 5e8
     for network in NETWORKS:
         for n in SIZES:
@@ -180,7 +181,7 @@ def table_2(limit: float) -> list[Row]:
 
 
 def public_circuit() -> None:
-    """The same match where the circuit and the threshold are public, x and y private."""
+    """Print the same match with a public circuit and threshold, and private x and y."""
     print("For comparison, the circuit public and only x and y private (PublicFunctionMatch)")
     print(f"{'n':>4}{'elements':>28}{'broker':>14}")
     seed = SharedSeed.generate()

@@ -58,13 +58,13 @@ ALL, DIRECT = "all", "all, direct"
 
 @dataclass
 class Counts:
-    """Counts messages, by formula and by simulation.
+    """Counter of messages, by formula and by simulation.
 
     Attributes:
         held: messages of a secret up to which a simulation holds fragments.
-        cells: how many were counted.
-        real: of them, with fragments.
-        differences: where simulation and formula differ.
+        cells: number of counted networks.
+        real: number of them with fragments.
+        differences: number of differences between simulation and formula.
     """
 
     held: int
@@ -74,7 +74,7 @@ class Counts:
     bar: tqdm = field(default_factory=lambda: tqdm(desc="simulated", unit=" networks", leave=False))
 
     def __call__(self, topology: Topology, protocol: SSPS | ISSPS) -> int:
-        """Messages of all secrets."""
+        """Return the messages of all secrets."""
         formula = protocol.messages(topology, SECRETS)
         simulation = Simulation(topology, protocol)
         found = simulation.count(SECRETS).messages
@@ -106,7 +106,7 @@ def figure_2_5(counts: Counts, most: int) -> Series:
 def by_number(
     counts: Counts, networks: list[tuple[int, Topology]], k: int, *, direct: bool
 ) -> Series:
-    """Figures 9.1 and 9.3: so many enclaves, all, and all by the rule of the source's text."""
+    """Return Figures 9.1 and 9.3: by number of enclaves, and all by the rule of the text."""
     series: Series = {}
     for number in ENCLAVES:
         series[f"{number}"] = [
@@ -123,7 +123,7 @@ def by_number(
 
 
 def by_ratio(counts: Counts, networks: list[tuple[int, Topology]], k: int) -> Series:
-    """Figures 9.2 and 9.4."""
+    """Return Figures 9.2 and 9.4."""
     return {
         f"{a}:{b}": [
             (size, counts(t, hybrid(t, k, most_enclaves(len(t.route), a, b))))
@@ -141,7 +141,7 @@ def hybrid(topology: Topology, k: int, enclaves: int) -> HyShare:
 
 
 def latencies(ks: list[int], repeats: int) -> Times:
-    """Microseconds, medians."""
+    """Return medians in microseconds."""
     names = ("broker, split 256 bits", "enclave, 128 bits", "enclave, 256 bits")
     inside = "of it join and split, 256 bits"
     series: Times = {name: [] for name in (*names, inside)}
@@ -165,7 +165,7 @@ def median(action: Callable[[], object], repeats: int) -> float:
 
 
 def enclave(k: int, size: int, repeats: int) -> float:
-    """Of an enclave between k senders and k receivers, from ciphertexts to ciphertexts."""
+    """Measure an enclave between k senders and k receivers, from ciphertexts to ciphertexts."""
     platform, keys = SimulatedPlatform(), [SigningKey.generate() for _ in range(2 * k)]
     names = [f"broker {number}" for number in range(2 * k)]
     members = dict(zip(names, (key.identity for key in keys), strict=True))
@@ -207,7 +207,7 @@ def table(title: str, head: str, series: Series | Times) -> None:
 
 
 def stated(counts: Counts) -> Iterator[tuple[str, str, str]]:
-    """What the source states, and what is found."""
+    """Yield statements of the source, and the numbers found here."""
     three, ten = Topology.line(3), Topology.line(10)
     for name, enclaves, formula, value in (
         ("three brokers, no enclave", [], "2k^3 + k^2 + k", lambda k: 2 * k**3 + k**2 + k),
@@ -274,7 +274,7 @@ def plot(figures: dict[str, dict[str, Series]], times: Times, folder: Path) -> N
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print everything; returns in how many numbers simulation and formula differ."""
+    """Print everything, and return the number of differences between simulation and formula."""
     given = options(__doc__, arguments, held=100_000, quick="smallest sizes only", plot=Path)
     most, held = (4, 20_000) if given.quick else (10, given.held)
     counts = Counts(held)

@@ -73,7 +73,7 @@ class Panel(NamedTuple):
 
 
 def sets(quick: bool) -> list[tuple[str, int, int, float, int, int]]:
-    """Table 1's: name, N, C, p, S, and events that warm caches."""
+    """Return the sets of Table 1: name, N, C, p, S, and events that warm caches."""
     found = [("small", 100, 10_000, 0.9, 10_000, 150_000)]
     if not quick:
         found.append(("large", 1000, 100_000, 0.8, 100_000, 1_200_000))
@@ -90,8 +90,10 @@ def draws(subscribers: int, share: float, groups: int, seed: int) -> dict[str, D
 
 
 def cluster_counts(subscribers: int, keys: int) -> tuple[int, int]:
-    """Of the clustered and the clustered-popular cache; in Table 1 as printed (the rule gives 113
-    for the last one)."""
+    """Return the numbers of clusters of the clustered and the clustered-popular cache.
+
+    For Table 1 they are as printed; the rule gives 113 for the last one.
+    """
     if (subscribers, keys) == (1000, 100_000):
         return 100, 114
     rule = expected.cluster_count
@@ -101,7 +103,7 @@ def cluster_counts(subscribers: int, keys: int) -> tuple[int, int]:
 def strategies(
     subscribers: int, keys: int, draw: Draw, sample: int
 ) -> Iterator[tuple[str, Callable[[], Strategy]]]:
-    """With so many keys in all."""
+    """Yield strategies with a number of keys in all."""
     yield "none", lambda: Naive(subscribers)
     yield "simple", lambda: SimpleCache(subscribers, keys)
     one, two = cluster_counts(subscribers, keys)
@@ -120,7 +122,7 @@ def strategies(
 
 
 def simulate(strategy: Strategy, draw: Draw, warm: int, events: int, label: str) -> float:
-    """Encryptions of an event."""
+    """Return the mean encryptions of an event."""
     with tqdm(total=warm + events, desc=label, unit=" events", leave=False) as bar:
         while warm > 0:
             strategy.count(draw(min(CHUNK, warm)))
@@ -134,7 +136,7 @@ def simulate(strategy: Strategy, draw: Draw, warm: int, events: int, label: str)
 def formula(
     name: str, subscribers: int, keys: int, share: float = 0.0, groups: int = 0
 ) -> float | None:
-    """The source's, for uniform groups or for a popular set."""
+    """Return the source's formula, for uniform groups or for a popular set."""
     popular = {"popular": share, "groups": groups}
     if name == "none":
         return expected.naive(subscribers)
@@ -151,7 +153,7 @@ def formula(
 
 
 def table_1(quick: bool) -> dict[tuple[str, str], float]:
-    """Simulated encryptions of the large set, by kind of groups and strategy."""
+    """Print Table 1, and return the encryptions of the large set by kind of groups and strategy."""
     print("\nTable 1: encryptions of an event: printed, by formula, simulated; events a second")
     head = f"{'':<20}" + "".join(f"{title:>34}" for title in ("uniform groups", "popular set"))
     large: dict[tuple[str, str], float] = {}
@@ -190,19 +192,19 @@ def titled(kind: str, share: float, groups: int) -> str:
 
 
 def printed(kind: str, at: int, place: int) -> Line:
-    """Table 1's numbers of the small (0) or large (1) set, which belong into a figure."""
+    """Return Table 1's numbers of the small (0) or large (1) set, which belong into a figure."""
     column = 2 * place + (kind == "popular")
     return {name: [(at, values[column])] for name, values in PRINTED.items()}
 
 
 def point(strategy: Strategy, draw: Draw, warm: int, label: str) -> float:
-    """Encryptions of an event; those without a cache need fewer events, and no warm ones."""
+    """Return the encryptions of an event. Without a cache, few events are enough."""
     few = isinstance(strategy, Naive | KeyHierarchy)
     return simulate(strategy, draw, 0 if few else warm, 3_000 if few else 15_000, label)
 
 
 def by_subscribers(number: int, keys: int, quick: bool) -> list[Panel]:
-    """Figure 6 or 7."""
+    """Return Figure 6 or 7."""
     sizes = (100, 200) if quick else (100, 200, 400, 600, 800, 1000)
     warm = 20_000 if quick else 150_000
     panels = []
@@ -227,7 +229,7 @@ def by_subscribers(number: int, keys: int, quick: bool) -> list[Panel]:
 
 
 def by_keys(quick: bool, large: dict[tuple[str, str], float]) -> list[Panel]:
-    """Figure 8: 1,000 subscribers; points for 100,000 keys are those of Table 1."""
+    """Return Figure 8: 1,000 subscribers; points for 100,000 keys are those of Table 1."""
     sizes = (5_000, 10_000, 20_000, 50_000, 100_000)
     panels = []
     for kind in ("uniform", "popular"):
@@ -256,7 +258,7 @@ def by_keys(quick: bool, large: dict[tuple[str, str], float]) -> list[Panel]:
 
 
 def figure_9(quick: bool) -> Line:
-    """Events a second; 8 bytes as in the source, and 64."""
+    """Return events a second, with 8 bytes as in the source, and 64."""
     line: Line = {}
     keys = [AESGCM(os.urandom(32)) for _ in range(1000)]
     nonces = [number.to_bytes(12) for number in range(1000)]
@@ -285,7 +287,7 @@ def table(title: str, head: str, line: Line) -> None:
 
 
 def plot(number: int, title: str, panels: list[Panel], folder: Path) -> None:
-    """Figure 6, 7 or 8: lines are simulated, circles are by formula."""
+    """Draw Figure 6, 7 or 8: simulated lines, and circles by formula."""
     from matplotlib.lines import Line2D
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
@@ -333,7 +335,7 @@ def plot(number: int, title: str, panels: list[Panel], folder: Path) -> None:
 
 
 def plot_9(ninth: Line, large: dict[tuple[str, str], float], folder: Path) -> None:
-    """With the strategies of Table 1, large popular set, at their numbers of encryptions."""
+    """Draw Figure 9, with the strategies of Table 1 (large popular set) at their encryptions."""
     from matplotlib.ticker import FuncFormatter
 
     plain = FuncFormatter(lambda value, _: f"{value:,.0f}")

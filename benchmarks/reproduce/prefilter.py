@@ -79,7 +79,7 @@ Times = dict[str, dict[int, list[float]]]
 
 
 def ways(quick: bool) -> dict[str, Way]:
-    """By name; the source's first."""
+    """Return the ways to match by name; the source's first."""
 
     def keyword() -> KeywordMatch:
         return KeywordMatch(SCHEMA, trapdoors="events")
@@ -96,7 +96,7 @@ def ways(quick: bool) -> dict[str, Way]:
 
 
 def tokens(topics: Sequence[int]) -> list[bytes]:
-    """PRF_K(topic), 16 bytes, as clients send them."""
+    """Return PRF_K(topic), 16 bytes, as clients send them."""
     halves = [PRF.one(b"%d" % topic) for topic in topics]
     return [first.to_bytes(8) + second.to_bytes(8) for first, second in halves]
 
@@ -153,7 +153,7 @@ def print_1(measured: Filters) -> None:
 
 
 def publish(token: bytes, seen: Filter, wanted: Filter, match: Callable[[], Any]) -> Any:
-    """[N1] Algorithm 2: answers, or None where the filter knows that nobody wants the event."""
+    """Follow [N1] Algorithm 2: return the answers, or None if the filter rules the event out."""
     seen.add(token)
     return match() if token in wanted else None
 
@@ -170,9 +170,10 @@ def table_2(found: dict[str, Way], rounds: int) -> Times:
 
 
 def measure(way: Way, count: int, rounds: int) -> list[float]:
-    """Least milliseconds of processor time, in the order of `COLUMNS`, but for a first round.
+    """Return the least milliseconds of processor time, in the order of `COLUMNS`.
 
-    All messages are made before: what is timed finds in the caches what a busy broker does.
+    The first round does not count. All messages are made beforehand, so the caches hold what a busy
+    broker's caches hold.
     """
     bloom, cuckoo = ((make(), make()) for make in FILTERS.values())
     for _, wanted in (bloom, cuckoo):
@@ -214,7 +215,7 @@ def print_2(measured: Times) -> None:
 
 
 def print_savings(measured: Times) -> None:
-    """What follows for 20 subscriptions."""
+    """Print the savings for 20 subscriptions."""
     print(
         f"\nWith {MOST} subscriptions: microseconds of an event. A filter pays where fewer events"
     )
@@ -228,7 +229,7 @@ def print_savings(measured: Times) -> None:
 
 
 def savings(name: str, match: float, asked: float) -> str:
-    """A line, from microseconds of an event without a filter and of one that it discards."""
+    """Format a line, from microseconds of an event without a filter and of a discarded event."""
     return (
         f"{name:<28}{match:>10,.1f}{asked:>9.3g}{match / asked:>8,.1f}{match - asked:>10,.1f}"
         f"{max(0.0, 1 - asked / match):>9.2%}"
@@ -236,7 +237,7 @@ def savings(name: str, match: float, asked: float) -> str:
 
 
 def columns(found: dict[str, Way], events: int, rounds: int, kernels: str) -> dict[str, float]:
-    """Microseconds of an event in batches, with 20 subscriptions; of the filters, of a look-up."""
+    """Return microseconds of an event in batches with 20 subscriptions, and of a look-up."""
     topics = [OTHER + number for number in range(events)]
     column = np.frombuffer(b"".join(tokens(topics)), dtype=np.uint8).reshape(events, 16)
     best: dict[str, float] = {}
@@ -271,7 +272,7 @@ def print_columns(measured: dict[str, float], events: int) -> None:
 
 
 def token_costs(rounds: int, kernels: str) -> dict[str, float]:
-    """Microseconds of a topic."""
+    """Return microseconds of a topic."""
     texts = [f"topic/{number}" for number in range(2_000)]
     raw = [text.encode() for text in texts]
     sent = tokens(range(len(texts)))
@@ -302,7 +303,7 @@ def token_costs(rounds: int, kernels: str) -> dict[str, float]:
 
 
 def plot_1(measured: Filters, folder: Path) -> None:
-    """Three panels of bars."""
+    """Draw Table 1 as three panels of bars."""
     titles = ("memory, MiB", "insertion, s", "searching, s")
     labels = ("printed", "ours, one by one", "ours, as a column")
     names = [title.replace(" ", "\n", 1) for title in measured]
@@ -329,7 +330,7 @@ def plot_1(measured: Filters, folder: Path) -> None:
 
 
 def plot_2(measured: Times, folder: Path) -> None:
-    """An event of another topic, and of the last one."""
+    """Draw Table 2: an event of another topic, and of the last one."""
     from matplotlib.ticker import FuncFormatter
 
     # Colours of Okabe and Ito, which colour-blind readers can tell apart, and a brown.
