@@ -1,65 +1,57 @@
 """What does it cost to give events their rounds in Spark? Seconds of an encoding, local[2].
 
-In one run, each event for each subscription: rounds numbered by hand, with a join and the check
-that none occurs twice, which computes the input a second time; the same without the check, which is
-the limit; a ledger that sees the events first; and again, as when a job is repeated; and a ledger
-that a server has.
+Every event is encoded for every subscription, in one run:
+
+- rounds numbered by hand, with a join, without a check that no round occurs twice: the limit;
+- the same with the check, which computes the input a second time;
+- rounds from a ledger, for new events;
+- the same again, as if a job is repeated;
+- rounds from a ledger's server.
 
     python benchmarks/bench_addressing.py [--quick] [--events N] [--subscribers N]
 """
 
 from __future__ import annotations
 
-import argparse
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from spark_session import local_spark
-from timing import machine, one_thread, seconds
+from report import Table, options
+from spark_session import key_files, measured_spark
+from timing import one_thread, seconds
+from workloads import SCHEMA
 
-from ccbps import Schema, SharedSeed, UInt
+from ccbps import SharedSeed
 from ccbps import spark as cs
 from ccbps.matching import FormulaMatch
 
-SCHEMA = Schema(a=UInt(16), b=UInt(16), c=UInt(20))
 MATCHER = FormulaMatch.box(SCHEMA)
 ROUNDS = 3
 
 
 def written(df: DataFrame) -> None:
-    """All of it is computed, and none is kept."""
+    """Compute all of a DataFrame, and keep none."""
     df.write.format("noop").mode("overwrite").save()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="few events")
-    parser.add_argument("--events", type=int, default=100_000)
-    parser.add_argument("--subscribers", type=int, default=10)
-    options = parser.parse_args()
-    if options.quick:
-        options.events, options.subscribers = 500, 3
-    with local_spark() as spark:
-        print(machine())
-        with tempfile.TemporaryDirectory() as name:
-            measure(spark, Path(name), options)
+    given = options(__doc__, quick="few events", events=100_000, subscribers=10)
+    count, people = (500, 3) if given.quick else (given.events, given.subscribers)
+    with measured_spark() as (spark, folder):
+        measure(spark, folder, count, people)
 
 
-def measure(spark: SparkSession, folder: Path, options: Any) -> None:
-    count, people = options.events, options.subscribers
+def measure(spark: SparkSession, folder: Path, count: int, people: int) -> None:
     rng = np.random.default_rng(3)
     columns = {name: rng.integers(0, 1 << SCHEMA[name].bits, count) for name in SCHEMA}
     table = pa.table({"id": np.arange(count), **columns})
     spark.createDataFrame(table).repartition(8).write.parquet(str(folder / "events"))
     events = spark.read.parquet(str(folder / "events"))
-    (folder / "seed").write_text(SharedSeed.generate().to_text())
-    key = cs.FileKey(folder / "seed")
+    key = key_files(folder, seed=SharedSeed.generate())["seed"]
     labels = [f"subscriber {n}" for n in range(people)]
     whom = spark.createDataFrame([(label,) for label in labels], "subscription string")
     joined = events.crossJoin(F.broadcast(whom)).withColumnRenamed("id", "round")
@@ -84,12 +76,10 @@ def measure(spark: SparkSession, folder: Path, options: Any) -> None:
         "a ledger's server, new events": lambda: by_server(folder / f"ledger {next(made)}"),
     }
     print(f"FormulaMatch, {count:,} events for {people} subscriptions")
-    print(f"{'':<40}{'seconds':>9}{'times limit':>13}{'M messages/s':>14}")
-    limit = 0.0
-    for name, took in seconds(ways, rounds=ROUNDS).items():
-        limit = limit or took
-        speed = count * people / took / 1e6
-        print(f"{name:<40}{took:9.2f}{took / limit:13.2f}{speed:14.2f}")
+    table = Table(40, {"seconds": ".2f", "times limit": ".2f", "M messages/s": ".2f"})
+    best = seconds(ways, rounds=ROUNDS)
+    for name, took in best.items():
+        table.row(name, took, took / next(iter(best.values())), count * people / took / 1e6)
     size = (folder / "ledger 0").stat().st_size
     print(f"the ledger: {size / count:.0f} bytes an event")
 

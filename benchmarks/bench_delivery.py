@@ -9,7 +9,6 @@ where another key and its name travel with it, with a plan at hand and with plan
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Callable
 from functools import partial
@@ -19,7 +18,8 @@ import numpy as np
 from cryptography.fernet import Fernet
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.keywrap import aes_key_wrap
-from timing import machine, one_core, seconds
+from report import Table, options
+from timing import machine, one_core, repeated, seconds
 
 from ccbps.arrays import Bytes, Index
 from ccbps.delivery.group_opener import GroupOpener
@@ -35,7 +35,7 @@ SUBSCRIBERS = 1000
 
 
 class Fixed(Strategy):
-    """One plan for every event."""
+    """Strategy of one plan for every event."""
 
     def __init__(self, subscribers: int, plan: Plan) -> None:
         super().__init__(subscribers)
@@ -64,33 +64,22 @@ def seal_next(sealer: GroupSealer, group: Bytes) -> SealedEvent:
     return sealer.seal(PAYLOAD, next(NUMBERS), group)
 
 
-def repeated(action: Callable[[], object]) -> Callable[[], None]:
-    def run() -> None:
-        for _ in range(REPEATS):
-            action()
-
-    return run
-
-
 def ciphers() -> dict[str, Callable[[], None]]:
-    """Ciphers with a cached key, 64 bytes."""
+    """Return ciphers of 64 bytes; each action is done `REPEATS` times."""
     key, content, nonce, bound = (os.urandom(size) for size in (32, 64, 12, 66))
     gcm, fernet = AESGCM(key), Fernet(Fernet.generate_key())
-    return {
-        "AES-256-GCM, cached key: the limit": repeated(lambda: gcm.encrypt(nonce, content, bound)),
-        "AES-256-GCM, key scheduled each time": repeated(
-            lambda: AESGCM(key).encrypt(nonce, content, bound)
-        ),
-        "AES-KW, RFC 3394 (no bound data)": repeated(lambda: aes_key_wrap(key, content)),
-        "Fernet, cached key": repeated(lambda: fernet.encrypt(content)),
-        "deriving a key of a group": repeated(lambda: group_key(key, 7, content)),
+    actions: dict[str, Callable[[], object]] = {
+        "AES-256-GCM, cached key: the limit": lambda: gcm.encrypt(nonce, content, bound),
+        "AES-256-GCM, key scheduled each time": lambda: AESGCM(key).encrypt(nonce, content, bound),
+        "AES-KW, RFC 3394 (no bound data)": lambda: aes_key_wrap(key, content),
+        "Fernet, cached key": lambda: fernet.encrypt(content),
+        "deriving a key of a group": lambda: group_key(key, 7, content),
     }
+    return {title: repeated(action, REPEATS) for title, action in actions.items()}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="fewer rounds")
-    rounds = 3 if parser.parse_args().quick else 15
+    rounds = 3 if options(__doc__, quick="fewer rounds").quick else 15
     print(machine())
 
     everybody = pack_groups(np.ones(SUBSCRIBERS, dtype=np.bool_))
@@ -117,22 +106,23 @@ def main() -> None:
         actions[title]()
         per[title] = sealer.encryptions - before
     one = "an event whose group is cached: 1 wrap and its payload"
-    actions[one] = repeated(lambda: seal_next(hit, everybody))
+    actions[one] = repeated(lambda: seal_next(hit, everybody), REPEATS)
     per[one] = REPEATS
     opener = GroupOpener(key, capacity=10)
     opener.open(hit_event.to_bytes())
     sealed = [seal_next(hit, everybody) for _ in range((rounds + 1) * REPEATS)]
     messages = iter([event.for_subscriber(0) for event in sealed])
-    actions["opening an event with a cached key"] = repeated(lambda: opener.open(next(messages)))
-    per["opening an event with a cached key"] = REPEATS
+    opening = "opening an event with a cached key"
+    actions[opening] = repeated(lambda: opener.open(next(messages)), REPEATS)
+    per[opening] = REPEATS
 
     took = seconds(actions, rounds)
     figures = {title: took[title] / per[title] * 1e6 for title in actions}
     limit = figures["AES-256-GCM, cached key: the limit"]
-    print(f"{'microseconds':<56}{'':>8}{'times limit':>13}{'of goal':>9}")
+    table = Table(56, {"microseconds": ".2f", "times limit": ".2f", "of goal": ".2f"})
     for title, figure in figures.items():
-        goal = f"{figure / GOAL:>9.2f}" if title.startswith("sealer") else ""
-        print(f"{title:<56}{figure:>8.2f}{figure / limit:>13.2f}{goal}")
+        goal = figure / GOAL if title.startswith("sealer") else None
+        table.row(title, figure, figure / limit, goal)
 
 
 if __name__ == "__main__":

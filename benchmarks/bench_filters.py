@@ -21,13 +21,13 @@ CCBPS_COMPILED=0 measures NumPy's kernels.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 
 import mmh3
 import numpy as np
 import pyarrow as pa
 from filter_peers import KEYS, everything, missing, portable, texts
+from report import Table, options
 from timing import machine, one_core, seconds
 
 from ccbps.filters import (
@@ -45,10 +45,11 @@ GOALS = {"Bloom, 1 %, look up": 40.0, "cuckoo, 4 slots, look up": 80.0}
 
 
 def beside_peers(rounds: int) -> None:
-    """Print the table."""
+    """Print the table of peers, in nanoseconds a key."""
     alike = portable()
-    print(f"\n{'':<34}{'ns a key':>16}")
-    print(f"{'':<34}{'add':>8}{'look up':>10}{'lost':>9}{'wrong':>9}{'portable':>10}{'keyed':>7}")
+    print("\nnanoseconds a key")
+    heads = {"add": ".1f", "look up": ".1f", "lost": ",", "wrong": ",.0f"}
+    table = Table(34, {**heads, "portable": "", "keyed": ""})
     for title, kind in everything().items():
         keys, others = texts(kind.keys), texts(kind.keys, "orders")
         sent = [pa.array(some) if kind.column else some for some in (keys, others)]
@@ -61,21 +62,15 @@ def beside_peers(rounds: int) -> None:
         took = seconds(actions, rounds)
         lost = taken - int(np.sum(kind.find(held, sent[0])))
         wrong = float(np.mean(kind.find(held, sent[1]))) * 1e6
-        said = ["yes" if yes else "no" for yes in (alike[title], kind.keyed)]
+        flags = ["yes" if yes else "no" for yes in (alike[title], kind.keyed)]
         times = [took[what] / kind.keys * 1e9 for what in ("add", "find")]
-        print(
-            f"{title:<34}{times[0]:>8.1f}{times[1]:>10.1f}{max(0, lost):>9,}{wrong:>9,.0f}"
-            f"{said[0]:>10}{said[1]:>7}",
-            flush=True,
-        )
+        table.row(title, *times, max(0, lost), wrong, *flags)
     if missing():
         print("not installed: " + ", ".join(missing()))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="fewer rounds")
-    rounds = 3 if parser.parse_args().quick else 11
+    rounds = 3 if options(__doc__, quick="fewer rounds").quick else 11
     print(machine())
 
     keys = texts(KEYS)
@@ -118,11 +113,10 @@ def main() -> None:
         "one by one: cuckoo": lambda: [text in cuckoo for text in few],
     }
     took = seconds(actions, rounds)
-    print(f"{'nanoseconds a key':<44}{'':>10}{'of goal':>10}")
+    table = Table(44, {"ns a key": ",.1f", "of goal": ".2f"})
     for title, second in took.items():
         figure = second / (SINGLE if title.startswith("one by one") else KEYS) * 1e9
-        goal = f"{figure / GOALS[title]:>10.2f}" if title in GOALS else ""
-        print(f"{title:<44}{figure:>10,.1f}{goal}")
+        table.row(title, figure, figure / GOALS[title] if title in GOALS else None)
     print("\nbytes a key")
     for held in (bloom, counting, cuckoo, large):
         print(f"{held!r:<100}{len(held.to_bytes()) / KEYS:>6.2f}")

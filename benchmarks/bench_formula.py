@@ -11,13 +11,14 @@ Numba is installed, with the compiled ones (extra `compiled`).
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from timing import KERNELS, key_stream, machine, one_core, seconds, with_kernels
+from report import Table, options, picture
+from timing import KERNELS, key_stream, machine, one_core, repeated, seconds, with_kernels
+from workloads import boxes, numbers, random_events, roles_of
 
 from ccbps import BrokenSchemeWarning, Category, Schema, SharedSeed, UInt
 from ccbps.dictionary import DictionaryColumn
@@ -62,40 +63,11 @@ FORMS: tuple[tuple[Schema, str, str, dict[str, Any]], ...] = (
 )
 
 
-def numbers(*widths: int) -> Schema:
-    """Unsigned attributes of these widths."""
-    return Schema(**{f"a{i}": UInt(k) for i, k in enumerate(widths)})
-
-
-def random_events(schema: Schema, batch: int) -> Events:
-    """Uniform events."""
-    rng = np.random.default_rng(7)
-    columns: dict[str, Any] = {}
-    for name in schema:
-        if schema[name] is ISSUE:
-            columns[name] = [ISSUE.values[i] for i in rng.integers(0, len(ISSUE.values), batch)]
-        else:
-            columns[name] = rng.integers(0, 1 << min(63, schema[name].bits), batch, dtype=np.uint64)
-    return schema.encode(columns)
-
-
-def boxes(schema: Schema, count: int) -> list[str]:
-    """Predicates that each constrain every attribute."""
-    rng = np.random.default_rng(8)
-    texts = []
-    for _ in range(count):
-        bounds = {
-            n: sorted(rng.integers(0, 1 << min(62, schema[n].bits), 2).tolist()) for n in schema
-        }
-        texts.append(" AND ".join(f"{n} BETWEEN {a} AND {b}" for n, (a, b) in bounds.items()))
-    return texts
-
-
 def measure_pairs(
     matcher: Matcher, interests: list[Any], batch: int, rounds: int = 5
 ) -> dict[str, float]:
-    """Nanoseconds of every step and limit of a one-time matcher, a pair, checked with plaintext."""
-    events, seed, broker = random_events(matcher.schema, batch), SharedSeed.generate(), None
+    """Return nanoseconds a pair of every step and limit of a one-time matcher."""
+    events, seed = random_events(matcher.schema, batch), SharedSeed.generate()
     broker = matcher.broker()
     places = np.arange(batch)
     column = DictionaryColumn(interests, (places % len(interests)).astype(np.intp))
@@ -117,7 +89,10 @@ def measure_pairs(
 
 
 def measure_broadcast(matcher: BroadcastMatch, texts: list[str], rounds: int) -> dict[str, float]:
-    """As `measure_pairs`, of one event against all interests; the publisher's time is for all."""
+    """Return nanoseconds a pair of one event with all interests.
+
+    The publisher's are those of an event, for all interests.
+    """
     events, seed, broker = random_events(matcher.schema, 1), SharedSeed.generate(), matcher.broker()
     count = len(texts)
     pairs = [f"s{i}" for i in range(count)]
@@ -130,7 +105,7 @@ def measure_broadcast(matcher: BroadcastMatch, texts: list[str], rounds: int) ->
     turn = iter(range(1, 1 << 20))
     steps: dict[str, Callable[[], object]] = {
         "broker": lambda: broker.match(sent, wanted),
-        "publisher": lambda: [publisher.encode(events, [next(turn)]) for _ in range(SINGLE)],
+        "publisher": repeated(lambda: publisher.encode(events, [next(turn)]), SINGLE),
         "subscriber": lambda: matcher.subscriber(seed).encode(
             parsed, [0] * count, pairs=pairs, out=wanted
         ),
@@ -140,12 +115,9 @@ def measure_broadcast(matcher: BroadcastMatch, texts: list[str], rounds: int) ->
 
 
 def measure_tags(schema: Schema, texts: list[str], count: int, rounds: int) -> dict[str, float]:
-    """As `measure_pairs`, of `count` events with all interests, of TagMatch."""
-    matcher = TagMatch(schema)
-    server, events = matcher.key_server(), random_events(schema, count)
-    publisher = matcher.publisher(server.publisher_key())
-    subscriber = matcher.subscriber(server.subscriber_key("subscriber"))
-    broker = matcher.broker(server.broker_key())
+    """Return nanoseconds a pair of `count` events with all interests, with TagMatch."""
+    matcher, events = TagMatch(schema), random_events(schema, count)
+    publisher, subscriber, broker = roles_of(matcher)
     wanted, sent = subscriber.encode(texts), publisher.encode(events)
     table = broker.prepare(wanted)
     found = broker.match_all(sent, table)
@@ -153,18 +125,17 @@ def measure_tags(schema: Schema, texts: list[str], count: int, rounds: int) -> d
         assert np.array_equal(found[:, i], schema.parse(text).evaluate(events))
     pairs = count * len(texts)
     steps: dict[str, Callable[[], object]] = {"broker": lambda: broker.match_all(sent, table)}
-    result = timed(steps, {}, pairs, rounds)
-    once = seconds(
-        {
-            "publisher": lambda: publisher.encode(events),
-            "subscriber": lambda: subscriber.encode(texts),
-        },
-        rounds,
-    )
-    result["publisher"] = 1e9 * once["publisher"] / count
-    result["subscriber"] = 1e9 * once["subscriber"] / len(texts)
-    result |= {"event": matcher.sizes.event, "interest": matcher.sizes.interest}
-    return result
+    encoders: dict[str, Callable[[], object]] = {
+        "publisher": lambda: publisher.encode(events),
+        "subscriber": lambda: subscriber.encode(texts),
+    }
+    once = seconds(encoders, rounds)
+    return timed(steps, {}, pairs, rounds) | {
+        "publisher": 1e9 * once["publisher"] / count,
+        "subscriber": 1e9 * once["subscriber"] / len(texts),
+        "event": matcher.sizes.event,
+        "interest": matcher.sizes.interest,
+    }
 
 
 def timed(
@@ -173,7 +144,7 @@ def timed(
     batch: int,
     rounds: int,
 ) -> dict[str, float]:
-    """Nanoseconds of one of `batch`, by step and kernels."""
+    """Return nanoseconds of one of `batch`, by step and kernels."""
     actions: dict[str, Callable[[], object]] = {
         step + kernels: with_kernels(kernels, action)
         for step, action in steps.items()
@@ -185,7 +156,7 @@ def timed(
 def check(
     matcher: Matcher, interests: list[Any], events: Events, index: np.ndarray, found: np.ndarray
 ) -> None:
-    """Stop if an answer is not that of the plaintext."""
+    """Check answers with the plaintext."""
     for i in range(min(20, len(interests))):
         rows = index == i
         wanted = matcher.meaning(interests[i], events)
@@ -193,17 +164,18 @@ def check(
 
 
 def half_gates(bits: int, intervals: int, attributes: int) -> int:
-    """Bytes of a garbled circuit: an AND gate for each bit of each comparison, and the joins."""
+    """Return the bytes of a garbled circuit: an AND gate for each compared bit, and joins."""
     return 32 * (2 * bits + attributes - 1) + 16 * bits + 16 * 2 * bits * (intervals > 0)
 
 
 def stock_box(batch: int, rounds: int) -> None:
-    """The box of 16+16+20 bits, in all schemes."""
+    """Print the box of 16+16+20 bits, in all schemes."""
     schema = numbers(16, 16, 20)
     texts = boxes(schema, 100)
     many = boxes(schema, 10_000)
     print(f"\nBox of 16+16+20 bits, {batch:,} pairs; broadcast: 1 event, {len(many):,} interests")
-    print(f"{'':<36}{'bytes':>12}{'broker':>9}{'publisher':>11}{'subscriber':>12}  ns a pair")
+    heads = {"bytes": "", "broker": ".0f", "publisher": ".1f", "subscriber": ".0f"}
+    table = Table(36, heads, title="nanoseconds a pair", least=12)
     results: list[tuple[str, dict[str, float], int, int]] = []
     for matcher in (FormulaMatch.box(schema), BranchingMatch.box(schema)):
         result = measure_pairs(matcher, texts, batch, rounds)
@@ -218,13 +190,10 @@ def stock_box(batch: int, rounds: int) -> None:
     results.append(("TagMatch (shows more)", tags, int(tags["event"]), int(tags["interest"])))
     for name, result, event, interest in results:
         for kernels in KERNELS[:1] if name == "BranchingMatch" else KERNELS:
-            row = [result[step + kernels] for step in ("broker",)]
-            row += [result.get(s + kernels, result[s]) for s in ("publisher", "subscriber")]
-            print(
-                f"{name + kernels:<36}{f'{event}+{interest}':>12}{row[0]:>9.0f}{row[1]:>11.1f}"
-                f"{row[2]:>12.0f}"
-            )
-    print(f"{'half-gates, by their published size':<36}{half_gates(52, 3, 3):>12}")
+            encoders = [result.get(s + kernels, result[s]) for s in ("publisher", "subscriber")]
+            size = f"{event}+{interest}"
+            table.row(name + kernels, size, result["broker" + kernels], *encoders)
+    table.row("half-gates, by their published size", str(half_gates(52, 3, 3)))
     formula, branching = results[0][1], results[1][1]
     print(
         f"limits: XOR of the messages {formula['xor']:.0f} ns (BranchingMatch "
@@ -246,9 +215,9 @@ Row = tuple[int, dict[str, tuple[int, int, dict[str, float]]]]
 
 
 def growth(batch: int, rounds: int, sizes: Iterable[int]) -> list[Row]:
-    """Boxes of 16-bit attributes."""
+    """Print boxes of 16-bit attributes."""
     print("\nBoxes of 16-bit attributes (fastest kernels), bytes of both bodies and ns a pair")
-    print(f"{'bits':>5}  {'':<16}{'bytes':>15}{'broker':>9}{'publisher':>11}{'subscriber':>12}")
+    table = costs_table("bits")
     rows: list[Row] = []
     for bits in sizes:
         schema = numbers(*[16] * (bits // 16))
@@ -260,31 +229,30 @@ def growth(batch: int, rounds: int, sizes: Iterable[int]) -> list[Row]:
         ):
             count = max(1000, min(batch, 40_000_000 // matcher.event_bytes))
             result = measure_pairs(matcher, boxes(schema, 20), count, rounds)
-            sizes_ = matcher.sizes
-            found[type(matcher).__name__] = sizes_.event, sizes_.interest, result
-            print_row(str(bits), type(matcher).__name__, *found[type(matcher).__name__])
+            name = type(matcher).__name__
+            found[name] = *sizes_of(matcher), result
+            table.row(f"{bits:<4} {name}", *costs(matcher, result))
         rows.append((bits, found))
     return rows
 
 
 def comparisons(batch: int, rounds: int) -> None:
-    """A single comparison with a private bound."""
+    """Print a single comparison with a private bound."""
     print("\nA lone comparison x < :c")
-    print(f"{'bits':>5}  {'':<16}{'bytes':>15}{'broker':>9}{'publisher':>11}{'subscriber':>12}")
+    table = costs_table("bits")
     for bits in (4, 8, 16, 32, 64):
         schema = numbers(bits)
         values = [{"c": int(c)} for c in np.linspace(0, (1 << min(bits, 62)) - 1, 9)]
         for make in (FormulaMatch, BranchingMatch):
             matcher = make(schema, "a0 < :c")
             result = measure_pairs(matcher, values, batch, rounds)
-            sizes = matcher.sizes
-            print_row(str(bits), make.__name__, sizes.event, sizes.interest, result)
+            table.row(f"{bits:<4} {make.__name__}", *costs(matcher, result))
 
 
 def hidden(batch: int, rounds: int, most: int) -> None:
-    """Formulas that are private."""
+    """Print formulas that are private."""
     print("\nHidden formulas: leaves and their kind")
-    print(f"{'':>5}  {'':<27}{'bytes':>15}{'broker':>10}{'publisher':>11}{'subscriber':>12}")
+    table = costs_table("leaves")
     plain, wide = numbers(16, 16, 20), numbers(32)
     leaves = 4
     while leaves <= most:
@@ -303,16 +271,16 @@ def hidden(batch: int, rounds: int, most: int) -> None:
                 if make is FormulaMatch or leaves <= MOST_BROADCAST_LEAVES:
                     count = max(500, min(batch, 20_000_000 // (matcher.event_bytes + 100)))
                     result = measure_pairs(matcher, [text], count, rounds)
-                print_row(str(leaves), f"{make.__name__} {kind}", *sizes_of(matcher), result)
+                table.row(f"{leaves:<4} {make.__name__} {kind}", *costs(matcher, result))
         leaves *= 4
 
 
 def forms(rounds: int) -> None:
-    """What hiding the form of a predicate costs, for the same predicates."""
+    """Print the costs of the same predicates, with the form hidden and public."""
     for schema, text, form, values in FORMS:
         levels = predicate_circuit(schema.parse(text)).depth
         print(f"\n{text}: {schema.bits} bits, depth {levels}")
-        print(f"{'':>5}  {'':<27}{'bytes':>15}{'broker':>10}{'publisher':>11}{'subscriber':>12}")
+        table = costs_table("")
         matchers: list[tuple[str, Matcher, Any]] = [
             ("template", FormulaMatch(schema, form), values),
             ("box", FormulaMatch.box(schema), text),
@@ -323,71 +291,60 @@ def forms(rounds: int) -> None:
         for shape, matcher, interest in matchers:
             count = max(4, min(100_000, 40_000_000 // matcher.event_bytes // 16))
             result = measure_pairs(matcher, [interest], count, rounds)
-            print_row("", f"{type(matcher).__name__}, {shape}", *sizes_of(matcher), result)
+            table.row(f"{type(matcher).__name__}, {shape}", *costs(matcher, result))
 
 
 def sizes_of(matcher: Matcher) -> tuple[int, int]:
-    """Bytes of both bodies."""
+    """Return the bytes of both bodies."""
     assert matcher.keying is Keying.ROUNDS
     return matcher.sizes.event, matcher.sizes.interest
 
 
-def print_row(left: str, name: str, event: int, interest: int, result: dict[str, float]) -> None:
-    """One line: sizes, and times by the fastest kernels."""
-    times = [
-        result.get(s + KERNELS[-1], float("nan")) for s in ("broker", "publisher", "subscriber")
-    ]
-    wide = 27 if " " in name or len(name) > 16 else 16
-    print(
-        f"{left:>5}  {name:<{wide}}{f'{event:,}+{interest:,}':>15}{times[0]:>9.0f}"
-        f"{times[1]:>11.0f}{times[2]:>12.0f}"
-    )
+def costs_table(title: str) -> Table:
+    """Return a table of sizes, and of times with the fastest kernels."""
+    heads = {"bytes": "", "broker": ".0f", "publisher": ".0f", "subscriber": ".0f"}
+    return Table(33, heads, title=title, least=15)
+
+
+def costs(matcher: Matcher, result: dict[str, float]) -> list[Any]:
+    """Return the figures of a row of `costs_table`."""
+    event, interest = sizes_of(matcher)
+    steps = ("broker", "publisher", "subscriber")
+    return [f"{event:,}+{interest:,}", *(result.get(step + KERNELS[-1]) for step in steps)]
 
 
 def draw(rows: list[Row], path: Path) -> None:
-    """Bytes and the broker's time by bits."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.2))
+    """Draw bytes and the broker's time by bits."""
     bits = [size for size, _ in rows]
-    for name in rows[0][1]:
-        found = [by[name] for _, by in rows]
-        left.loglog(bits, [event + interest for event, interest, _ in found], "o-", label=name)
-        right.loglog(bits, [r["broker" + KERNELS[-1]] for _, _, r in found], "o-", label=name)
-    xor = [by["FormulaMatch"][2]["xor"] for _, by in rows]
-    right.loglog(bits, xor, "k--", label="XOR of FormulaMatch's messages")
-    for axis, title in ((left, "bytes of an event and an interest"), (right, "broker, ns a pair")):
-        axis.set_xlabel("bits of the box")
-        axis.set_title(title)
-        axis.set_xticks(bits, [str(size) for size in bits])
-        axis.set_xticks([], minor=True)
-        axis.grid(True, alpha=0.3)
-        axis.legend(loc="upper left", fontsize="small")
-    figure.tight_layout()
-    figure.savefig(path, dpi=150)
-    print(f"drawn to {path}")
+    with picture(path, (10, 4.2), 2) as (_, (left, right)):
+        for name in rows[0][1]:
+            found = [by[name] for _, by in rows]
+            left.loglog(bits, [event + interest for event, interest, _ in found], "o-", label=name)
+            right.loglog(bits, [r["broker" + KERNELS[-1]] for _, _, r in found], "o-", label=name)
+        xor = [by["FormulaMatch"][2]["xor"] for _, by in rows]
+        right.loglog(bits, xor, "k--", label="XOR of FormulaMatch's messages")
+        titles = {left: "bytes of an event and an interest", right: "broker, ns a pair"}
+        for axis, title in titles.items():
+            axis.set(xlabel="bits of the box", title=title)
+            axis.set_xticks(bits, [str(size) for size in bits])
+            axis.set_xticks([], minor=True)
+            axis.grid(True, alpha=0.3)
+            axis.legend(loc="upper left", fontsize="small")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--batch", type=int, default=100_000)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--plot", type=Path, help="also draw how the costs grow")
-    parser.add_argument("--quick", action="store_true", help="smallest sizes only")
-    options = parser.parse_args()
+    given = options(__doc__, batch=100_000, rounds=5, plot=Path, quick="smallest sizes only")
     print(machine())
-    stock_box(options.batch, options.rounds)
-    sizes = (16, 32) if options.quick else (16, 32, 64, 128, 256, 512)
-    rows = growth(options.batch, min(3, options.rounds), sizes)
-    comparisons(options.batch, min(3, options.rounds))
-    hidden(options.batch, min(3, options.rounds), 4 if options.quick else 64)
-    if not options.quick:
-        forms(min(3, options.rounds))
-    if options.plot:
-        draw(rows, options.plot)
+    stock_box(given.batch, given.rounds)
+    few = min(3, given.rounds)
+    sizes = (16, 32) if given.quick else (16, 32, 64, 128, 256, 512)
+    rows = growth(given.batch, few, sizes)
+    comparisons(given.batch, few)
+    hidden(given.batch, few, 4 if given.quick else 64)
+    if not given.quick:
+        forms(few)
+    if given.plot:
+        draw(rows, given.plot)
 
 
 if __name__ == "__main__":

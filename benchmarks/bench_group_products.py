@@ -10,14 +10,13 @@ the AES-256-CTR key stream of the bytes that blinding uses.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from functools import reduce
 from operator import mul
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from timing import machine, one_core, seconds
+from report import Table, options
+from timing import key_stream, machine, one_core, seconds
 
 from ccbps.algebra import A5, S5, Group
 
@@ -25,22 +24,8 @@ SEGMENT = 1 << 19
 """Elements blinded at a time: they and their blinders stay in the cache."""
 
 
-def key_stream(width: int) -> Callable[[], None]:
-    """The raw cipher: AES-256-CTR over `width` bytes, in cache-sized chunks."""
-    zeros, out = np.zeros(1 << 18, dtype=np.uint8), np.empty((1 << 18) + 15, dtype=np.uint8)
-
-    def run() -> None:
-        cipher = Cipher(algorithms.AES256(bytes(32)), modes.CTR(bytes(16))).encryptor()
-        left = width
-        while left > 0:
-            cipher.update_into(memoryview(zeros)[: min(left, len(zeros))], out)
-            left -= len(zeros)
-
-    return run
-
-
 def words(length: int) -> Callable[[], None]:
-    """52 operations on planes of `length` bits, 4096 words at a time, and nothing else."""
+    """Return 52 word operations on planes of `length` bits, 4096 words at a time."""
     a, b, c = np.zeros((3, 4096 + 8), dtype=np.uint64)[:, :4096]
 
     def run() -> None:
@@ -54,7 +39,7 @@ def words(length: int) -> Callable[[], None]:
 
 
 def plain_tree(ranks: np.ndarray) -> int:
-    """The product by numpy.take with the index 120 a + b, in blocks that stay in the cache."""
+    """Compute the product by numpy.take with the index 120 a + b, in blocks that fit the cache."""
     table = S5.multiplication.reshape(-1)
     level = ranks
     while len(level) > 1:
@@ -69,7 +54,7 @@ def plain_tree(ranks: np.ndarray) -> int:
 
 
 def sympy_product(group: Group, ranks: np.ndarray) -> int | None:
-    """The product by sympy; None when it is not installed."""
+    """Compute the product by sympy; None if it is not installed."""
     try:
         from sympy.combinatorics import Permutation
     except ModuleNotFoundError:
@@ -80,7 +65,7 @@ def sympy_product(group: Group, ranks: np.ndarray) -> int | None:
 
 
 def measure(group: Group, length: int, rounds: int) -> dict[str, float]:
-    """Nanoseconds per element of each operation."""
+    """Return nanoseconds per element of each operation."""
     rng = np.random.default_rng(7)
     draws = rng.integers(0, 256, (2, 1, group.random_bytes(length)), dtype=np.uint8)
     x, y = group.uniform(draws[0]), group.uniform(draws[1])
@@ -115,7 +100,7 @@ def measure(group: Group, length: int, rounds: int) -> dict[str, float]:
         "load from the wire": lambda: group.load(messages[0]),
         "store to the wire": lambda: group.store(x, messages[0]),
         "blind: draw 2, R^-1 s R', store": blind,
-        "  key stream of the 2 draws": key_stream(2 * group.random_bytes(length)),
+        "  key stream of the 2 draws": key_stream(1, 2 * group.random_bytes(length)),
         "broker, 2 messages, step by step": step_by_step,
         "broker, 2 messages, one pass": lambda: group.product_of(*messages),
     }
@@ -129,20 +114,16 @@ def measure(group: Group, length: int, rounds: int) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--log-length", type=int, default=25, help="2^this elements (25)")
-    parser.add_argument("--rounds", type=int, default=5)
-    options = parser.parse_args()
-    length = 1 << options.log_length
+    given = options(__doc__, log_length=25, rounds=5)
+    length = 1 << given.log_length
     print(machine())
-    results = {group.name: measure(group, length, options.rounds) for group in (A5, S5)}
+    results = {group.name: measure(group, length, given.rounds) for group in (A5, S5)}
 
     print(f"\n{length:,} elements, ns per element (broker: an element of both messages)")
-    print(f"{'':<36}{'A5':>8}{'S5':>8}{'S5 / A5':>9}")
+    table = Table(36, {"A5": ".2f", "S5": ".2f", "S5 / A5": ".1f"})
     for name in dict.fromkeys([*results["A5"], *results["S5"]]):
         a, s = (results[group].get(name) for group in ("A5", "S5"))
-        ratio = f"{s / a:>9.1f}" if a and s else ""
-        print(f"{name:<36}" + "".join(f"{v:>8.2f}" if v else f"{'':>8}" for v in (a, s)) + ratio)
+        table.row(name, a, s, s / a if a and s else None)
     for group in (A5, S5):
         used = group.random_bytes(length) / length
         print(

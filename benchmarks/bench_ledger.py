@@ -8,13 +8,14 @@ and a single round per call. Limit in the same run: 16 bytes per round written t
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from report import Table, options
 from timing import machine, one_core, seconds
 
 from ccbps import Decimal, Schema, SharedSeed, UInt
@@ -27,7 +28,7 @@ SCHEMA = Schema(price=Decimal(0, 1000, "0.01"), volume=UInt(32))
 
 
 def synced(path: Path, data: bytes) -> None:
-    """The limit: bytes on the disk."""
+    """Write bytes to the disk: the limit."""
     with path.open("wb") as file:
         file.write(data)
         file.flush()
@@ -35,10 +36,7 @@ def synced(path: Path, data: bytes) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--folder", help="folder on the disk to measure")
-    options = parser.parse_args()
+    given = options(__doc__, rounds=5, folder=Path)
     one_core()
     rng = np.random.default_rng(1)
     columns = {"price": rng.integers(0, 1000, COUNT), "volume": rng.integers(0, 2**32, COUNT)}
@@ -53,10 +51,10 @@ def main() -> None:
         "a pair each": (np.zeros(COUNT, dtype=np.uint64), labels),
     }
     print(machine())
-    print(
-        f"{'':<14}{'encode':>9}{'+ ledger':>10}{'again':>9}{'ledger':>9}{'limit':>9} us{'bytes':>9}"
-    )
-    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+    print("microseconds and bytes a round")
+    heads = dict.fromkeys(("encode", "with ledger", "again", "ledger", "limit"), ".2f")
+    table = Table(14, {**heads, "bytes": ".1f"})
+    with tempfile.TemporaryDirectory(dir=given.folder) as folder:
         number = itertools.count()
 
         def fresh() -> Path:
@@ -66,35 +64,29 @@ def main() -> None:
             kept = fresh()
             matcher.publisher(seed, ledger=kept).encode(events, rounds, pairs=pairs, out=out)
             marks = seed.marks(b"benchmark", rounds, pairs, content)
+
+            def encode(path: Path | None, rounds: np.ndarray = rounds, pairs: Any = pairs) -> None:
+                publisher = matcher.publisher(seed, ledger=path)
+                publisher.encode(events, rounds, pairs=pairs, out=out)
+
             actions = {
-                "encode": lambda r=rounds, p=pairs: matcher.publisher(seed).encode(
-                    events, r, pairs=p, out=out
-                ),
-                "with": lambda r=rounds, p=pairs: matcher.publisher(seed, ledger=fresh()).encode(
-                    events, r, pairs=p, out=out
-                ),
-                "again": lambda r=rounds, p=pairs, k=kept: matcher.publisher(seed, ledger=k).encode(
-                    events, r, pairs=p, out=out
-                ),
+                "encode": lambda encode=encode: encode(None),
+                "with": lambda encode=encode: encode(fresh()),
+                "again": lambda encode=encode, kept=kept: encode(kept),
                 "ledger": lambda r=rounds, m=marks: DiskLedger(fresh()).claim(r, m),
                 "limit": lambda: synced(fresh(), bytes(16 * COUNT)),
             }
-            took = {n: 1e6 * s / COUNT for n, s in seconds(actions, options.rounds).items()}
-            print(
-                f"{name:<14}{took['encode']:>9.2f}{took['with']:>10.2f}{took['again']:>9.2f}"
-                f"{took['ledger']:>9.2f}{took['limit']:>9.2f}   {kept.stat().st_size / COUNT:>9.1f}"
-            )
+            took = [1e6 * s / COUNT for s in seconds(actions, given.rounds).values()]
+            table.row(name, *took, kept.stat().st_size / COUNT)
         one, alone, kept = events.take([0]), itertools.count(), fresh()
         roles = {"encode": matcher.publisher(seed), "with": matcher.publisher(seed, ledger=kept)}
         actions = {
             n: lambda role=role: role.encode(one, [next(alone)]) for n, role in roles.items()
         }
         actions["limit"] = lambda: synced(fresh(), bytes(16))
-        took = {n: 1e6 * s for n, s in seconds(actions, 20 * options.rounds).items()}
-        print(
-            f"{'one per call':<14}{took['encode']:>9.0f}{took['with']:>10.0f}{'':>18}"
-            f"{took['limit']:>9.0f}   {kept.stat().st_size / (20 * options.rounds + 1):>9.1f}"
-        )
+        encode, both, limit = (1e6 * s for s in seconds(actions, 20 * given.rounds).values())
+        size = kept.stat().st_size / (20 * given.rounds + 1)
+        table.row("one per call", encode, both, None, None, limit, size)
 
 
 if __name__ == "__main__":

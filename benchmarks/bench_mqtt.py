@@ -15,19 +15,21 @@ and lets them in without passwords.
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
-from timing import machine
+from report import Table, options
+from timing import machine, timed
 from tqdm import tqdm
+from workloads import roles_of
 
 from ccbps import Category, Schema, UInt
 from ccbps.broker import MatchingBroker, Publication, Quota, Subscription
@@ -45,23 +47,25 @@ SCHEMA = Schema(topic=Category([f"t{n}" for n in range(TOPICS)]), price=UInt(10)
 
 
 class Parties:
-    """A matcher with keys, and what its clients send."""
+    """Matcher with keys, and the messages of its clients."""
 
     def __init__(self, filtered: bool, subscribers: int) -> None:
         self.filtered, self.tokens = filtered, TopicTokens(FilterKey.generate())
         schema = Schema(price=UInt(10)) if filtered else SCHEMA
         self.matcher = TagMatch(schema)
-        server = self.matcher.key_server()
-        self.feed = self.matcher.publisher(server.publisher_key())
-        self.role = self.matcher.subscriber(server.subscriber_key("all"))
-        self.broker = MatchingBroker(self.matcher.broker(server.broker_key()), quota=QUOTA)
+        self.roles = roles_of(self.matcher)
+        self.broker = MatchingBroker(self.roles.broker, quota=QUOTA)
         self.names = [f"s{n}" for n in range(subscribers)]
 
     def subscription(self, n: int) -> Subscription:
         topic, condition = f"t{n % WANTED}", f"price < {10 * (n + 1)}"
         if self.filtered:
-            return Subscription("mine", self.role.encode(condition), self.tokens.one(topic))
-        return Subscription("mine", self.role.encode(f"topic = '{topic}' AND {condition}"))
+            return Subscription(
+                "mine", self.roles.subscriber.encode(condition), self.tokens.one(topic)
+            )
+        return Subscription(
+            "mine", self.roles.subscriber.encode(f"topic = '{topic}' AND {condition}")
+        )
 
     def publications(self, first: int, count: int) -> list[Publication]:
         rng = np.random.default_rng(first)
@@ -72,16 +76,19 @@ class Parties:
         token = self.tokens.one if self.filtered else lambda _: None
         return [
             Publication(first + n, event.tobytes(), bytes(64), token(topics[n]))
-            for n, event in enumerate(self.feed.encode(records))
+            for n, event in enumerate(self.roles.publisher.encode(records))
         ]
 
 
-def percentiles(seconds: Sequence[float]) -> str:
-    found = np.percentile(np.array(seconds) * 1e3, [50, 95, 99]) if seconds else [np.nan] * 3
-    return "".join(f"{one:9.2f}" for one in found)
+def percentiles(seconds: Sequence[float]) -> list[float]:
+    """Return milliseconds at 50, 95 and 99 %."""
+    return [*np.percentile(np.array(seconds) * 1e3, [50, 95, 99])] if seconds else [np.nan] * 3
 
 
-def measure(filtered: bool, url: str, passwords: dict[str, str], count: int, some: int) -> None:
+def measure(
+    filtered: bool, url: str, passwords: dict[str, str], count: int, some: int
+) -> list[float]:
+    """Return events a second at the server and in process, and percentiles of latencies."""
     parties = Parties(filtered, len(passwords) - 2)
     delivered: dict[int, float] = {}
     lock, arrived = threading.Lock(), threading.Semaphore(0)
@@ -97,9 +104,8 @@ def measure(filtered: bool, url: str, passwords: dict[str, str], count: int, som
         feed = stack.enter_context(MqttClient(at["feed"]))
         receipts, sent = [], {}
         for one in parties.publications(0, some):
-            sent[one.number] = start = time.perf_counter()
-            feed.publish(one)
-            receipts.append(time.perf_counter() - start)
+            sent[one.number] = time.perf_counter()
+            receipts.append(timed(partial(feed.publish, one)))
         time.sleep(1.0)
         with lock:
             latencies = [delivered[n] - sent[n] for n in sent if n in delivered]
@@ -121,10 +127,7 @@ def measure(filtered: bool, url: str, passwords: dict[str, str], count: int, som
     for one in publications:
         alone.broker.publish("feed", one)
     limit = count / (time.perf_counter() - start)
-    name = "tokens and filter" if filtered else "every event matched"
-    print(
-        f"{name:<21}{rate:9,.0f}{limit:12,.0f}   {percentiles(receipts)}   {percentiles(latencies)}"
-    )
+    return [rate, limit, *percentiles(receipts), *percentiles(latencies)]
 
 
 def receive(
@@ -138,7 +141,7 @@ def receive(
 
 
 def server_alone(url: MqttUrl, count: int) -> float:
-    """Messages a second from a client to itself, of as many bytes."""
+    """Return messages a second from a client to itself, of as many bytes."""
     back = threading.Semaphore(0)
     client = paho.Client(CallbackAPIVersion.VERSION2, client_id="alone")
     client.username_pw_set(url.client, url.password)
@@ -184,25 +187,22 @@ def server(url: str | None, passwords: dict[str, str]) -> Iterator[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--quick", action="store_true", help="few subscribers and events")
-    parser.add_argument("--url", help="of another MQTT server")
-    parser.add_argument("--subscribers", type=int, default=100)
-    arguments = parser.parse_args()
-    subscribers = 10 if arguments.quick else arguments.subscribers
-    count, some = (100, 50) if arguments.quick else (3000, 500)
+    url = {"help": "URL of another MQTT server"}
+    given = options(__doc__, quick="few subscribers and events", url=url, subscribers=100)
+    subscribers = 10 if given.quick else given.subscribers
+    count, some = (100, 50) if given.quick else (3000, 500)
     names = ["broker", "feed", *(f"s{n}" for n in range(subscribers))]
     passwords = {name: f"password of {name}" for name in names}
     print(f"{machine()}; {subscribers} subscribers")
-    with server(arguments.url, passwords) as url:
+    with server(given.url, passwords) as url:
         alone = server_alone(MqttUrl(url, "broker", passwords["broker"]), count)
         print(f"the server alone, a client to itself: {alone:,.0f} messages a second\n")
-        print(
-            f"{'':<21}{'events/s':>9}{'in process':>12}   {'receipt, ms: 50 95 99 %':>27}", end=""
-        )
-        print(f"   {'delivery, ms: 50 95 99 %':>27}")
-        for filtered in tqdm([True, False], unit=" runs", leave=False):
-            measure(filtered, url, passwords, count, some)
+        heads = {"events/s": ",.0f", "in process": ",.0f"}
+        heads |= {f"{what} {p} %": ".2f" for what in ("receipt", "delivery") for p in (50, 95, 99)}
+        table = Table(21, heads, title="milliseconds")
+        runs = {"tokens and filter": True, "every event matched": False}
+        for name, filtered in tqdm(runs.items(), unit=" runs", leave=False):
+            table.row(name, *measure(filtered, url, passwords, count, some))
 
 
 if __name__ == "__main__":

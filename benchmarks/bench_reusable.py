@@ -13,7 +13,6 @@ subscriptions, without filters.
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import json
 import math
@@ -28,8 +27,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from report import Table, options
 from reproduce.encrypted_match import PRINTED, encrypted_match
 from timing import machine, one_core
+from workloads import roles_of
 
 from ccbps import BrokenSchemeWarning, Category, Schema, SharedSeed, UInt, matching
 from ccbps.ciphers.paillier import PaillierEncryptor, PaillierSecretKey
@@ -42,7 +43,7 @@ TOPIC = Schema(issue=Category(ISSUES), day=UInt(8))
 
 
 def boxes(count: int) -> list[str]:
-    """Conjunctions of an equality and two intervals."""
+    """Return conjunctions of an equality and two intervals."""
     rng = np.random.default_rng(1)
     return [
         f"issue = '{rng.choice(ISSUES)}' AND price < {rng.integers(100, 4096)} AND day >= {d}"
@@ -51,7 +52,7 @@ def boxes(count: int) -> list[str]:
 
 
 def topics(count: int) -> list[str]:
-    """An equality on every attribute; the first 256 differ in the day."""
+    """Return equalities on every attribute; the first 256 differ in the day."""
     rng = np.random.default_rng(2)
     days = np.resize(rng.permutation(256), count)
     return [f"issue = '{rng.choice(ISSUES)}' AND day = {d}" for d in days]
@@ -59,16 +60,16 @@ def topics(count: int) -> list[str]:
 
 @dataclass
 class Case:
-    """A matcher, and what it is measured with.
+    """Matcher and its workload.
 
     Attributes:
-        make: the matcher.
-        events: events of a batch.
-        interests: different interests.
-        between: two numbers of interests, whose times give what a pair more takes; the different
-            ones are repeated where there are fewer. The larger is such that its pairs can be told
-            from what the broker does once per event.
-        predicates: what interests are.
+        make: function that makes the matcher.
+        events: number of events of a batch.
+        interests: number of different interests.
+        between: two numbers of interests, whose times give the time of a further pair. If there are
+            fewer different interests, they are repeated. The larger number is such that the time of
+            its pairs stands out from the broker's time per event.
+        predicates: function that makes predicates.
     """
 
     make: Callable[[], Matcher]
@@ -113,7 +114,7 @@ ONE_TIME: dict[str, Callable[[], Matcher]] = {
 
 
 def records(schema: Schema, count: int) -> dict[str, Any]:
-    """Random events as columns."""
+    """Return random events as columns."""
     rng = np.random.default_rng(3)
     columns: dict[str, Any] = {}
     for name in schema:
@@ -128,10 +129,10 @@ ROUNDS = 7
 
 
 def spent(best: dict[Any, float], what: Any, action: Callable[[], Any]) -> Any:
-    """Keep the least processor time of an action, in seconds; what it returns.
+    """Do an action, keep its least processor time in seconds, and return its result.
 
-    Not time by the clock, as in other benchmarks: what a pair takes is a difference of two times,
-    and suffers most where other processes use the core. All that is measured is one thread.
+    Other benchmarks take time by the clock. The time of a pair is a difference of two times, which
+    suffers most if other processes use the core. All measured work is done by one thread.
     """
     started = time.process_time()
     result = action()
@@ -140,16 +141,13 @@ def spent(best: dict[Any, float], what: Any, action: Callable[[], Any]) -> Any:
 
 
 def measure(name: str, case: Case) -> dict[str, Any]:
-    """One row: bytes, and microseconds of the clients, and of the broker: once per interest, once
-    per event, and per further pair.
+    """Return bytes and microseconds of the clients and of the broker.
 
-    All messages are fresh in every round: some brokers keep what they have decoded.
+    The broker's times are per interest, per event, and per further pair. All messages are fresh in
+    every round, because some brokers keep what they have decoded.
     """
     matcher = case.make()
-    server = matcher.key_server()
-    publisher = matcher.publisher(server.publisher_key())
-    subscriber = matcher.subscriber(server.subscriber_key("alice"))
-    broker = matcher.broker(server.broker_key())
+    publisher, subscriber, broker = roles_of(matcher)
     events = matcher.schema.encode(records(matcher.schema, case.events))
     parsed = [matcher.schema.parse(text) for text in case.predicates(case.interests)]
     repeated = {count: np.arange(count) % case.interests for count in case.between}
@@ -181,7 +179,7 @@ def measure(name: str, case: Case) -> dict[str, Any]:
 
 
 def measure_one_time(name: str, matcher: Matcher, count: int = 20_000) -> dict[str, Any]:
-    """As `measure`; all figures are for a pair, since messages are."""
+    """Return the figures of `measure`, all of them per pair."""
     if matcher.event_bytes > 1000:
         count = 2000
     seed = SharedSeed.generate()
@@ -205,23 +203,24 @@ def measure_one_time(name: str, matcher: Matcher, count: int = 20_000) -> dict[s
 
 
 def workload() -> list[dict[str, Any]]:
-    """All matchers over the same kind of workload; a one-time matcher does nothing once."""
-    print(f"{'':<25}{'bytes':>14}{'us per':>12}{'us per':>12}{'broker, us per':>22}{'us per':>11}")
-    print(
-        f"{'matcher':<25}{'event':>7}{'inter.':>7}{'event':>12}{'interest':>12}"
-        f"{'interest':>12}{'event':>10}{'pair':>11}  differs"
-    )
-    rows = []
+    """Print and return the figures of all matchers over one kind of workload."""
+    print("bytes of an event and an interest; microseconds of both, and of the broker")
+    columns = {
+        "event bytes": ("event, bytes", ","),
+        "interest bytes": ("interest, bytes", ","),
+        "event": ("per event", ".2f"),
+        "interest": ("per interest", ".2f"),
+        "prepare": ("broker: interest", ".2f"),
+        "once": ("broker: event", ".2f"),
+        "pair": ("broker: pair", ".5f"),
+        "different": ("differs", ".2%"),
+    }
+    table, rows = Table(25, dict(columns.values()), title="matcher", least=11), []
     for name in (*CASES, *ONE_TIME):
         one_time = name in ONE_TIME
         row = measure_one_time(name, ONE_TIME[name]()) if one_time else measure(name, CASES[name])
         rows.append(row)
-        print(
-            f"{name:<25}{row['event bytes']:>7}{row['interest bytes']:>7}{row['event']:>12.2f}"
-            f"{row['interest']:>12.2f}{row.get('prepare', 0):>12.2f}{row.get('once', 0):>10.2f}"
-            f"{row['pair']:>11.5f}{row['different']:>9.2%}",
-            flush=True,
-        )
+        table.row(name, *(row.get(column) for column in columns))
     return rows
 
 
@@ -230,7 +229,7 @@ Row = tuple[str, float, str]
 
 
 def ours_and_peer(title: str, rows: list[Row]) -> dict[str, Any]:
-    """Print a section; the same as data, without peers that are not installed."""
+    """Print a section, and return it without the peers that are not installed."""
     print(f"\n{title}")
     for what, took, remark in rows:
         print(f"  {what:<46}{took:>12.3f} us  {remark}", flush=True)
@@ -238,7 +237,7 @@ def ours_and_peer(title: str, rows: list[Row]) -> dict[str, Any]:
 
 
 def each(action: Callable[[], object], count: int, rounds: int = 3) -> float:
-    """Microseconds of one of the `count` things that an action does."""
+    """Return microseconds of one of the `count` things that an action does."""
     action()
     took: dict[str, float] = {}
     for _ in range(rounds):
@@ -247,7 +246,7 @@ def each(action: Callable[[], object], count: int, rounds: int = 3) -> float:
 
 
 def paillier() -> list[Row]:
-    """Keys of 2048 bits; the peers are phe and the faster sf-heu."""
+    """Measure keys of 2048 bits beside phe and the faster sf-heu."""
     secret = PaillierSecretKey.generate(2048, subgroup_bits=256)
     public, encryptor = secret.public, PaillierEncryptor(secret.public)
     values = list(range(1000, 1200))
@@ -286,7 +285,7 @@ Calls = tuple[Callable[[int], Any], Callable[[Any], int], Callable[[Any, Any], A
 
 
 def phe() -> Calls:
-    """Encrypt, decrypt and add of phe."""
+    """Return the encryption, decryption and addition of phe."""
     from phe.paillier import generate_paillier_keypair
 
     public, secret = generate_paillier_keypair(n_length=2048)
@@ -294,7 +293,7 @@ def phe() -> Calls:
 
 
 def heu() -> Calls:
-    """Encrypt, decrypt and add of sf-heu's zpaillier, single calls."""
+    """Return the encryption, decryption and addition of sf-heu's zpaillier, single calls."""
     from heu.phe import SchemaType, setup
 
     kit = setup(SchemaType.ZPaillier, 2048)
@@ -302,7 +301,7 @@ def heu() -> Calls:
 
 
 def prefixes() -> list[Row]:
-    """Crypto-PAn on IPv4 addresses in bulk; the peer is yacryptopan."""
+    """Measure Crypto-PAn on IPv4 addresses in bulk beside yacryptopan."""
     key = bytes(range(32))
     codes = np.random.default_rng(5).integers(0, 1 << 32, (1, 400_000), dtype=np.uint64)
     cipher = CryptoPAn(key)
@@ -331,10 +330,10 @@ KEYWORD_GOALS = {
 
 
 def keywords() -> list[Row]:
-    """KeywordMatch in both groups: one event, and what a pair more takes with it.
+    """Measure KeywordMatch in both groups: one event, and the time of a further pair with it.
 
     The broker has not seen the event. Uncached, it has not seen the interests either, each of a
-    user of its own, and re-encrypts them; cached, it has prepared them.
+    user of its own, and re-encrypts them. Cached, it has prepared them.
     """
     rows: list[Row] = []
     for group in ("secp256k1", "modp2048"):
@@ -367,15 +366,13 @@ def keywords() -> list[Row]:
 
 
 def scalar_products() -> list[Row]:
-    """AspeMatch: all pairs beside the matrix product of the same shapes, nothing else."""
+    """Measure AspeMatch on all pairs beside the matrix product of the same shapes."""
     rng = np.random.default_rng(6)
     matcher = matching.broken.AspeMatch(Schema(**{f"x{i}": UInt(12) for i in range(8)}))
-    server = matcher.key_server()
+    publisher, subscriber, broker = roles_of(matcher)
     events = matcher.schema.encode({n: rng.integers(0, 4096, 4000) for n in matcher.schema})
-    sent = matcher.publisher(server.publisher_key()).encode(events)
-    subscriber = matcher.subscriber(server.subscriber_key("alice"))
+    sent = publisher.encode(events)
     kept = subscriber.encode([f"x0 < {v} AND x3 >= {v // 2}" for v in range(100, 4096, 20)])
-    broker = matcher.broker(server.broker_key())
     table, constraints = broker.prepare(kept), 2 * len(matcher.schema)
     left, right = rng.normal(size=(4000, 9)), rng.normal(size=(9, constraints * len(kept)))
     out = np.empty((512, right.shape[1]))
@@ -398,19 +395,18 @@ def scalar_products() -> list[Row]:
 
 
 def repeated_subscriptions() -> list[Row]:
-    """TagMatch: 100,000 subscriptions of which 500 are different, one event after another.
+    """Measure TagMatch with 100,000 subscriptions, of which 500 are different, event by event.
 
-    Beside it the same comparisons on plaintext, which also end with 100,000 answers per event.
+    Beside it are the same comparisons on plaintext, which also end with 100,000 answers per event.
     """
     matcher = CASES["TagMatch"].make()
-    server = matcher.key_server()
-    broker = matcher.broker(server.broker_key())
+    publisher, subscriber, broker = roles_of(matcher)
     texts = boxes(500)
-    kept = matcher.subscriber(server.subscriber_key("alice")).encode(texts)
+    kept = subscriber.encode(texts)
     repeated = np.random.default_rng(7).permutation(np.arange(100_000) % 500)
     tables = broker.prepare(kept), broker.prepare(kept[repeated])
     columns = matcher.schema.encode(records(matcher.schema, 100))
-    sent = matcher.publisher(server.publisher_key()).encode(columns)
+    sent = publisher.encode(columns)
     bounds = [matcher.schema.parse(text).box().ranges for text in texts]
     low, high = (
         {name: np.array([box[name][end] for box in bounds], np.uint64) for name in matcher.schema}
@@ -442,15 +438,13 @@ def repeated_subscriptions() -> list[Row]:
 
 
 def samples() -> dict[str, Matcher]:
-    """The matchers that are measured, by name."""
+    """Return the measured matchers by name."""
     made: dict[str, Matcher] = {n: case.make() for n, case in CASES.items()}
     return made | {name: make() for name, make in ONE_TIME.items()}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", help="where to write the figures, for the documentation")
-    options = parser.parse_args()
+    given = options(__doc__, json={"help": "file for the figures, for the documentation"})
     # From the first message on, or it would depend on the work before which kernels run.
     os.environ["CCBPS_COMPILED"] = "1" if importlib.util.find_spec("numba") else "0"
     warnings.simplefilter("ignore", BrokenSchemeWarning)
@@ -464,14 +458,14 @@ def main() -> None:
         ours_and_peer("TagMatch, subscriptions that repeat", repeated_subscriptions()),
     ]
     print("\nOne event against some subscriptions, milliseconds; [N1] Table 2 beside it")
-    print(f"{'interests':>11}{'as they come':>15}{'prepared':>11}{'printed':>11}")
-    table_2 = []
+    heads = {"as they come": ".3f", "prepared": ".3f", "printed": ""}
+    table, table_2 = Table(10, heads, title="interests"), []
     for count, (fresh, prepared) in encrypted_match().items():
-        print(f"{count:>11}{fresh:>15.3f}{prepared:>11.3f}{PRINTED[count]:>11}")
+        table.row(count, fresh, prepared, PRINTED[count])
         table_2.append([count, fresh, prepared, PRINTED[count]])
-    if options.json:
+    if given.json:
         found = {"machine": machine(), "rows": rows, "peers": peers, "table 2": table_2}
-        Path(options.json).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        Path(given.json).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

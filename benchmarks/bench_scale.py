@@ -40,9 +40,11 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from spark_session import local_spark
+from report import Table, options
+from spark_session import EVENT_LOG, key_files, local_spark, task_ends
 from timing import machine, one_thread, timed
 from tqdm import tqdm
+from workloads import SCHEMA
 
 from ccbps import Schema, SharedSeed, UInt
 from ccbps import spark as cs
@@ -52,7 +54,6 @@ from ccbps.matching.broken import AspeMatch
 from ccbps.matching.contract.matcher import Matcher
 
 KEY = cs.EnvKey("CCBPS_BENCH_SEED")
-SCHEMA = Schema(a=UInt(16), b=UInt(16), c=UInt(20))
 BOX = FormulaMatch.box(SCHEMA)
 # Of other widths: what a pair takes at the middle one is foretold from the others.
 WIDTHS = {
@@ -90,22 +91,23 @@ bytes that came from the disk meanwhile."""
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--least", type=int, default=5, help="power of ten of the least pairs (5)")
-    parser.add_argument("--most", type=int, default=8, help="of the most (8)")
-    parser.add_argument("--memory", default="1500m", help="of the driver's Java (1500m)")
-    parser.add_argument("--folder", type=Path, help="for messages, instead of a temporary one")
-    parser.add_argument("--point", nargs=3, help=argparse.SUPPRESS)
-    parser.add_argument("--kernel", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.kernel:
+    given = options(
+        __doc__,
+        least=5,
+        most=8,
+        memory={"default": "1500m", "help": "memory of the driver's Java (default: 1500m)"},
+        folder=Path,
+        point={"nargs": 3, "help": argparse.SUPPRESS},
+        kernel={"action": "store_true", "help": argparse.SUPPRESS},
+    )
+    if given.kernel:
         kernel_alone()
         return
-    if options.point:
-        scheme, master, pairs = options.point
-        print(json.dumps(point(scheme, master, int(pairs), options.memory, options.folder)))
+    if given.point:
+        scheme, master, pairs = given.point
+        print(json.dumps(point(scheme, master, int(pairs), given.memory, given.folder)))
         return
-    sizes = [10**power for power in range(options.least, options.most + 1)]
+    sizes = [10**power for power in range(given.least, given.most + 1)]
     if problem := loading_problem(lambda: importlib.import_module(COMPILED)):
         raise SystemExit(f"this compares compiled kernels: pip install 'ccbps[bench]' ({problem})")
     print(machine() + "\n")
@@ -117,7 +119,7 @@ def main() -> None:
     plan += [(name, "local[2]", size) for name in REUSABLE for size in sizes]
     found = {}
     for one in tqdm(plan, desc="points", mininterval=1):
-        found[one] = run(one, options)
+        found[one] = run(one, given)
     report_pairs({key: value for key, value in found.items() if key[0] == "FormulaMatch"})
     report_stores(found)
     report_widths({name: value for (name, *_), value in found.items() if name in WIDTHS}, wide)
@@ -128,10 +130,10 @@ def main() -> None:
 # -- one point, in a process of its own ------------------------------------------------------------
 
 
-def run(one: tuple[str, str, int], options: argparse.Namespace) -> dict[str, Any]:
-    """Seconds, bytes and memory of a point."""
-    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        command = [sys.executable, __file__, "--memory", options.memory, "--folder", folder]
+def run(one: tuple[str, str, int], given: Any) -> dict[str, Any]:
+    """Return seconds, bytes and memory of a point."""
+    with tempfile.TemporaryDirectory(dir=given.folder) as folder:
+        command = [sys.executable, __file__, "--memory", given.memory, "--folder", folder]
         command += ["--point", *map(str, one)]
         process = subprocess.Popen(
             command,
@@ -153,9 +155,11 @@ def run(one: tuple[str, str, int], options: argparse.Namespace) -> dict[str, Any
 
 
 def memory_of(session: int) -> dict[str, int]:
-    """Anonymous resident bytes of a session's processes: of Java, of the driver's Python, of its
-    workers. Files that are mapped, as stores are, are the system's cache, and not counted; nor is a
-    child of Java until it is another program, since what it has is Java's own memory."""
+    """Return the anonymous resident bytes of a session's processes, by kind.
+
+    Mapped files, such as stores, are the system's cache, and are not counted. A child of Java is
+    not counted until it runs another program, since its memory is Java's own.
+    """
     out, java, children = {"java": 0, "workers": 0, "driver": 0}, set(), []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -177,14 +181,13 @@ def memory_of(session: int) -> dict[str, int]:
 
 
 def point(scheme: str, master: str, pairs: int, memory: str, folder: Path) -> dict[str, Any]:
-    """Seconds of each step, and bytes shuffled."""
+    """Return the seconds of each step, and the bytes shuffled."""
     log = folder / "log"
     log.mkdir()
     os.environ[KEY.name] = SharedSeed.generate().to_text()
     settings = {
         "driver_memory": memory,
-        "eventLog_enabled": "true",
-        "eventLog_compress": "false",
+        **EVENT_LOG,
         "eventLog_dir": log.as_uri(),
         "local_dir": str(folder / "local"),
         "sql_execution_arrow_maxBytesPerBatch": "8m",
@@ -202,7 +205,7 @@ def point(scheme: str, master: str, pairs: int, memory: str, folder: Path) -> di
 
 
 def sample(spark: SparkSession, rounds: int, subscriptions: int, first: int = 0) -> DataFrame:
-    """Records of all pairs, addressed."""
+    """Return records of all pairs, addressed."""
     numbers = spark.range(first, first + rounds).selectExpr(
         "id AS round",
         "CAST(id * 40503 % 65536 AS int) AS a",
@@ -222,7 +225,7 @@ def with_predicates(df: DataFrame) -> DataFrame:
 
 
 def one_time(spark: SparkSession, scheme: str, pairs: int, folder: Path) -> tuple[Parts, AtOnce]:
-    """Each part is dropped at its end, but its stores, if there is room for them."""
+    """Measure each part; drop it at its end, except its stores if the disk has room for them."""
     parts: Parts = []
     box = WIDTHS.get(scheme, BOX)
     stores: dict[str, list[Path]] = {"events": [], "interests": []}
@@ -270,8 +273,10 @@ def one_time(spark: SparkSession, scheme: str, pairs: int, folder: Path) -> tupl
 def at_once(
     spark: SparkSession, stores: dict[str, list[Path]], wanted: int, in_numpy: bool
 ) -> AtOnce:
-    """One job over all stores, from memory. The first ones are not counted: they read the files,
-    and Java compiles what it runs."""
+    """Measure one job over all stores, from memory.
+
+    The first jobs are not counted: they read the files, and Java compiles what it runs.
+    """
     every = partial(cs.match_messages, spark, *stores.values(), BOX)
     runs: AtOnce = {}
     with ExitStack() as stack:
@@ -294,8 +299,10 @@ def at_once(
 
 @contextmanager
 def in_memory(folders: list[Path]) -> Iterator[None]:
-    """Keeps files in the system's cache, as far as they fit: some systems drop what no process has
-    mapped, though memory is free."""
+    """Keep files in the system's cache, as far as they fit.
+
+    Some systems drop files that no process has mapped, although memory is free.
+    """
     with ExitStack() as stack:
         for path in (path for folder in folders for path in folder.rglob("*") if path.is_file()):
             file = stack.enter_context(path.open("rb"))
@@ -306,13 +313,13 @@ def in_memory(folders: list[Path]) -> Iterator[None]:
 
 
 def read_from_disks() -> int:
-    """Bytes that the whole machine has read from its disks."""
+    """Return the bytes that the whole machine has read from its disks."""
     lines = Path("/proc/vmstat").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("pgpgin "))
 
 
 def matched(decide: Callable[[], DataFrame], wanted: int) -> float:
-    """Seconds from planning until all matches are counted."""
+    """Return the seconds from planning until all matches are counted."""
 
     def count() -> None:
         if (found := decide().where("matched").count()) != wanted:
@@ -322,24 +329,22 @@ def matched(decide: Callable[[], DataFrame], wanted: int) -> float:
 
 
 def reusable(spark: SparkSession, scheme: str, pairs: int, folder: Path) -> tuple[Parts, AtOnce]:
-    """All events with all interests."""
+    """Measure all events with all interests."""
     folder.mkdir()
     matcher = REUSABLE[scheme]
     server = matcher.key_server()
-    keys = {
-        "events": server.publisher_key(),
-        "interests": server.subscriber_key("alice"),
-        "broker": server.broker_key(),
-    }
-    for name, key in keys.items():
-        (folder / f"{name}.key").write_text(key.to_text())
-    files = {name: cs.FileKey(folder / f"{name}.key") for name in keys}
+    files = key_files(
+        folder,
+        publisher=server.publisher_key(),
+        subscriber=server.subscriber_key("alice"),
+        broker=server.broker_key(),
+    )
     subscriptions = min(SUBSCRIPTIONS, pairs // 100)
     events = sample(spark, pairs // subscriptions, 1).repartition(8)
     wishes = with_predicates(sample(spark, 1, subscriptions))
     sides = {
-        "events": cs.encode_events(events, matcher, files["events"], keep=["round"]),
-        "interests": cs.encode_interests(wishes, matcher, files["interests"]),
+        "events": cs.encode_events(events, matcher, files["publisher"], keep=["round"]),
+        "interests": cs.encode_interests(wishes, matcher, files["subscriber"]),
     }
     took, counts = {}, []
     for name, df in sides.items():
@@ -356,19 +361,15 @@ def reusable(spark: SparkSession, scheme: str, pairs: int, folder: Path) -> tupl
 
 
 def shuffled(log: Path) -> int:
-    """Bytes that all tasks wrote for others, as Spark's event log has them."""
-    total = 0
-    for path in log.rglob("*"):
-        for line in path.open() if path.is_file() else ():
-            if '"SparkListenerTaskEnd"' in line:
-                metrics = json.loads(line).get("Task Metrics") or {}
-                total += metrics.get("Shuffle Write Metrics", {}).get("Shuffle Bytes Written", 0)
-    return total
+    """Return the bytes that all tasks wrote for others."""
+    metrics = [end.get("Task Metrics") or {} for end in task_ends(log)]
+    writes = [metric.get("Shuffle Write Metrics", {}) for metric in metrics]
+    return sum(write.get("Shuffle Bytes Written", 0) for write in writes)
 
 
 @contextmanager
 def kernel_beside(in_numpy: bool) -> Iterator[Callable[[], float]]:
-    """Measures pairs a second of the broker's kernel on one core, in a process of its own."""
+    """Measure pairs a second of the broker's kernel on one core, in a process of its own."""
     with subprocess.Popen(
         [sys.executable, __file__, "--kernel"],
         env={**os.environ, "CCBPS_COMPILED": "0" if in_numpy else "1"},
@@ -390,8 +391,7 @@ def kernel_beside(in_numpy: bool) -> Iterator[Callable[[], float]]:
 
 
 def kernel_alone() -> None:
-    """For each line that comes in, prints the median of about a second, in arrays that no cache
-    holds."""
+    """Print pairs a second for each line of input, the median of a second, in uncached arrays."""
     rng, count = np.random.default_rng(1), 1_000_000
     seed, rounds = SharedSeed.generate(), np.arange(count)
     records = pa.table({n: rng.integers(0, 1 << SCHEMA[n].bits, count) for n in SCHEMA})
@@ -410,29 +410,29 @@ def kernel_alone() -> None:
 
 
 def fitted(sizes: list[int], times: list[float]) -> tuple[float, float]:
-    """A fixed time and a time for each pair, both at least 0, nearest in ratio."""
+    """Return a fixed time and a time for each pair, both at least 0, nearest in ratio."""
     weights = 1 / np.array(times)
     system = np.stack([np.ones(len(sizes)), np.array(sizes, dtype=float)], axis=1)
     solution = np.linalg.lstsq(system * weights[:, None], np.ones(len(sizes)), rcond=None)[0]
     return max(0.0, float(solution[0])), max(0.0, float(solution[1]))
 
 
-def memory_line(value: dict[str, Any]) -> str:
-    peak = {name: size / (1 << 30) for name, size in value["peak"].items()}
-    return (
-        f"{value['shuffled'] / 1e9:>9.2f} GB{peak['all']:>8.2f} GiB"
-        f"   {peak['java']:.2f} + {peak['driver']:.2f} + {peak['workers']:.2f}"
-    )
+MEMORY = dict.fromkeys(("shuffled, GB", "peak, GiB", "Java", "driver", "workers"), ".2f")
+
+
+def memory_of_point(value: dict[str, Any]) -> list[float]:
+    """Return the figures of the columns `MEMORY`."""
+    peaks = (value["peak"][name] / (1 << 30) for name in ("all", "java", "driver", "workers"))
+    return [value["shuffled"] / 1e9, *peaks]
 
 
 def report_pairs(found: dict[tuple[str, str, int], dict[str, Any]]) -> None:
-    """The table of FormulaMatch, the fit, and the model of a cluster."""
+    """Print the table of FormulaMatch, the fit, and the model of a cluster."""
     print(f"FormulaMatch, {BOX.event_bytes} + {BOX.interest_bytes} bytes: pairs a second\n")
-    heads = "".join(f"{step:>17}" for step in STEPS)
-    print(f"{'pairs':<24}{heads}{'shuffled':>12}{'peak memory':>12}   Java + driver + workers")
+    table = Table(24, {**dict.fromkeys(STEPS, ",.0f"), **MEMORY}, title="pairs", least=12)
     for (_, master, size), value in found.items():
-        speeds = "".join(f"{size / value['seconds'][step]:>17,.0f}" for step in STEPS)
-        print(f"{size:>13,} {master:<10}{speeds}{memory_line(value)}")
+        speeds = [size / value["seconds"][step] for step in STEPS]
+        table.row(f"{size:>13,} {master}", *speeds, *memory_of_point(value))
     both = {key[2]: value for key, value in found.items() if key[1] == "local[2]"}
     (alone,) = [key for key in found if key[1] == "local[1]"]
     ratios = {
@@ -451,88 +451,85 @@ def report_pairs(found: dict[tuple[str, str, int], dict[str, Any]]) -> None:
     rates = fits(both, STEPS)
     width = BOX.event_bytes + BOX.interest_bytes
     print("\nA cluster, for 10^9 pairs (from these rates, two cores as measured):\n")
-    print(f"{'':<20}{'core hours':>12}{'GB of messages':>16}{'GB shuffled':>13}")
+    table = Table(20, {"core hours": ".2f", "GB of messages": ".0f", "GB shuffled": ".0f"})
     each = both[largest]["shuffled"] / largest
     moved = {"encode events": 0, "encode interests": 0, "match": each / 3, "write stores": each / 3}
     for step in (one for one in STEPS if one != "join alone"):
         hours = 2 * rates[step] * 1e9 / 3600
         volume = width if step.startswith("match") else width / 2
         volume = width if step == "write stores" else volume
-        print(f"{step:<20}{hours:>12.2f}{volume:>16.0f}{moved.get(step, 0):>13.0f}")
+        table.row(step, hours, volume, moved.get(step, 0))
     print(
         "\nOther widths: messages and shuffles grow with it; time does where bytes are most of it."
     )
 
 
 def report_stores(found: dict[tuple[str, str, int], dict[str, Any]]) -> None:
-    """Stores beside the kernel that matches them."""
+    """Print stores beside the kernel that matches them."""
     print("\nStores on two cores, to the kernel on one before and after: medians\n")
-    heads = f"{'stores, pairs/s':>17}{'kernel, pairs/s':>17}{'ratio':>8}   of each run"
-    print(f"{'pairs':>13}{'':<27}{heads}, and from disks")
+    heads = {"stores, pairs/s": ",.0f", "kernel, pairs/s": ",.0f", "ratio": ".2f"}
+    table = Table(40, {**heads, "ratio of each run": "", "GB from disks": ".2f"}, title="pairs")
     for (scheme, master, size), value in found.items():
         if master != "local[2]" or scheme not in ("FormulaMatch", IN_NUMPY) or size < REPORTED:
             continue
         name = "in NumPy" if scheme == IN_NUMPY else "compiled"
         if not value["at once"]:
-            print(f"{size:>13,} {name:<10}the disk has no room for all stores")
+            table.row(f"{size:>13,} {name:<10}the disk has no room for all stores")
             continue
         middle = np.median([one for runs in value["at once"].values() for one, *_ in runs])
         speed = size / value["seconds"]["match stores"]
-        columns = f"{speed:>17,.0f}{middle:>17,.0f}{speed / middle:>8.2f}"
-        print(f"{size:>13,} {name:<10}{'by parts':<16}{columns}")
+        table.row(f"{size:>13,} {name:<10}by parts", speed, middle, speed / middle)
         for how, runs in value["at once"].items():
             kernel, took, read = np.array(runs).T
-            columns = f"{np.median(size / took):>17,.0f}{np.median(kernel):>17,.0f}"
             ratios = size / took / kernel
+            medians = [float(np.median(each)) for each in (size / took, kernel, ratios)]
             each = " ".join(f"{ratio:.2f}" for ratio in ratios)
-            print(f"{'':<24}{how:<16}{columns}{np.median(ratios):>8.2f}   {each}", end="")
-            print(f"   {read.sum() / 1e9:.2f} GB")
+            table.row(f"{'':<24}{how}", *medians, f"  {each}", read.sum() / 1e9)
 
 
 def report_widths(found: dict[str, dict[str, Any]], pairs: int) -> None:
-    """What a pair takes grows in a line with the width of its messages: seen at the middle one."""
+    """Print the time of a pair by the width of its messages, and its prediction by a line."""
     widths = np.array([box.event_bytes + box.interest_bytes for box in WIDTHS.values()])
     print("\nMicroseconds a pair on two cores, by the width of both messages\n")
-    heads = "".join(f"{width:>11} bytes" for width in widths)
-    print(f"{'':<20}{heads}{'each 100 bytes':>17}{'middle, foretold':>19}{'ratio':>8}")
+    heads = {f"{width} bytes": ".2f" for width in widths}
+    heads |= {"each 100 bytes": ".2f", "middle, foretold": ".2f", "ratio": ".2f"}
+    table = Table(20, heads)
     for step in STEPS:
         took = np.array([value["seconds"][step] for value in found.values()]) / pairs * 1e6
         slope = (took[2] - took[0]) / (widths[2] - widths[0])
         guess = took[0] + slope * (widths[1] - widths[0])
-        print(f"{step:<20}" + "".join(f"{one:>17.2f}" for one in took), end="")
-        print(f"{100 * slope:>17.2f}{guess:>19.2f}{guess / took[1]:>8.2f}")
+        table.row(step, *took, 100 * slope, guess, guess / took[1])
 
 
 def report_reusable(name: str, found: dict[int, dict[str, Any]]) -> None:
     matcher = REUSABLE[name]
     print(f"\n{name}, {matcher.event_bytes} + {matcher.interest_bytes} bytes, all pairs\n")
-    print(f"{'pairs':<24}{'match, pairs/s':>17}{'events/s, encoded':>20}", end="")
-    print(f"{'shuffled':>12}{'peak memory':>12}   Java + driver + workers")
+    heads = {"match, pairs/s": ",.0f", "events/s, encoded": ",.0f", **MEMORY}
+    table = Table(24, heads, title="pairs", least=12)
     for size, value in found.items():
-        events = size // min(SUBSCRIPTIONS, size // 100)
-        speed, encoded = (
-            size / value["seconds"]["match"],
-            events / value["seconds"]["encode events"],
-        )
-        print(f"{size:>13,} {'local[2]':<10}{speed:>17,.0f}{encoded:>20,.0f}{memory_line(value)}")
+        events, took = size // min(SUBSCRIPTIONS, size // 100), value["seconds"]
+        speeds = size / took["match"], events / took["encode events"]
+        table.row(f"{size:>13,} local[2]", *speeds, *memory_of_point(value))
     print()
     fits(found, ("match",))
 
 
 def fits(found: dict[int, dict[str, Any]], steps: tuple[str, ...]) -> dict[str, float]:
-    """Print the fit of each step without the largest point, beside that, whose parts take a fixed
-    time each; returns seconds a pair. Of two points, the fit of both."""
+    """Print the fit of each step, and return the seconds of a pair.
+
+    The largest point is left out of the fit and compared with it; its parts take a fixed time each.
+    With two points, both are fitted.
+    """
     sizes, largest = sorted(found), max(found)
     times = {size: value["seconds"] for size, value in found.items()}
     jobs, used = len(found[largest]["parts"]), sizes[:-1] if len(sizes) > 2 else sizes
     rates = {}
-    print(f"{'fit of':<20}{'fixed':>10}{'a million pairs':>18}", end="")
-    print(f"{f'for {largest:,}':>22}{'measured':>12}{'ratio':>8}")
+    heads = {"fixed, s": ".2f", "a million pairs, s": ".2f", f"for {largest:,}, s": ".1f"}
+    table = Table(20, {**heads, "measured, s": ".1f", "ratio": ".2f"}, title="fit of")
     for step in steps:
         fixed, rates[step] = fitted(used, [times[size][step] for size in used])
         guess, true = jobs * fixed + rates[step] * largest, times[largest][step]
-        print(f"{step:<20}{fixed:>9.2f}s{rates[step] * 1e6:>17.2f}s", end="")
-        print(f"{guess:>21.1f}s{true:>11.1f}s{guess / true:>8.2f}")
+        table.row(step, fixed, rates[step] * 1e6, guess, true, guess / true)
     return rates
 
 

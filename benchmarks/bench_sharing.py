@@ -10,14 +10,13 @@ writes or a join reads. A goal is the most time that it should take.
 
 from __future__ import annotations
 
-import argparse
 import os
 import secrets
-import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from timing import machine, one_core, seconds
+from report import Table, options
+from timing import machine, one_core, repeated, seconds, timed
 
 from ccbps import SharedSeed
 from ccbps.arrays import Bytes
@@ -27,29 +26,22 @@ SIZE = 32
 ROUND = 2e-3
 """Seconds for which one secret after another is split or joined in a round."""
 GOALS = {(3, 5): (7.0, 4.0, 1.2, 0.3), (5, 10): (14.0, 7.0, 3.7, 0.4)}
-"""Split and join of a single secret, then of one in a batch."""
+"""Microseconds to split and join a single secret, then a secret of a batch."""
 
 Action = Callable[[], object]
 Pair = tuple[str, Action, Action]
-"""What, how to split one secret, how to join k shares."""
+"""Title, and the actions that split a secret and join k shares."""
 
 
-def repeated(action: Action) -> tuple[Action, int]:
-    """The action, as often as fills a round; how often that is."""
+def filled(action: Action) -> tuple[Action, int]:
+    """Return an action that is repeated until it fills a round, and the number of repetitions."""
     action()
-    started = time.perf_counter()
-    action()
-    count = max(1, int(ROUND / (time.perf_counter() - started)))
-
-    def run() -> None:
-        for _ in range(count):
-            action()
-
-    return run, count
+    count = max(1, int(ROUND / timed(action)))
+    return repeated(action, count), count
 
 
 def ours(k: int, n: int) -> Iterator[Pair]:
-    """Of one secret, each way of splitting it."""
+    """Yield each way of splitting a secret."""
     secret = os.urandom(SIZE)
     plain, checked = Shamir(k, n), CheckedShamir(k, n)
     shares, with_checks = plain.split(secret)[-k:], checked.split(secret)[-k:]
@@ -64,7 +56,7 @@ def ours(k: int, n: int) -> Iterator[Pair]:
 
 
 def pyquorum(k: int, n: int) -> Pair:
-    """Rust, modulo 2^127 - 1, shares as hexadecimal text."""
+    """Return pyquorum: Rust, modulo 2^127 - 1, shares as hexadecimal text."""
     from pyquorum.pyquorum_core import shamir_combine, shamir_split
 
     secret = os.urandom(SIZE)
@@ -74,7 +66,7 @@ def pyquorum(k: int, n: int) -> Pair:
 
 
 def mnemonic(k: int, n: int) -> Pair:
-    """The core of SLIP-0039, without words and key stretching: bytes, and a check of the secret."""
+    """Return the core of SLIP-0039, without words and key stretching: bytes, and a check."""
     from shamir_mnemonic.shamir import _recover_secret, _split_secret
 
     secret = os.urandom(SIZE)
@@ -88,7 +80,7 @@ def mnemonic(k: int, n: int) -> Pair:
 
 
 def nillion(k: int, n: int) -> Pair:
-    """Modulo a prime, in Python."""
+    """Return shamirs: modulo a prime, in Python."""
     from shamirs import interpolate, shares
 
     prime, number = PrimeShamir(k, n).p, secrets.randbits(8 * SIZE)
@@ -102,7 +94,7 @@ def nillion(k: int, n: int) -> Pair:
 
 
 def pycryptodome(k: int, n: int) -> Pair:
-    """The field of 2^128 elements, so a secret of 256 bits is split in two halves."""
+    """Return pycryptodomex: 2^128 field elements, so a secret is split in two halves."""
     from Cryptodome.Protocol.SecretSharing import Shamir as Peer
 
     halves = os.urandom(16), os.urandom(16)
@@ -119,7 +111,7 @@ PEERS = (pyquorum, mnemonic, nillion, pycryptodome)
 
 
 def xor_pass(rows: int, batch: int) -> Action:
-    """One XOR of every row of a batch into the first, in blocks that stay in the cache."""
+    """Return an XOR of every row of a batch into the first, in blocks that stay in the cache."""
     block = 1 << 12
     data = np.zeros((rows + 1, block), dtype=np.uint64)
 
@@ -132,7 +124,7 @@ def xor_pass(rows: int, batch: int) -> Action:
 
 
 def draws(count: int) -> Action:
-    """Random bytes for a batch, as many at a time as a split draws."""
+    """Return an action that draws random bytes, as many at a time as a split."""
 
     def run() -> None:
         left = count
@@ -157,7 +149,7 @@ def measure(k: int, n: int, batch: int, rounds: int) -> None:
     }
     for name, split, join in pairs:
         singles |= {(name, "split"): split, (name, "join"): join}
-    runs = {key: repeated(action) for key, action in singles.items()}
+    runs = {key: filled(action) for key, action in singles.items()}
     took = seconds({key: run for key, (run, _) in runs.items()}, rounds)
     figures = {key: took[key] / runs[key][1] * 1e6 for key in runs}
 
@@ -176,35 +168,28 @@ def measure(k: int, n: int, batch: int, rounds: int) -> None:
 
     goals = dict(zip(("single split", "single join", "split", "join"), GOALS[k, n], strict=True))
     print(f"\n{k} of {n} shares, microseconds a secret; times what `bytes` takes; of the goal")
-    print(
-        f"{'':<30}"
-        + f"{'split':>10}{'times':>8}{'goal':>7}"
-        + f"{'join':>10}{'times':>8}{'goal':>7}"
-    )
+    heads = {"split": ".3f", "times": ".2f", "goal": ".2f"}
+    heads |= {"join": ".3f", " times": ".2f", " goal": ".2f"}
+    table = Table(30, heads)
     for name in dict.fromkeys(name for name, _ in figures):
         batched = name in ("bytes, in a batch", "its random bytes, in a batch", "one XOR pass")
-        line = f"{name:<30}"
+        cells: list[float | None] = []
         for what in ("split", "join"):
-            if (name, what) not in figures:
-                continue
-            least = figures[name, what]
-            own = figures["bytes, in a batch" if batched else "bytes", what]
-            goal = goals[what if batched else f"single {what}"]
-            of_goal = f"{least / goal:>7.2f}" if name.startswith("bytes") else f"{'':>7}"
-            line += f"{least:>10.3f}{least / own:>8.2f}{of_goal}"
-        print(line, flush=True)
+            if (name, what) in figures:
+                least = figures[name, what]
+                own = figures["bytes, in a batch" if batched else "bytes", what]
+                goal = goals[what if batched else f"single {what}"]
+                cells += [least, least / own, least / goal if name.startswith("bytes") else None]
+        table.row(name, *cells)
     if missing:
         print(f"not installed: {', '.join(missing)}; pip install 'ccbps[bench]'")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--batch", type=int, default=20_000, help="secrets of a batch (20000)")
-    parser.add_argument("--rounds", type=int, default=15)
-    options = parser.parse_args()
+    given = options(__doc__, batch=20_000, rounds=15)
     print(machine())
     for k, n in GOALS:
-        measure(k, n, options.batch, options.rounds)
+        measure(k, n, given.batch, given.rounds)
 
 
 if __name__ == "__main__":

@@ -13,28 +13,29 @@ all interests of an event follow one another wherever messages are in arrays.
 
 from __future__ import annotations
 
-import argparse
 import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from spark_session import local_spark
-from timing import machine, one_thread, seconds
+from report import Table, options
+from spark_session import measured_spark
+from timing import one_thread, seconds
+from workloads import SCHEMA
 
-from ccbps import Schema, SharedSeed, UInt
+from ccbps import SharedSeed
 from ccbps import spark as cs
 from ccbps.arrow import binary_rows
 from ccbps.matching import Answers, BranchingMatch, BroadcastMatch, FormulaMatch
 from ccbps.matching.contract.matcher import Matcher
 
 KEY = cs.EnvKey("CCBPS_BENCH_SEED")
-SCHEMA = Schema(a=UInt(16), b=UInt(16), c=UInt(20))
 MATCHERS: tuple[Matcher, ...] = (
     FormulaMatch.box(SCHEMA),
     BranchingMatch.box(SCHEMA),
@@ -46,7 +47,7 @@ NAMES = ("events", "interests", "plain")
 def frames(
     spark: SparkSession, matcher: Matcher, events: int, subscribers: int
 ) -> tuple[DataFrame, DataFrame, DataFrame]:
-    """Messages of events, of interests, and the plaintext of all pairs; joined rows last."""
+    """Return messages of events and of interests, and the plaintext of all pairs."""
     rng = np.random.default_rng(3)
     records = pa.table({n: rng.integers(0, 1 << SCHEMA[n].bits, events) for n in SCHEMA})
     table = spark.createDataFrame(records.append_column("round", pa.array(np.arange(events))))
@@ -66,7 +67,7 @@ def frames(
 def prepare(
     spark: SparkSession, matcher: Matcher, events: int, subscribers: int, folder: Path
 ) -> None:
-    """Messages and plaintext of all pairs, as Parquet, and joined already: one row a pair."""
+    """Write messages and plaintext of all pairs as Parquet, and joined messages, a row a pair."""
     for name, df in zip(NAMES, frames(spark, matcher, events, subscribers), strict=True):
         df.write.option("compression", "none").parquet(str(folder / name))
     both = spark.read.parquet(str(folder / "events")).join(
@@ -79,47 +80,40 @@ def prepare(
 def prepare_stores(
     spark: SparkSession, matcher: Matcher, events: int, subscribers: int, folder: Path
 ) -> None:
-    """Stores of messages, and plaintext of all pairs as Parquet."""
+    """Write stores of messages, and plaintext of all pairs as Parquet."""
     *sides, plain = frames(spark, matcher, events, subscribers)
     for name, df in zip(NAMES, sides, strict=False):
         cs.write_messages(df, folder / name, matcher, kind=name[:-1], partitions=8)
     plain.write.option("compression", "none").parquet(str(folder / "plain"))
 
 
-def table(lines: dict[str, tuple[int, float]], kernel: str, plain: str) -> None:
-    """Print pairs per second of each line (pairs, seconds), against two of them."""
-    speed = {name: pairs / took for name, (pairs, took) in lines.items()}
-    print(f"{'':<28}{'pairs/s':>14}{'ratio to kernel':>17}{'ratio to plaintext':>20}")
+def print_speeds(speed: dict[str, float]) -> None:
+    """Print pairs a second, beside those of the kernel and of the plaintext filter."""
+    heads = {"pairs/s": ",.0f", "ratio to kernel": ".2f", "ratio to plaintext": ".3f"}
+    table = Table(28, heads, least=14)
     for name, value in speed.items():
-        print(
-            f"{name:<28}{value:>14,.0f}{value / speed[kernel]:>17.2f}{value / speed[plain]:>20.3f}"
-        )
+        table.row(name, value, value / speed[KERNEL], value / speed[PLAIN])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--events", type=int, default=10_000)
-    parser.add_argument("--store-events", type=int, default=20_000)
-    parser.add_argument("--subscribers", type=int, default=100)
-    options = parser.parse_args()
+    given = options(__doc__, events=10_000, store_events=20_000, subscribers=100)
+    sizes = {
+        "pairs": given.events * given.subscribers,
+        "stores": given.store_events * given.subscribers,
+    }
     os.environ[KEY.name] = SharedSeed.generate().to_text()
-    with local_spark(sql_execution_arrow_maxBytesPerBatch="8m") as spark:
-        print(machine())
+    with measured_spark(sql_execution_arrow_maxBytesPerBatch="8m") as (spark, folder):
         speeds = {}
         for matcher in MATCHERS:
-            sizes = {
-                "pairs": options.events * options.subscribers,
-                "stores": options.store_events * options.subscribers,
-            }
-            with tempfile.TemporaryDirectory() as name:
-                best = measure(spark, matcher, options, Path(name))
+            with tempfile.TemporaryDirectory(dir=folder) as name:
+                best = measure(spark, matcher, given, Path(name))
             print(f"\n{matcher!r}: {matcher.event_bytes} + {matcher.interest_bytes} bytes")
             for size, took in best.items():
                 print(f"\n{sizes[size]:,} pairs")
                 # The kernel always decides the fewer pairs.
-                lines = {n: (sizes["pairs" if n == KERNEL else size], s) for n, s in took.items()}
-                table(lines, KERNEL, PLAIN)
-                speeds |= {(type(matcher).__name__, n): p / s for n, (p, s) in lines.items()}
+                lines = {n: sizes["pairs" if n == KERNEL else size] / s for n, s in took.items()}
+                print_speeds(lines)
+                speeds |= {(type(matcher).__name__, n): speed for n, speed in lines.items()}
     for other in ("BranchingMatch", "BroadcastMatch"):
         print(f"\nFormulaMatch to {other}, pairs per second")
         for name in ("Spark match of pairs", "Spark join and match", STORES, KERNEL):
@@ -131,12 +125,12 @@ STORES = "Spark match of stores"
 
 
 def measure(
-    spark: SparkSession, matcher: Matcher, options: argparse.Namespace, folder: Path
+    spark: SparkSession, matcher: Matcher, given: Any, folder: Path
 ) -> dict[str, dict[str, float]]:
-    """Seconds of everything, by the number of pairs."""
+    """Return the seconds of everything, by the number of pairs."""
     (folder / "stores").mkdir()
-    prepare(spark, matcher, options.events, options.subscribers, folder)
-    prepare_stores(spark, matcher, options.store_events, options.subscribers, folder / "stores")
+    prepare(spark, matcher, given.events, given.subscribers, folder)
+    prepare_stores(spark, matcher, given.store_events, given.subscribers, folder / "stores")
 
     def read(kind: str) -> DataFrame:
         return spark.read.parquet(str(folder / kind))

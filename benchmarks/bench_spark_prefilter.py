@@ -10,9 +10,6 @@ and needs the tokens in a DataFrame; and nanoseconds a row of tokens and filter,
 
 from __future__ import annotations
 
-import argparse
-import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -20,27 +17,23 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from spark_session import local_spark
-from timing import machine, one_thread
+from report import Table, options
+from spark_session import key_files, measured_spark
+from timing import one_thread, timed
+from workloads import SCHEMA
 
-from ccbps import Schema, SharedSeed, UInt
+from ccbps import SharedSeed
 from ccbps import spark as cs
 from ccbps.filters import FilterKey
 from ccbps.matching import FormulaMatch, TagMatch
 
 TOPICS, WANTED, REPEATS = 100, 10, 3
-SCHEMA = Schema(a=UInt(16), b=UInt(16), c=UInt(20))
 
 
 def seconds(df: DataFrame, *columns: str) -> float:
-    """The best of some runs; all of these columns are computed, and none is shipped."""
-    best = float("inf")
+    """Return the least seconds of some runs that compute columns, and ship none."""
     values = [F.count(F.col(name)) for name in columns]
-    for _ in range(REPEATS):
-        start = time.perf_counter()
-        df.select(*values).collect()
-        best = min(best, time.perf_counter() - start)
-    return best
+    return min(timed(df.select(*values).collect) for _ in range(REPEATS))
 
 
 def numbered(spark: SparkSession, count: int) -> DataFrame:
@@ -52,59 +45,46 @@ def numbered(spark: SparkSession, count: int) -> DataFrame:
 
 
 def kept(df: DataFrame, path: Path) -> DataFrame:
-    """What a job would have read from files."""
+    """Write a DataFrame to files, and return what a job reads from them."""
     df.write.option("compression", "none").parquet(str(path))
     return df.sparkSession.read.parquet(str(path))
 
 
-def line(name: str, took: float, without: float) -> None:
-    print(f"{name:<38}{took:9.2f} s{without / took:9.2f}")
-
-
 def compare(title: str, without: DataFrame, ways: dict[str, DataFrame], *columns: str) -> None:
-    print(f"\n{title:<38}{'':>11}{'times':>9}")
+    print()
+    table = Table(38, {"seconds": ".2f", "times": ".2f"}, title=title)
     base = seconds(without, *columns)
-    line("no filter", base, base)
+    table.row("no filter", base, 1.0)
     for name, df in ways.items():
-        line(name, seconds(df, *columns), base)
+        took = seconds(df, *columns)
+        table.row(name, took, base / took)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="few events")
-    parser.add_argument("--events", type=int, default=20_000)
-    parser.add_argument("--subscribers", type=int, default=50)
-    options = parser.parse_args()
-    if options.quick:
-        options.events, options.subscribers = 500, 5
-    with local_spark() as spark:
-        print(machine())
-        with tempfile.TemporaryDirectory() as name:
-            measure(spark, Path(name), options)
+    given = options(__doc__, quick="few events", events=20_000, subscribers=50)
+    count, people = (500, 5) if given.quick else (given.events, given.subscribers)
+    with measured_spark() as (spark, folder):
+        measure(spark, folder, count, people)
 
 
-def measure(spark: SparkSession, folder: Path, options: Any) -> None:
-    files = {}
+def measure(spark: SparkSession, folder: Path, count: int, people: int) -> None:
     tags, pairs = TagMatch(SCHEMA), FormulaMatch.box(SCHEMA)
     server = tags.key_server()
-    texts = {
-        "seed": SharedSeed.generate(),
-        "topics": FilterKey.generate(),
-        "feed": server.publisher_key(),
-        "alice": server.subscriber_key("alice"),
-        "broker": server.broker_key(),
-    }
-    for name, key in texts.items():
-        (folder / name).write_text(key.to_text())
-        files[name] = cs.FileKey(folder / name)
-    plain = numbered(spark, options.events)
+    files = key_files(
+        folder,
+        seed=SharedSeed.generate(),
+        topics=FilterKey.generate(),
+        feed=server.publisher_key(),
+        alice=server.subscriber_key("alice"),
+        broker=server.broker_key(),
+    )
+    plain = numbered(spark, count)
     plain = plain.withColumn("token", cs.topic_tokens("topic", files["topics"]))
     plain = kept(plain, folder / "plain")
     asked = plain.where(F.col("topic").isin([f"topic {n}" for n in range(WANTED)]))
     wanted = cs.make_filter(asked)
     tokens = asked.select("token").distinct().cache()
     tokens.count()
-    count, people = options.events, options.subscribers
     share = asked.count() / count
     print(f"{count:,} events, {share:.0%} of a topic that is wanted; {wanted!r}")
 

@@ -9,30 +9,29 @@ the match of Parquet files, which joins messages in Spark. The limit is to read 
 
 from __future__ import annotations
 
-import argparse
 import os
-import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from spark_session import local_spark
-from timing import machine, one_thread, seconds, timed
+from report import Table, options
+from spark_session import measured_spark
+from timing import one_thread, seconds, timed
+from workloads import SCHEMA
 
-from ccbps import Schema, SharedSeed, UInt
+from ccbps import SharedSeed
 from ccbps import spark as cs
 from ccbps.matching import FormulaMatch
 
 KEY = cs.EnvKey("CCBPS_BENCH_SEED")
-SCHEMA = Schema(a=UInt(16), b=UInt(16), c=UInt(20))
 BOX = FormulaMatch.box(SCHEMA)
 
 
 def sides(spark: SparkSession, rounds: int, subscribers: int) -> tuple[DataFrame, DataFrame]:
-    """Messages of events and of interests."""
+    """Return messages of events and of interests."""
     rng = np.random.default_rng(3)
     numbers = spark.range(rounds).selectExpr(
         "id AS round", "id * 7 % 65536 AS a", "id * 31 % 65536 AS b", "id * 1009 % 1048576 AS c"
@@ -49,38 +48,32 @@ def read_once(folder: Path) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=10_000)
-    parser.add_argument("--subscribers", type=int, default=100)
-    parser.add_argument("--generations", type=int, default=50)
-    options = parser.parse_args()
+    given = options(__doc__, rounds=10_000, subscribers=100, generations=50)
     os.environ[KEY.name] = SharedSeed.generate().to_text()
-    with (
-        local_spark(sql_execution_arrow_maxBytesPerBatch="8m") as spark,
-        tempfile.TemporaryDirectory() as name,
-    ):
-        measure(spark, options, Path(name))
+    with measured_spark(sql_execution_arrow_maxBytesPerBatch="8m") as (spark, folder):
+        measure(spark, given, folder)
 
 
-def measure(spark: SparkSession, options: argparse.Namespace, folder: Path) -> None:
+def measure(spark: SparkSession, given: Any, folder: Path) -> None:
     paths = {kind: folder / f"{kind}.parquet" for kind in ("event", "interest")}
-    both = sides(spark, options.rounds, options.subscribers)
+    both = sides(spark, given.rounds, given.subscribers)
     for path, df in zip(paths.values(), both, strict=True):
         df.write.option("compression", "none").parquet(str(path))
     events, interests = (spark.read.parquet(str(path)) for path in paths.values())
-    print(machine())
-    print(f"{options.rounds * options.subscribers:,} pairs of {BOX.event_bytes} + ", end="")
+    print(f"{given.rounds * given.subscribers:,} pairs of {BOX.event_bytes} + ", end="")
     print(f"{BOX.interest_bytes} bytes\n")
 
     one, many, wants = folder / "one", folder / "many", folder / "wants"
     cs.write_messages(interests, wants, BOX, kind="interest", partitions=8)
     took = {"written at once": timed(lambda: write(events, one))}
-    step = -(-options.rounds // options.generations)
-    started = time.perf_counter()
-    for low in range(0, options.rounds, step):
-        some = events.where(F.col("round").between(low, low + step - 1))
-        cs.write_messages(some, many, BOX, kind="event", mode="append", partitions=2)
-    took[f"in {options.generations} generations"] = time.perf_counter() - started
+    step = -(-given.rounds // given.generations)
+
+    def write_generations() -> None:
+        for low in range(0, given.rounds, step):
+            some = events.where(F.col("round").between(low, low + step - 1))
+            cs.write_messages(some, many, BOX, kind="event", mode="append", partitions=2)
+
+    took[f"in {given.generations} generations"] = timed(write_generations)
 
     def matched(path: Path) -> Callable[[], int]:
         return lambda: cs.match_messages(spark, path, wants, BOX).where("matched").count()
@@ -89,7 +82,7 @@ def measure(spark: SparkSession, options: argparse.Namespace, folder: Path) -> N
     actions: dict[str, Callable[[], int]] = {
         "match of Parquet": cs.match(events, interests, BOX).where("matched").count,
         "match of one generation": matched(one),
-        f"match of {options.generations} generations": matched(many),
+        f"match of {given.generations} generations": matched(many),
         "table from the data source": lambda: weigh(spark.read.format("ccbps").load(str(one))),
         "table from Parquet": lambda: weigh(events),
         "the limit: bytes read once": lambda: read_once(one),
@@ -102,9 +95,9 @@ def measure(spark: SparkSession, options: argparse.Namespace, folder: Path) -> N
     assert again() == found[0]
     best |= seconds({"match once compacted": again}, rounds=5)
     unit = best["match of one generation"]
-    print(f"{'':<28}{'seconds':>10}{'of the match of one generation':>34}")
+    table = Table(28, {"seconds": ".2f", "of the match of one generation": ".2f"})
     for label, value in {**took, **best}.items():
-        print(f"{label:<28}{value:>10.2f}{value / unit:>34.2f}")
+        table.row(label, value, value / unit)
 
 
 def write(events: DataFrame, path: Path) -> None:
@@ -112,7 +105,7 @@ def write(events: DataFrame, path: Path) -> None:
 
 
 def weigh(df: DataFrame) -> int:
-    """A job that touches all messages."""
+    """Run a job that touches all messages."""
     found: int = df.agg(F.sum(F.length("event_message"))).collect()[0][0]
     return found
 

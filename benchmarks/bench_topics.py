@@ -21,7 +21,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from spark_session import local_spark
+from report import Table, options
+from spark_session import EVENT_LOG, key_files, local_spark, task_ends
 from timing import machine, one_thread, timed
 from tqdm import tqdm
 
@@ -33,19 +34,16 @@ SCHEMA = Schema(a=UInt(16), b=UInt(16))
 MATCHER = TagMatch(SCHEMA)
 TOPICS, REPEATS = 64, 2
 SHAPES = {"even": "id % {0}", "hot": "CASE WHEN id % 2 = 0 THEN 0 ELSE id % {0} END"}
-ROLES = "publisher", "subscriber", "broker"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="a tenth of the events and interests")
-    parser.add_argument("--point", nargs=3, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.point:
-        shape, master, folder = options.point
+    hidden = {"nargs": 3, "help": argparse.SUPPRESS}
+    given = options(__doc__, quick="a tenth of the events and interests", point=hidden)
+    if given.point:
+        shape, master, folder = given.point
         print(json.dumps(point(shape, master, Path(folder))))
         return
-    scale = 10 if options.quick else 1
+    scale = 10 if given.quick else 1
     events, interests = 8_000 // scale, 80_000 // scale
     print(machine())
     print(f"{events:,} events, {interests:,} interests, {TOPICS} topics, ", end="")
@@ -54,45 +52,43 @@ def main() -> None:
         prepare(Path(folder), events, interests)
         plan = [(shape, master) for shape in SHAPES for master in ("local[1]", "local[2]")]
         found = {one: run(*one, folder) for one in tqdm(plan, desc="points", mininterval=1)}
-    print(f"{'topics':<8}{'pairs':>16}{'local[1]':>11}{'local[2]':>11}{'ratio':>8}", end="")
-    print(f"{'ns a pair':>12}{'longest task':>15}")
+    print("seconds on local[1] and local[2]")
+    heads = {"pairs": ",", "local[1]": ".1f", "local[2]": ".1f", "ratio": ".2f"}
+    heads |= {"ns a pair": ".1f", "longest task": ".0%"}
+    table = Table(8, heads, title="topics", least=14)
     for shape in SHAPES:
         one, two = (found[shape, master] for master in ("local[1]", "local[2]"))
-        print(f"{shape:<8}{two['pairs']:>16,}", end="")
-        print(f"{one['seconds']:>10.1f}s{two['seconds']:>10.1f}s", end="")
-        print(f"{one['seconds'] / two['seconds']:>8.2f}", end="")
-        print(f"{two['seconds'] / two['pairs'] * 1e9:>12.1f}{two['longest']:>14.0%}")
+        ratio, each = one["seconds"] / two["seconds"], two["seconds"] / two["pairs"] * 1e9
+        table.row(shape, two["pairs"], one["seconds"], two["seconds"], ratio, each, two["longest"])
 
 
 def prepare(folder: Path, events: int, interests: int) -> None:
-    """Keys, and messages of both sides with topics of both shapes, as files."""
+    """Write keys, and messages of both sides with topics of both shapes."""
     server = MATCHER.key_server()
-    for role in ROLES:
-        named = ["alice"] if role == "subscriber" else []
-        key = getattr(server, f"{role}_key")(*named)
-        (folder / role).write_text(key.to_text())
+    files = key_files(
+        folder,
+        publisher=server.publisher_key(),
+        subscriber=server.subscriber_key("alice"),
+        broker=server.broker_key(),
+    )
     with local_spark() as spark:
         shapes = [F.expr(text.format(TOPICS)).alias(shape) for shape, text in SHAPES.items()]
         records = spark.range(0, events, 1, 8).select(
             "id", *shapes, F.expr("id * 40503 % 65536 AS a"), F.expr("id * 30011 % 65536 AS b")
         )
-        sent = cs.encode_events(
-            records, MATCHER, cs.FileKey(folder / "publisher"), keep=["id", *SHAPES]
-        )
+        sent = cs.encode_events(records, MATCHER, files["publisher"], keep=["id", *SHAPES])
         sent.write.parquet(str(folder / "events"))
         wishes = spark.range(0, interests, 1, 8).selectExpr(
             "concat('s', id) AS subscription",
             "concat('a < ', id * 77 % 600, ' AND b < 30000') AS predicate",
             *[f"{text.format(TOPICS)} AS {shape}" for shape, text in SHAPES.items()],
         )
-        kept = cs.encode_interests(
-            wishes, MATCHER, cs.FileKey(folder / "subscriber"), keep=[*SHAPES]
-        )
+        kept = cs.encode_interests(wishes, MATCHER, files["subscriber"], keep=[*SHAPES])
         kept.write.parquet(str(folder / "interests"))
 
 
 def run(shape: str, master: str, folder: str) -> dict[str, Any]:
-    """A point in a process of its own."""
+    """Measure a point in a process of its own."""
     command = [sys.executable, __file__, "--point", shape, master, folder]
     shown = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
     found: dict[str, Any] = json.loads(shown.stdout.splitlines()[-1])
@@ -100,18 +96,18 @@ def run(shape: str, master: str, folder: str) -> dict[str, Any]:
 
 
 def point(shape: str, master: str, folder: Path) -> dict[str, Any]:
-    """The best of some runs, after one that is not counted; and the longest task's part of it."""
+    """Return the least seconds of some runs, and the longest task's part of all tasks' time."""
     log = folder / f"log-{shape}-{master}"
     log.mkdir()
-    settings = {"eventLog_enabled": "true", "eventLog_compress": "false"}
-    with local_spark(master, eventLog_dir=log.as_uri(), **settings) as spark:
+    with local_spark(master, eventLog_dir=log.as_uri(), **EVENT_LOG) as spark:
         times = [timed(matched(spark, shape, folder).count) for _ in range(1 + REPEATS)]
         sizes = [
             spark.read.parquet(str(folder / side)).groupBy(shape).agg(F.count("*").alias(side))
             for side in ("events", "interests")
         ]
         pairs = sizes[0].join(sizes[1], shape).agg(F.sum(F.expr("events * interests"))).first()
-    tasks = list(durations(log))
+    infos = [end["Task Info"] for end in task_ends(log)]
+    tasks = [info["Finish Time"] - info["Launch Time"] for info in infos]  # milliseconds
     assert pairs is not None
     return {
         "seconds": min(times[1:]),
@@ -128,15 +124,6 @@ def matched(spark: SparkSession, shape: str, folder: Path) -> DataFrame:
     return cs.match_all_pairs(
         events, interests, MATCHER, cs.FileKey(folder / "broker"), topic="topic"
     )
-
-
-def durations(log: Path) -> Any:
-    """Of all tasks, as Spark's event log has them, in milliseconds."""
-    for path in log.rglob("*"):
-        for line in path.open() if path.is_file() else ():
-            if '"SparkListenerTaskEnd"' in line:
-                task = json.loads(line)["Task Info"]
-                yield task["Finish Time"] - task["Launch Time"]
 
 
 if __name__ == "__main__":

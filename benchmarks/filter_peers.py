@@ -32,15 +32,15 @@ FEW = 40_000
 
 
 class Held(NamedTuple):
-    """A filter, ours or a peer's, and how it is filled and asked.
+    """Filter of this library or of a peer, with the functions that fill and ask it.
 
     Attributes:
-        make: for so many keys.
-        add: returns how many keys it took.
-        find: answers.
-        keyed: see above.
-        column: whether it takes an Arrow column; a list of strings otherwise.
-        keys: how many it is measured with.
+        make: function that makes a filter for a number of keys.
+        add: function that adds keys, and returns the number that the filter took.
+        find: function that looks keys up.
+        keyed: whether only holders of a key can ask the filter.
+        column: whether it takes an Arrow column; otherwise it takes a list of strings.
+        keys: number of keys with which it is measured.
     """
 
     make: Callable[[int], Any]
@@ -71,7 +71,7 @@ def held_by_ours() -> Iterator[tuple[str, Held]]:
 
 
 def blooms() -> Iterator[tuple[str, Held]]:
-    """Peers that have no room to run out of."""
+    """Yield peers that cannot become full."""
 
     def updated(held: Any, keys: Sequence[str]) -> int:
         held.update(keys)
@@ -125,7 +125,7 @@ def blooms() -> Iterator[tuple[str, Held]]:
 
 
 def cuckoos() -> Iterator[tuple[str, Held]]:
-    """Peers with 95 % of their slots taken, where they have slots to choose."""
+    """Yield peers with 95 % of their slots taken, where the number of slots can be chosen."""
 
     def inserted(held: Any, keys: Sequence[str]) -> int:
         for key in keys:
@@ -172,12 +172,12 @@ def cuckoos() -> Iterator[tuple[str, Held]]:
 
 
 def found(name: str) -> Any:
-    """A package, None if it is not installed."""
+    """Return a package; None if it is not installed."""
     return None if name in missing() else importlib.import_module(name)
 
 
 def missing() -> list[str]:
-    """Packages that are not installed."""
+    """List the packages that are not installed."""
     return [name for name in PACKAGES if importlib.util.find_spec(name) is None]
 
 
@@ -186,7 +186,7 @@ def everything() -> dict[str, Held]:
 
 
 def answers() -> dict[str, str]:
-    """Of each filter, a digest of its answers for absent keys."""
+    """Return a digest of each filter's answers for absent keys."""
     keys, others = texts(FEW), texts(4 * FEW, "orders")
     out = {}
     for title, kind in everything().items():
@@ -198,7 +198,7 @@ def answers() -> dict[str, str]:
 
 
 def portable() -> dict[str, bool]:
-    """Whether each answers alike in two processes."""
+    """Tell for each filter whether it answers alike in two processes."""
     both = []
     for seed in ("1", "2"):
         command = [sys.executable, __file__, "--answers"]

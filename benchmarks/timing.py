@@ -1,7 +1,7 @@
-"""How the benchmarks time: one core, several rounds in turn, the least time of each.
+"""Measure time in the benchmarks: one core, several rounds in turn, the least time of each.
 
-Machines differ and are shared, so what counts is the ratio of two figures from one run; the least
-of several rounds, taken in turn, disturbs the ratio least.
+Machines differ and are shared, so compare the ratios of figures from one run. The least time of
+several rounds, taken in turn, disturbs a ratio least.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ __all__ = [
     "machine",
     "one_core",
     "one_thread",
+    "repeated",
     "seconds",
     "timed",
     "with_kernels",
@@ -47,12 +48,12 @@ def one_core() -> None:
 
 
 def machine() -> str:
-    """What this runs on, in a line."""
+    """Describe this machine in a line."""
     return f"Python {platform.python_version()}, {platform.machine()}, {os.cpu_count()} cores"
 
 
 def seconds(actions: Mapping[str, Callable[[], object]], rounds: int = 7) -> dict[str, float]:
-    """Least seconds of each action over `rounds` rounds, after one round that does not count."""
+    """Return the least seconds of each action over some rounds, after one that does not count."""
     best = dict.fromkeys(actions, float("inf"))
     for turn in range(rounds + 1):
         for name, action in actions.items():
@@ -62,15 +63,25 @@ def seconds(actions: Mapping[str, Callable[[], object]], rounds: int = 7) -> dic
     return best
 
 
-def timed(action: Callable[[], object]) -> float:
-    """Seconds of an action that is done once."""
-    started = time.perf_counter()
+def timed(action: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
+    """Return the seconds of an action that is done once."""
+    started = clock()
     action()
-    return time.perf_counter() - started
+    return clock() - started
+
+
+def repeated(action: Callable[[], object], count: int) -> Callable[[], None]:
+    """Return an action that does another one several times."""
+
+    def run() -> None:
+        for _ in range(count):
+            action()
+
+    return run
 
 
 def key_stream(batch: int, width: int) -> Callable[[], None]:
-    """The raw cipher: AES-256-CTR over `batch` times `width` bytes, in cache-sized chunks."""
+    """Return the raw cipher: AES-256-CTR over `batch` times `width` bytes, in small chunks."""
     zeros, out = np.zeros(1 << 18, dtype=np.uint8), np.empty((1 << 18) + 15, dtype=np.uint8)
 
     def run() -> None:
@@ -84,11 +95,11 @@ def key_stream(batch: int, width: int) -> Callable[[], None]:
 
 
 KERNELS = ("", ", compiled") if importlib.util.find_spec("numba") else ("",)
-"""NumPy's kernels, and Numba's."""
+"""Suffixes of the kernels that are measured: NumPy's, and Numba's if it is installed."""
 
 
 def with_kernels(kernels: str, action: Callable[[], object]) -> Callable[[], None]:
-    """The action, run with these kernels."""
+    """Return an action that is run with some kernels, one of `KERNELS`."""
 
     def run() -> None:
         os.environ["CCBPS_COMPILED"] = "1" if kernels else "0"

@@ -20,7 +20,7 @@ BLOCK = re.compile(r"(<!-- ccbps ([a-z-]+) --help -->\n\n```text\n).*?(```\n)", 
 
 
 def help_of(name: str) -> str:
-    """What the help of a command says behind its usage, which is wrapped in many ways."""
+    """Return the help of a command without its usage, which is wrapped in many ways."""
     actions = make_parser()._actions
     (commands,) = (one for one in actions if isinstance(one, argparse._SubParsersAction))
     parser = commands.choices[name]
@@ -31,7 +31,7 @@ def help_of(name: str) -> str:
 
 
 def page(text: str) -> str:
-    """The page with every help as it is now.
+    """Return the page with every help as it is now.
 
     Raises:
         ValueError: a command is not on the page.

@@ -77,7 +77,10 @@ def _signature(
     arguments: str | None,
     returns: str | None,
 ) -> tuple[str | None, str | None]:
-    """Signatures name an array's alias as the code does; a class has that of its constructor."""
+    """Name an array's alias in signatures as the code does.
+
+    A class gets the signature of its constructor.
+    """
     if what == "class" and arguments and "*arguments" in arguments:
         # All matchers share a __new__ that takes anything; what they take is in __init__.
         arguments = "()"
@@ -91,7 +94,7 @@ def _signature(
 
 
 def _arguments(app: Any, what: str, name: str, of: Any, options: Any, lines: list[str]) -> None:
-    """Arguments that share a line get one each; napoleon takes the first for a type."""
+    """Give arguments that share a line a line each; napoleon takes the first for a type."""
     for number in reversed(range(len(lines))):
         shared = re.fullmatch(r"( +)(\w+(?:, \w+)+): (.+)", lines[number])
         if shared:
@@ -105,7 +108,7 @@ def _arguments(app: Any, what: str, name: str, of: Any, options: Any, lines: lis
 
 
 def _docstring(app: Any, what: str, name: str, of: Any, options: Any, lines: list[str]) -> None:
-    """Types of attributes without their modules, and sentences with a colon as they were."""
+    """Show types of attributes without their modules, and restore sentences with a colon."""
     array = re.compile(r"numpy\.ndarray\[tuple\[Any, \.\.\.\], numpy\.dtype\[numpy\.(\w+)\]\]")
     for number, line in enumerate(lines):
         if line.startswith(":vartype"):
@@ -119,7 +122,7 @@ def _docstring(app: Any, what: str, name: str, of: Any, options: Any, lines: lis
 
 
 def _generate(app: Any) -> None:
-    """Write the pictures and the page that follow from the code: they are not in the repository."""
+    """Write the generated pictures and the generated page, which are not in the repository."""
     with warnings.catch_warnings():
         # Broken schemes have a row, too.
         warnings.simplefilter("ignore", ccbps.BrokenSchemeWarning)

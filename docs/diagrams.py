@@ -51,7 +51,7 @@ CHOICES: tuple[tuple[str, tuple[tuple[str, str], ...], Colours], ...] = (
 
 
 def draw_choice() -> str:
-    """All matchers under four questions, the first that holds decides."""
+    """Draw all matchers under four headings, the first of which that holds decides."""
     rows = sum(len(choices) for _, choices, _ in CHOICES)
     height = 16 + len(CHOICES) * 38 + rows * (TILE + 7)
     drawing = Drawing(
@@ -74,7 +74,7 @@ def draw_choice() -> str:
 
 
 def draw_parties() -> str:
-    """What each party holds and sends: one-time matchers above, reusable ones below."""
+    """Draw the data and messages of each party: one-time matchers above, reusable below."""
     drawing = Drawing("The parties, what they hold and what they send", 384)
     wide = 190
     left, middle, right = 14.0, (WIDTH - wide) / 2, WIDTH - 14.0 - wide
@@ -124,7 +124,7 @@ def draw_parties() -> str:
 
 
 def draw_job() -> str:
-    """The three jobs of the Spark tutorial, and the stores between them."""
+    """Draw the three jobs of the Spark tutorial, and the stores between them."""
     drawing = Drawing("Three jobs: subscribers and publisher write stores, a broker matches", 184)
     wide, gap, left = 152.0, 44.0, 14.0
     places = [left + (wide + gap) * i for i in range(4)]

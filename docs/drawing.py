@@ -21,7 +21,7 @@ TILE = 28
 
 
 class Drawing:
-    """Tiles and words on a white ground."""
+    """Tiles and words on a white ground, as SVG."""
 
     def __init__(self, title: str, height: int) -> None:
         self._title, self._height = title, height
@@ -37,7 +37,7 @@ class Drawing:
         *,
         dashed: bool = False,
     ) -> None:
-        """A box with its left upper corner at x, y; `^` starts a superscript."""
+        """Draw a box with its left upper corner at x, y; `^` starts a superscript."""
         fill, line, ink = colours
         dashes = ' stroke-dasharray="3 2"' if dashed else ""
         self._parts.append(
@@ -56,7 +56,7 @@ class Drawing:
         anchor: str = "start",
         size: float = 12.5,
     ) -> None:
-        """Words with their base line at y."""
+        """Write words with their base line at y."""
         base, _, raised = text.partition("^")
         inner = escape(base)
         if raised:
@@ -67,7 +67,7 @@ class Drawing:
         )
 
     def bracket(self, left: float, right: float, y: float, text: str) -> None:
-        """A line under some tiles, and what they compute."""
+        """Draw a line under some tiles, and a text under it."""
         self._parts.append(
             f'<path d="M{left:g} {y:g} v5 H{right:g} v-5" fill="none" stroke="{QUIET}"/>'
         )
@@ -76,7 +76,7 @@ class Drawing:
     def line(
         self, points: list[tuple[float, float]], *, arrow: bool = True, colour: str = QUIET
     ) -> None:
-        """Straight strokes from point to point, the last one with an arrow's head."""
+        """Draw straight strokes from point to point, the last one with an arrow's head."""
         path = "M" + " L".join(f"{x:g} {y:g}" for x, y in points)
         self._parts.append(f'<path d="{path}" fill="none" stroke="{colour}"/>')
         if arrow:
@@ -88,7 +88,7 @@ class Drawing:
             self._parts.append(f'<polygon points="{corners}" fill="{QUIET}"/>')
 
     def curve(self, points: list[tuple[float, float]], colour: str) -> None:
-        """A thick line from point to point, with a dot at each."""
+        """Draw a thick line from point to point, with a dot at each."""
         path = "M" + " L".join(f"{x:.1f} {y:.1f}" for x, y in points)
         self._parts.append(f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
         self._parts += [
@@ -96,7 +96,7 @@ class Drawing:
         ]
 
     def svg(self) -> str:
-        """The whole file."""
+        """Return the whole file."""
         head = (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {self._height}" '
             f'width="{WIDTH}" height="{self._height}" font-family="{FONT}">'

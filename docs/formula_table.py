@@ -34,19 +34,19 @@ MOST = 60_000
 
 
 def box_schema(widths: Sequence[int]) -> Schema:
-    """Attributes of so many bits."""
+    """Return a schema of attributes of some widths, in bits."""
     return Schema(**{f"a{i}": UInt(bits) for i, bits in enumerate(widths)})
 
 
 def name_of(widths: Sequence[int]) -> str:
-    """16 + 16 + 20, or 4 x 32."""
+    """Name widths: 16 + 16 + 20, or 4 x 32."""
     if len(widths) > 1 and len(set(widths)) == 1:
         return f"{len(widths)} \N{MULTIPLICATION SIGN} {widths[0]}"
     return " + ".join(map(str, widths))
 
 
 def comparison(bits: int) -> tuple[Schema, str]:
-    """x < :c over so many bits."""
+    """Return the schema and the text of x < :c over some bits."""
     return Schema(x=UInt(bits)), "x < :c"
 
 
@@ -54,10 +54,10 @@ def comparison(bits: int) -> tuple[Schema, str]:
 
 
 def bound(widths: Sequence[int]) -> tuple[int, float]:
-    """Least bits of an event and of an interest, for a box: logarithms of how many there are.
+    """Return the least bits of an event and of an interest of a box, by the number of boxes.
 
-    Every attribute has 2^(k-1) (2^k + 1) intervals that are not empty, and all predicates with an
-    empty one are one.
+    Every attribute has 2^(k-1) (2^k + 1) intervals that are not empty. All predicates with an empty
+    interval are one.
     """
     boxes = 1
     for bits in widths:
@@ -66,20 +66,20 @@ def bound(widths: Sequence[int]) -> tuple[int, float]:
 
 
 def determinant(matcher: BranchingMatch) -> int:
-    """Bits of either message: a triangle of as many rows as the program has nodes but one."""
+    """Return the bits of either message: a triangle with a row less than the program has nodes."""
     size = matcher.program.size
     return size * (size + 1) // 2
 
 
 def halves(matcher: FormulaMatch) -> tuple[int, int]:
-    """Bits of labels and of garbled gates, for a circuit with the same AND gates."""
+    """Return the bits of labels and of garbled gates, for a circuit with the same AND gates."""
     return LABEL * matcher.schema.bits, 2 * LABEL * gates(matcher.formula)
 
 
 def gess(depth: int, secret: int = 1) -> int:
-    """Bits of all leaves' shares of a balanced tree of private gates, by secrets of so many bits.
+    """Return the bits of all leaves' shares of a balanced tree of private gates.
 
-    The left part of a gate gets secrets one bit longer, the right part twice as long.
+    The left part of a gate gets secrets one bit longer than `secret`, the right part twice as long.
     """
     if not depth:
         return secret
@@ -87,12 +87,12 @@ def gess(depth: int, secret: int = 1) -> int:
 
 
 def labels(depth: int) -> int:
-    """Bits of all leaves' labels for rank-one gates, one label a leaf: the sum of n V."""
+    """Return the bits of all labels for rank-one gates, one label a leaf: the sum of n V."""
     return 2**depth * (4 + 4 * depth + depth * (depth - 1)) // 4
 
 
 def tree(depth: int) -> Formula:
-    """A balanced tree of gates that are privately AND or OR, of a bit of each party at a leaf."""
+    """Return a balanced tree of privately AND or OR gates, with a bit of each party at a leaf."""
     leaves = iter(range(2**depth))
     kinds = iter(range(2**depth, 2 ** (depth + 1)))
 
@@ -111,7 +111,7 @@ def tree(depth: int) -> Formula:
 
 
 def sizes() -> str:
-    """Bits of comparisons and boxes."""
+    """Tabulate the bits of comparisons and boxes."""
     rows = []
     for bits in (8, 16, 32, 64):
         schema, text = comparison(bits)
@@ -140,7 +140,7 @@ def _beside(matcher: FormulaMatch, other: BranchingMatch, least: tuple[int, floa
 
 
 def trees() -> str:
-    """Bits of balanced trees of private gates."""
+    """Tabulate the bits of balanced trees of private gates."""
     rows = []
     for depth in (2, 4, 6, 8, 10):
         event, interest = RankOne(tree(depth)).bits
@@ -151,7 +151,7 @@ def trees() -> str:
 
 
 def small() -> str:
-    """Lone comparisons of a few bits."""
+    """Tabulate lone comparisons of a few bits."""
     rows = []
     for bits in range(1, 7):
         matcher, other = FormulaMatch(*comparison(bits)), BranchingMatch(*comparison(bits))
@@ -164,7 +164,7 @@ def small() -> str:
 
 
 def boxes() -> str:
-    """Bytes and work of boxes."""
+    """Tabulate the bytes and work of boxes."""
     found = [(f"box over {name_of(w)} bits", box_schema(w)) for w in ([16], [16, 16])]
     found.append(("box of the example (51 bits)", STOCKS))
     for widths in ([16, 16, 20], [32] * 4, [64] * 3, [32] * 8, [32] * 16):
@@ -174,7 +174,7 @@ def boxes() -> str:
 
 
 def templates() -> str:
-    """Bytes and work of templates."""
+    """Tabulate the bytes and work of templates."""
     x = Schema(x=UInt(16))
     flags = Schema(**{f"b{i}": UInt(1) for i in range(12)})
     scattered = ", ".join(str(7 * i) for i in range(400))
@@ -230,7 +230,7 @@ def _row(name: str, matcher: FormulaMatch, other: BranchingMatch | None) -> list
 
 
 def hidden(depths: Sequence[int] = (2, 3, 4)) -> str:
-    """Bits of hidden formulas."""
+    """Tabulate the bits of hidden formulas."""
     stocks = box_schema([16, 16, 20])
     rows = []
     for leaf, schema in (
@@ -254,7 +254,7 @@ DISTANCES = ((16, (1, 4, 8)), (24, (2, 6)), (32, (2, 4, 8)), (40, (2, 4, 6)), (6
 
 
 def counting(distances: Sequence[tuple[int, Sequence[int]]] = DISTANCES) -> str:
-    """Where BranchingMatch overtakes: Hamming distances."""
+    """Tabulate Hamming distances, at which BranchingMatch overtakes."""
     rows = []
     for bits, limits in distances:
         for limit in limits:
@@ -277,7 +277,7 @@ BROADCAST = ([16, 16, 20], [32] * 4, [16] * 8)
 
 
 def windows() -> str:
-    """Bytes and work of a broadcast by its window."""
+    """Tabulate the bytes and work of a broadcast by its window."""
     rows = []
     for widths in BROADCAST:
         schema = box_schema(widths)
@@ -305,7 +305,7 @@ def windows() -> str:
 
 
 def beside() -> str:
-    """Bytes of one event with many subscriptions, and of what the publisher sends of them."""
+    """Tabulate the bytes of one event with many subscriptions, and the publisher's part."""
     rows = []
     for widths in BROADCAST:
         schema = box_schema(widths)
@@ -330,7 +330,7 @@ BLOCKS: dict[str, tuple[Callable[[], str], ...]] = {
 
 
 def page(name: str) -> str:
-    """What a file of the documentation must contain."""
+    """Return the text that a file of the documentation must have."""
     text = (DOCS / name).read_text(encoding="utf-8")
     for make in BLOCKS[name]:
         before, _, after = around(text, make)
@@ -339,7 +339,7 @@ def page(name: str) -> str:
 
 
 def around(text: str, make: Callable[[], str]) -> tuple[str, str, str]:
-    """A text before a table, the table in it, and the text after it."""
+    """Return the text before a table, the table, and the text after it."""
     begin = f"<!-- {make.__name__}, by python docs/formula_table.py -->\n\n"
     end = f"\n<!-- end of {make.__name__} -->"
     before, rest = text.split(begin)

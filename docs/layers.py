@@ -1,4 +1,4 @@
-"""The layers of the package, drawn from its code: rooms on floors, and who imports whom."""
+"""Draw the layers of the package from its code: rooms on floors, and their imports."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 
+import networkx as nx
 from drawing import BROKER, IDENTITY, PUBLISHER, SUBSCRIBER, TILE, WIDTH, Drawing
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -17,7 +18,7 @@ SIDE = 14
 
 
 def floors() -> list[list[str]]:
-    """Names of rooms, the upper floors first, from the contract that `make lint` checks."""
+    """Return the names of rooms by floor, from the top, from the contract of `make lint`."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     contract = project["tool"]["importlinter"]["contracts"][0]
     return [
@@ -27,66 +28,44 @@ def floors() -> list[list[str]]:
 
 
 def storeys() -> list[list[str]]:
-    """As `floors`, with the single files, which every room may use, on one ground floor."""
+    """Return `floors` with all single files, which every room may use, on the ground floor."""
     upper = [[name for name in rooms if (PACKAGE / name).is_dir()] for rooms in floors()]
     ground = [name for rooms in floors() for name in rooms if not (PACKAGE / name).is_dir()]
     return [*filter(None, upper), ground]
 
 
 def modules() -> dict[str, Path]:
-    """Every module of the package by its full name."""
-    found = {}
+    """Return every module of the package by its full name."""
+    names = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = path.relative_to(ROOT).with_suffix("").parts
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
+        names[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return names
 
 
-def imports() -> dict[str, set[str]]:
-    """Modules of the package that each one imports, also for type checking or inside functions."""
+def imports() -> set[tuple[str, str]]:
+    """Return pairs of a module and a module that it imports, wherever the import stands."""
     known = modules()
-    found: dict[str, set[str]] = {}
+    pairs = set()
     for name, path in known.items():
-        found[name] = set()
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.ImportFrom) and node.module:
-                for alias in node.names:
-                    whole = f"{node.module}.{alias.name}"
-                    found[name].add(whole if whole in known else node.module)
+                wholes = [f"{node.module}.{alias.name}" for alias in node.names]
+                pairs |= {(name, whole if whole in known else node.module) for whole in wholes}
             elif isinstance(node, ast.Import):
-                found[name].update(alias.name for alias in node.names)
-        found[name] &= known.keys() - {name}
-    return found
+                pairs |= {(name, alias.name) for alias in node.names}
+    return {(name, other) for name, other in pairs if other in known}
 
 
 def room(module: str) -> str:
-    """The room of a module: the folder or file under ``ccbps``."""
+    """Return the room of a module: its folder or file under ``ccbps``."""
     return module.split(".")[1] if "." in module else ""
 
 
 def arrows() -> set[tuple[str, str]]:
-    """Which room imports which."""
-    pairs = {(room(name), room(other)) for name, others in imports().items() for other in others}
+    """Return pairs of a room and a room that it imports."""
+    pairs = {(room(name), room(other)) for name, other in imports()}
     return {(a, b) for a, b in pairs if a and b and a != b}
-
-
-def reduced(pairs: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Arrows that do not follow from the others."""
-    below: dict[str, set[str]] = {}
-    for a, b in pairs:
-        below.setdefault(a, set()).add(b)
-
-    def reach(start: str, without: str) -> set[str]:
-        seen: set[str] = set()
-        waiting = [other for other in below.get(start, ()) if other != without]
-        while waiting:
-            found = waiting.pop()
-            if found not in seen:
-                seen.add(found)
-                waiting += below.get(found, ())
-        return seen
-
-    return {(a, b) for a, others in below.items() for b in others if b not in reach(a, b)}
 
 
 def around(
@@ -94,7 +73,7 @@ def around(
     end: tuple[float, float],
     tiles: Iterable[tuple[float, float, float]],
 ) -> list[tuple[float, float]]:
-    """Points by which an arrow passes the floors between its ends beside their tiles."""
+    """Return points by which an arrow passes the floors between its ends beside their tiles."""
     between: dict[float, list[tuple[float, float]]] = {}
     for x, y, width in tiles:
         if start[1] < y and y + TILE < end[1]:
@@ -113,8 +92,10 @@ def around(
 
 
 def draw_layers() -> str:
-    """Rooms on their floors; an arrow goes from a room to one that it imports, unless another way
-    leads there. None go to the ground floor, which every room may use."""
+    """Draw rooms on their floors, and arrows to the rooms that they import.
+
+    There is no arrow where another way leads there, and none to the ground floor.
+    """
     levels = storeys()
     drawing = Drawing("The layers of ccbps: imports point down", FLOOR * len(levels) - 18)
     colours = [PUBLISHER, PUBLISHER, BROKER, SUBSCRIBER, SUBSCRIBER]
@@ -125,7 +106,7 @@ def draw_layers() -> str:
         start = (WIDTH - width * len(rooms) - gap * (len(rooms) - 1)) / 2
         for column, name in enumerate(rooms):
             place[name] = start + column * (width + gap), 12.0 + number * FLOOR, width
-    for a, b in sorted(reduced(arrows())):
+    for a, b in sorted(nx.transitive_reduction(nx.DiGraph(sorted(arrows()))).edges):
         if a in place and b not in levels[-1]:
             (x, y, width), (u, v, other) = place[a], place[b]
             start, end = (x + width / 2, y + TILE), (u + other / 2, v - 1)

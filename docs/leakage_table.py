@@ -94,7 +94,7 @@ STEPS = {
 
 
 def load_figures() -> dict[str, Any]:
-    """Return the figures that were measured, as reusable.json has them."""
+    """Return the measured figures of reusable.json."""
     measured: dict[str, Any] = json.loads((DOCS / "reusable.json").read_text(encoding="utf-8"))
     return measured
 
@@ -122,8 +122,10 @@ def leakage(measured: dict[str, Any]) -> str:
 
 
 def matchers() -> dict[str, Matcher]:
-    """A matcher or more of every scheme: those that are measured, and of the others the first that
-    they propose."""
+    """Return a matcher or more of every scheme.
+
+    They are the measured matchers, and for other schemes the first that they propose.
+    """
     found = samples()
     for scheme in SCHEMES:
         if not any(isinstance(matcher, scheme) for matcher in found.values()):
@@ -136,7 +138,7 @@ def matchers() -> dict[str, Matcher]:
 
 
 def row_of(matcher: Matcher, row: dict[str, Any] | None, name: str = "") -> list[str]:
-    """A matcher's row of the first table; `row` has its figures."""
+    """Return a matcher's row of the first table; `row` has its figures."""
     name, card = name or type(matcher).__name__, matcher.leakage
     kind = f"{card.security}, {card.reuse}" + (", covering" if matcher.covering else "")
     cells = [f"[{name}](#{anchor(name)}): {kind}", ", ".join(matcher.operators)]
@@ -148,7 +150,7 @@ def row_of(matcher: Matcher, row: dict[str, Any] | None, name: str = "") -> list
 
 
 def card_of(matcher: Matcher, name: str = "") -> str:
-    """A matcher's card as a section."""
+    """Return a matcher's card as a section."""
     card = matcher.leakage
     lines = [f"## {name or type(matcher).__name__}", ""]
     lines.append(f"{card.assumption[0].upper()}{card.assumption[1:]}.")
@@ -165,7 +167,7 @@ def card_of(matcher: Matcher, name: str = "") -> str:
 
 
 def peers(measured: dict[str, Any]) -> str:
-    """The tables of benchmarks.md."""
+    """Return the tables of benchmarks.md."""
     parts = []
     for section in measured["peers"]:
         rows = [[what, figure(took), remark] for what, took, remark in section["rows"]]
@@ -188,15 +190,17 @@ def benchmarks(measured: dict[str, Any]) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table."""
+    """Return a Markdown table."""
     lines = [head, ["---"] * len(head)]
     lines += [[cell.replace("|", "\\|") for cell in row] for row in rows]
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
 
 def short(points: Sequence[str], words: int = 1) -> str:
-    """What each point says before its first colon or semicolon, each once; all of it where that
-    is fewer than so many words."""
+    """Shorten each point to its part before the first colon or semicolon, each part once.
+
+    A point stays whole if that part has fewer than `words` words.
+    """
     heads = [re.split("[:;]", point)[0] for point in points]
     found = [
         head if len(head.split()) >= words else point
@@ -206,12 +210,12 @@ def short(points: Sequence[str], words: int = 1) -> str:
 
 
 def anchor(title: str) -> str:
-    """Of a heading, as GitHub and MyST make it."""
+    """Return the anchor of a heading, as GitHub and MyST make it."""
     return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
 def figure(value: float | None) -> str:
-    """A number with three digits or more; a dash where there is none."""
+    """Format a number with three digits or more, and None as a dash."""
     if value is None:
         return "-"
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -12,13 +12,13 @@ from latex2mathml.converter import convert
 
 
 def inline(self: Any, node: nodes.math) -> None:
-    """A formula in a line."""
+    """Set a formula in a line."""
     self.body.append(convert(node.astext()))
     raise nodes.SkipNode
 
 
 def block(self: Any, node: nodes.math_block) -> None:
-    """A formula on lines of its own."""
+    """Set a formula on lines of its own."""
     text = node.astext()
     if r"\\" in text:
         text = rf"\begin{{align*}}{text}\end{{align*}}"

@@ -24,7 +24,7 @@ CODE = re.compile(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```\n)?", re.DOTALL)
 
 
 def notebook(page: str) -> str:
-    """A page's text as cells: its code, with what it prints, and what is between."""
+    """Return a page's text as cells: its code with the output, and the text between."""
     cells, place = [], 0
     for found in CODE.finditer(page):
         cells += words(page[place : found.start()])
@@ -47,7 +47,7 @@ def notebook(page: str) -> str:
 
 
 def words(text: str) -> list[dict[str, Any]]:
-    """A cell of text, whose pictures are in it, and whose links lead to the documentation."""
+    """Return a cell of text with its pictures inside and its links to the documentation."""
     pictures: dict[str, Any] = {}
 
     def enclose(found: re.Match[str]) -> str:

@@ -50,22 +50,22 @@ LOW = "₁₂₃₄"
 
 
 def cycles(group: Group, rank: int) -> str:
-    """(12345): cycle notation without spaces, since all points are single figures."""
+    """Write an element as cycles without spaces, as all points are single figures: (12345)."""
     return group.cycle(int(rank)).replace(" ", "")
 
 
 def found(group: Group, rank: int) -> tuple[str, tuple[str, str, str]]:
-    """The broker's product: its cycles and colours."""
+    """Return the broker's product: its cycles and colours."""
     return cycles(group, rank), BROKER if rank == group.alpha else IDENTITY
 
 
 def inputs(count: int) -> NDArray[np.bool_]:
-    """All assignments of some bits, 0 ... 0 first."""
+    """Return all assignments of some bits, 0 ... 0 first."""
     return np.array(list(every([False, True], repeat=count)))
 
 
 def example_program() -> PreservingProgram:
-    """(x1 AND x2) OR NOT x3."""
+    """Return the program of (x1 AND x2) OR NOT x3."""
     builder = CircuitBuilder()
     x1, x2, x3 = builder.inputs(3)
     return preserving(builder.build((x1 & x2) | ~x3), A5)
@@ -126,7 +126,7 @@ def draw_selector() -> str:
 def messages(
     program: PreservingProgram, bits: NDArray[np.bool_], blinders: str
 ) -> tuple[list[int], int]:
-    """What the two clients send, element by element, and what the broker makes of it."""
+    """Return both clients' elements in turn, and the broker's product of them."""
     encoding = GroupEncoding(program.group, program.length)
     (segment,) = encoding.segments
     draw = shake_256(blinders.encode()).digest(encoding.segment_randomness)
@@ -149,7 +149,7 @@ def messages(
 
 
 def plain(program: PreservingProgram, bits: NDArray[np.bool_]) -> tuple[list[int], int]:
-    """The same before blinding."""
+    """Return the elements and the product before blinding."""
     shown = np.zeros(2 * program.length + 1, dtype=np.uint8)
     shown[::2] = program.interstitials
     shown[1::2] = np.where(bits[program.index], program.group.alpha, 0)
@@ -157,7 +157,7 @@ def plain(program: PreservingProgram, bits: NDArray[np.bool_]) -> tuple[list[int
 
 
 def blinded_rows() -> Iterator[tuple[str, list[int], int]]:
-    """x1 AND x2 in S5: elements and product of each row of the picture."""
+    """Yield x1 AND x2 in S5: elements and product of each row of the picture."""
     builder = CircuitBuilder()
     x1, x2 = builder.inputs(2)
     program = preserving(builder.build(x1 & x2), S5)

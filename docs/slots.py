@@ -38,7 +38,7 @@ Monomial = tuple[str | None, frozenset[int]]
 
 
 def contents(slots: RankOne, side: str) -> dict[int, set[Monomial]]:
-    """What a party adds to each slot, as sums of products."""
+    """Return a party's parts of each slot, as sums of products."""
     found: dict[int, set[Monomial]] = defaultdict(set)
     for term in slots.terms[side]:
         for c, row in zip(term.rows, term.targets, strict=True):
@@ -54,7 +54,7 @@ def contents(slots: RankOne, side: str) -> dict[int, set[Monomial]]:
 
 
 def written(content: set[Monomial], randoms: str) -> str:
-    """A sum, products of random bits with inputs first."""
+    """Write a sum of products, random bits first and sums with inputs first."""
     parts = sorted((sorted(random), name or "~") for name, random in content)
     products = [
         " ".join([*(randoms[f] for f in random), *([] if name == "~" else [name])])
@@ -64,7 +64,7 @@ def written(content: set[Monomial], randoms: str) -> str:
 
 
 def together(publisher: set[Monomial], subscriber: set[Monomial]) -> set[Monomial]:
-    """The sum of both parts, where x and c of a leaf make e or w."""
+    """Return the sum of both parts, where x and c of a leaf make e or w."""
     found = publisher ^ subscriber
     for i, value in enumerate("ew"):
         for random in [random for name, random in found if name == f"x{LOW[i]}"]:
@@ -74,7 +74,7 @@ def together(publisher: set[Monomial], subscriber: set[Monomial]) -> set[Monomia
 
 
 def draw_gate() -> str:
-    """The three slots of one gate, and who adds what."""
+    """Draw the three slots of one gate, and the parts of both parties."""
     slots = RankOne(And(*(event_bit(i) ^ interest_bit(i) for i in range(2))))
     (gate,) = slots.gates
     publisher, subscriber = (contents(slots, side) for side in ("publisher", "subscriber"))
@@ -105,7 +105,7 @@ def draw_gate() -> str:
 
 
 def draw_slots() -> str:
-    """The slots of an interval: a panel for each gate, under the gate that it delivers to."""
+    """Draw the slots of an interval: a panel for each gate, under the gate that it feeds."""
     slots = RankOne(Leaves(Schema(x=UInt(BITS))).interval("x", 0))
     height = 420
     title = f"The slots of an interval of {BITS} bits, gate by gate"
@@ -185,7 +185,7 @@ def draw_slots() -> str:
 
 
 def draw_growth() -> str:
-    """Bytes of a pair of messages with the bits of a box."""
+    """Draw bytes of a pair of messages by the bits of a box."""
     counts = [2**i for i in range(6)]
     schemas = [box_schema([16] * count) for count in counts]
     formulas = [FormulaMatch.box(schema) for schema in schemas]

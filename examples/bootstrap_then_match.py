@@ -65,7 +65,7 @@ Seeds = dict[str, tuple[bytes, bytes]]  # in a layout: the publisher's, the subs
 
 
 def main() -> int:
-    """Run all layouts; returns how many counts, seeds and answers are not what they should be."""
+    """Run all layouts, and return the number of wrong counts, seeds and answers."""
     print(f"{HOPS} hops of {K} brokers, each a process; all {K} fragments of a split are needed\n")
     platform = SigningKey.generate()
     own = Identity.generate()
@@ -78,7 +78,7 @@ def main() -> int:
 
 
 def bootstrap(brokers: Brokers, platform: bytes, own: Identity) -> tuple[int, Seeds, Seen]:
-    """Share a seed in every layout; returns differences, both ends' seeds, and what brokers saw."""
+    """Share a seed in every layout; return differences, both ends' seeds, and all views."""
     pins = [certificate for (_, certificate), _ in brokers.values()]
     links = {name: reach(place, own) for name, (place, _) in brokers.items()}
     for link in links.values():
@@ -107,7 +107,7 @@ def bootstrap(brokers: Brokers, platform: bytes, own: Identity) -> tuple[int, Se
 
 
 def formula(enclaves: tuple[int, ...]) -> int:
-    """Messages, by the source's rule; without enclaves k + k^2 + ... + k^h + k^h."""
+    """Return the messages by the source's rule; without enclaves k + k^2 + ... + k^h + k^h."""
     # With f fragments a broker sends f k to brokers, f to others; an enclave sends k.
     total = fragments = K
     for hop in range(1, HOPS + 1):
@@ -120,7 +120,7 @@ def formula(enclaves: tuple[int, ...]) -> int:
 
 
 def look_over_shoulders(seen: Seen) -> None:
-    """What a curious broker saw, and what two of them can do with it."""
+    """Show the view of a curious broker, and the use that two of them can make of theirs."""
     print("\nbroker 3.1, which is curious or hosts an enclave, saw")
     for layout, logs in seen.items():
         kind = "sealed" if logs["3.1"][0][0] == Kind.SEALED_FRAGMENT else "plain"
@@ -137,7 +137,7 @@ def look_over_shoulders(seen: Seen) -> None:
 
 
 def match(seeds: Seeds) -> int:
-    """Match, by a broker with no seed; returns how many answers differ from the plaintext's."""
+    """Match, by a broker with no seed; return the number of answers that differ from plaintext."""
     print(f"\n{INTEREST}, of " + ", ".join(f"{issue} {price}" for issue, price in QUOTES))
     rounds, differences = [*range(len(EVENTS))], 0
     for layout, (publishers, subscribers) in seeds.items():
@@ -154,14 +154,14 @@ def of_hop(hop: int) -> list[str]:
 
 
 def splits_before(hop: int, enclaves: tuple[int, ...]) -> int:
-    """How often fragments were split that come to a hop which does not split them."""
+    """Return how often fragments were split that come to a hop which does not split them."""
     return hop - 1 - max((enclave for enclave in enclaves if enclave < hop), default=0)
 
 
 def make_plans(
     enclaves: tuple[int, ...], brokers: Brokers, platform: bytes, end: Place
 ) -> dict[str, dict[str, Any]]:
-    """What each broker has to know, all of it public; those with an enclave first."""
+    """Return the public plan of each broker; brokers with an enclave first."""
     names = {hop: f"enclave {hop}" for hop in enclaves}
     hosts = {f"{hop}.1": name for hop, name in names.items()}
     members = {name: identity for name, (_, identity) in brokers.items()}
@@ -187,7 +187,7 @@ def make_plans(
 
 @contextmanager
 def broker_processes(platform: SigningKey, owner: Certificate) -> Iterator[Brokers]:
-    """Start all brokers; gives where each one listens, and its identity."""
+    """Start all brokers; yield their addresses and identities."""
     # One clean process imports the package, and brokers are forked from it: they share no secret.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
@@ -215,7 +215,7 @@ def pinned(pins: list[str]) -> tuple[Certificate, ...]:
 
 
 def reach(place: Place, own: Identity) -> Channel:
-    """Connect to a party, as somebody whom it has pinned."""
+    """Connect to a party, in the name of a party that it has pinned."""
     return connect(place[0], own, *pinned([place[1]]), seconds=SECONDS)
 
 
@@ -231,7 +231,7 @@ def run_broker(name: str, platform: bytes, owner: Certificate, ready: Ready) -> 
 
 
 class Broker:
-    """Splits each fragment again; or, with an enclave, hands ciphertexts in and out."""
+    """Broker that splits each fragment again or, with an enclave, hands ciphertexts in and out."""
 
     enclave: SimulatedEnclave | None = None
 
@@ -241,7 +241,7 @@ class Broker:
         self.peers, self.lock, self.next = (owner,), Lock(), list[Channel]()
 
     def serve(self, ready: Ready) -> None:
-        """Work until whoever started this process ends, or time is up."""
+        """Work until the process that started this one ends, or time is up."""
         parent = multiprocessing.parent_process()
         assert parent is not None
         # Peers are looked up for each connection.
@@ -251,7 +251,7 @@ class Broker:
             connection.wait([parent.sentinel], 2 * SECONDS)
 
     def handle(self, link: Channel) -> None:
-        """Answer what comes on one connection."""
+        """Answer the messages of one connection."""
         while True:
             request, content = read(tuple[bytes, bytes], link.receive(MOST), refusal=REFUSAL)
             with self.lock:
@@ -312,7 +312,7 @@ class Broker:
 
 
 class Subscriber:
-    """Waits for all fragments, and joins them."""
+    """Subscriber that waits for all fragments, and joins them."""
 
     def __init__(self, splits: int) -> None:
         self.agreed, self.came = Agreed(K, K, splits), list[Fragment]()

@@ -48,7 +48,7 @@ PREDICATES = [
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run all of it; returns the number of answers that differ from plaintext SQL."""
+    """Run everything, and return the number of answers that differ from plaintext SQL."""
     options = parse(arguments)
     output: Path = options.output or Path(tempfile.mkdtemp())
     table = all_flights[all_flights["month"] <= options.months].reset_index(drop=True)
@@ -81,7 +81,7 @@ def pipeline(
     ring: cs.FileKey,
     output: Path,
 ) -> int:
-    """Subscribers, airport and broker, one after the other."""
+    """Run subscribers, airport and broker, one after the other."""
     for name, value in cs.settings_for(matcher).items():
         spark.conf.set(name, value)
     flights = spark.createDataFrame(table).persist()
@@ -144,7 +144,7 @@ def pipeline(
 def audit(
     flights: DataFrame, wishes: dict[str, str], matches: DataFrame, places: list[DataFrame]
 ) -> int:
-    """Matches that Spark's own SQL does not have, and the other way round."""
+    """Count matches that Spark's own SQL does not have, and the other way round."""
     number = places[0]
     for more in places[1:]:
         number = number.union(more)

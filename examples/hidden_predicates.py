@@ -38,7 +38,7 @@ MASTER = cs.EnvKey("CCBPS_EXAMPLE_SEED")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Encode, match, compare; returns the number of answers that differ."""
+    """Encode, match and compare; return the number of answers that differ."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--events", type=int, default=1500)
     parser.add_argument("--subscribers", type=int, default=24)
@@ -86,7 +86,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def read_quotes(count: int) -> pa.Table:
-    """`count` quotes, evenly spread over the years, quantised to the schema's eight bits."""
+    """Return `count` quotes, evenly spread over the years, quantised to the schema's eight bits."""
     issue, level, move = [], [], []
     for name in ISSUES:
         data = getattr(stocks, name)
@@ -100,7 +100,7 @@ def read_quotes(count: int) -> pa.Table:
 
 
 def make_predicates(count: int) -> list[str]:
-    """Random SQL of depth 4 at most, the same every time."""
+    """Make random SQL of depth 4 at most, the same every time."""
     rng = random.Random(4)
 
     def leaf() -> str:
@@ -133,7 +133,7 @@ def make_predicates(count: int) -> list[str]:
 
 
 def session(master: str) -> SparkSession:
-    """A local session that keeps quiet and uses this interpreter for its workers."""
+    """Start a local session that keeps quiet and uses this interpreter for its workers."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     logging.getLogger("py4j").setLevel(logging.ERROR)
     spark = (

@@ -55,7 +55,7 @@ ROUNDS = len(EVENTS) + 1
 
 
 def main() -> int:
-    """Run all schemes; returns how many deliveries are not what they should be."""
+    """Run all schemes, and return the number of wrong deliveries."""
     passwords = {name: secrets.token_hex(8) for name in ("broker", "clinic", *CLIENTS)}
     differences = 0
     with LocalServer(passwords) as server:
@@ -69,7 +69,7 @@ def main() -> int:
 
 
 def run(matcher: Matcher, conditions: dict[str, str], urls: dict[str, MqttUrl]) -> int:
-    """One scheme: subscribe, publish, and see who got what; returns differences."""
+    """Subscribe, publish and compare deliveries in one scheme; return the differences."""
     tokens = TopicTokens(FilterKey.generate())  # publishers and subscribers share its key
     payload_key = AESGCM(AESGCM.generate_key(256))  # and this one; see whole_story.py for more
     parties = Parties(matcher)
@@ -102,7 +102,7 @@ def run(matcher: Matcher, conditions: dict[str, str], urls: dict[str, MqttUrl]) 
 
 
 class Parties:
-    """The publisher and the subscribers of a matcher, with their keys."""
+    """Publisher and subscribers of a matcher, with their keys."""
 
     def __init__(self, matcher: Matcher) -> None:
         self.matcher, self.seed = matcher, SharedSeed.generate()
@@ -118,7 +118,7 @@ class Parties:
             self.broker = matcher.broker(self.server.broker_key())
 
     def subscription(self, client: str, condition: str, token: bytes) -> Subscription:
-        """What a client sends: one message, or one for each of the rounds to come."""
+        """Return a client's subscription: one message, or one for each of the coming rounds."""
         if not self.one_time:
             subscriber = self.matcher.subscriber(self.keys[client])
             return Subscription("mine", subscriber.encode(condition), token)
@@ -137,7 +137,7 @@ class Parties:
     def publication(
         self, number: int, record: dict[str, Any], payload: bytes, token: bytes
     ) -> Publication:
-        """What the clinic sends: one event for all, or one for each subscription."""
+        """Return the clinic's publication: one event for all, or one for each subscription."""
         record = {name: record[name] for name in self.matcher.schema}
         if not self.one_time:
             return Publication(number, self.publisher.encode([record])[0].tobytes(), payload, token)
@@ -153,7 +153,7 @@ class Parties:
 
 
 def wants(matcher: Matcher, condition: str) -> list[str]:
-    """What a client is to get, by the plaintext meaning of its condition."""
+    """Return the deliveries of a client by the plaintext meaning of its condition."""
     predicate = matcher.schema.parse(condition)
     found = []
     for ward, pulse in EVENTS:
@@ -167,7 +167,7 @@ def wants(matcher: Matcher, condition: str) -> list[str]:
 def everybody(
     broker: MatchingBroker, urls: dict[str, MqttUrl]
 ) -> Iterator[tuple[dict[str, MqttClient], MqttClient, MatchingBroker]]:
-    """Subscribers, the clinic, and the broker they are connected with."""
+    """Connect the subscribers and the clinic with a broker."""
     with ExitStack() as stack:
         stack.enter_context(MqttService(broker, urls["broker"]))
         clients = {name: stack.enter_context(MqttClient(urls[name])) for name in CLIENTS}

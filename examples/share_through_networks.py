@@ -47,7 +47,7 @@ Row = dict[str, Any]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run both sweeps; returns how many results differ from what they should be."""
+    """Run both sweeps, and return the number of wrong results."""
     options = parse(arguments)
     options.output.mkdir(parents=True, exist_ok=True)
     spark = session(options.master)
@@ -72,14 +72,14 @@ def line_rows(held: int) -> Iterator[Row]:
 
 
 def tree_rows(held: int) -> Iterator[Row]:
-    """Trees of five levels, with enclaves from the root on, as the source advises."""
+    """Return trees of five levels, with enclaves from the root on, as the source advises."""
     for protocol, fanout in itertools.product(PROTOCOLS, range(1, 11)):
         enclaves = [f"B{i}" for i in range(1, ENCLAVES.get(protocol, 0) + 1)]
         yield row(protocol, "tree", HOPS, fanout, K, enclaves, held)
 
 
 def enclaves_of_line(protocol: str, hops: int) -> list[str]:
-    """As evenly as possible."""
+    """Place enclaves as evenly as possible."""
     count = ENCLAVES.get(protocol, 0)
     return [f"B{(hops + 1) * i // (count + 1) or 1}" for i in range(1, count + 1)]
 
@@ -103,7 +103,7 @@ def row(
 
 
 def monte_carlo(spark: SparkSession, samples: int) -> DataFrame:
-    """Networks with brokers that fail, or collude, with some probability; a seed for each."""
+    """Return networks with brokers that fail or collude with some probability; a seed for each."""
     cases = itertools.product(("SSPS", "ISSPS"), (True, False), SHARES)
     kinds = [
         (protocol, share if fails else 0.0, 0.0 if fails else share, number * samples)
@@ -123,7 +123,7 @@ def monte_carlo(spark: SparkSession, samples: int) -> DataFrame:
 
 
 def run(spark: SparkSession, trials: DataFrame, label: str) -> list[Row]:
-    """Simulate all rows, with a bar over them."""
+    """Simulate all rows, and show progress."""
     parts = 16 * spark.sparkContext.defaultParallelism
     found = cs.simulate(trials.repartition(parts)).toLocalIterator(prefetchPartitions=True)
     total = trials.count()
@@ -131,7 +131,7 @@ def run(spark: SparkSession, trials: DataFrame, label: str) -> list[Row]:
 
 
 def show_counts(rows: list[Row]) -> int:
-    """Tables of messages; returns how many counts are not the formula's."""
+    """Print tables of messages; return the number of counts that differ from the formula's."""
     held = sum(r["messages"] for r in rows if r["held"])
     print(f"\n{len(rows)} networks, {SECRETS} secrets each; {held:,} messages held fragments,")
     print(f"in {sum(r['held'] for r in rows)} networks; in the others they were counted")
@@ -152,7 +152,7 @@ def show_counts(rows: list[Row]) -> int:
 
 
 def show_risks(rows: list[Row], samples: int) -> int:
-    """Tables of probabilities; returns how many are further off than chance explains."""
+    """Print tables of probabilities; return the number that are further off than by chance."""
     print(f"\n{HOPS} hops, k = {K} of n = {N}, {samples} samples for each number: sampled (exact)")
     print(
         f"{'probability':<13}{'delivered, if brokers fail':^40}{'learnt, if brokers collude':^40}"
@@ -179,7 +179,7 @@ def show_risks(rows: list[Row], samples: int) -> int:
 
 
 def exact(protocol: str, result: str, share: float) -> float:
-    """The probability that a secret arrives, or is learnt."""
+    """Return the probability that a secret arrives, or is learnt."""
     line = Topology.line(HOPS)
     made = SSPS(K, N) if protocol == "SSPS" else ISSPS(K, N)
     if result == "recovered":
@@ -245,7 +245,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def session(master: str) -> SparkSession:
-    """A local session that keeps quiet and uses this interpreter for its workers."""
+    """Start a local session that keeps quiet and uses this interpreter for its workers."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
     logging.getLogger("py4j").setLevel(logging.ERROR)

@@ -80,7 +80,7 @@ ROCKS = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvide
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run all stages; returns the number of answers that differ from the plaintext filter."""
+    """Run all stages, and return the number of answers that differ from the plaintext filter."""
     options = parse(arguments)
     output: Path = options.output
     if options.stage == "broker":
@@ -132,7 +132,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def publish(spark: SparkSession, quotes: pa.Table, subscriptions: pa.Table, output: Path) -> float:
-    """Publisher: knows the quotes and the labels of the subscriptions, not their predicates."""
+    """Publish: the publisher knows the quotes and the subscriptions' labels, not predicates."""
     events = spark.createDataFrame(quotes).withColumn("round", F.col("event"))
     labels = spread(spark.createDataFrame(subscriptions.select(["subscription"])))
     addressed = labels.crossJoin(F.broadcast(events.select("event", "round", *SCHEMA)))
@@ -144,7 +144,7 @@ def publish(spark: SparkSession, quotes: pa.Table, subscriptions: pa.Table, outp
 def subscribe(
     spark: SparkSession, rounds: int, subscriptions: pa.Table, ring: cs.KeySource, output: Path
 ) -> float:
-    """Subscribers: know their predicates, and how many rounds to provision; no quote."""
+    """Subscribe: subscribers know their predicates and the number of rounds, and no quote."""
     wanted = spread(spark.createDataFrame(subscriptions))
     messages = cs.encode_interests(wanted, MATCHER, ring, rounds=range(rounds))
     return watch(
@@ -153,7 +153,7 @@ def subscribe(
 
 
 def broker_process(output: Path, master: str) -> float:
-    """Run the broker's stage in a process without keys; returns its seconds of work."""
+    """Run the broker's stage in a process without keys, and return its seconds of work."""
     environment = {k: v for k, v in os.environ.items() if k != MASTER.name}
     command = [sys.executable, __file__, "--stage", "broker"]
     command += ["--output", str(output), "--master", master]
@@ -162,7 +162,7 @@ def broker_process(output: Path, master: str) -> float:
 
 
 def broker(output: Path, master: str) -> None:
-    """Broker: reads messages, and has no key; says which subscribers each quote is for."""
+    """Match: the broker reads messages, has no key, and names the subscribers of each quote."""
     if MASTER.name in os.environ:
         raise SystemExit("the broker's process must not have the key")
     spark = session(master)
@@ -180,7 +180,7 @@ def broker(output: Path, master: str) -> None:
 
 
 def read_groups(spark: SparkSession, output: Path, quotes: int, subscribers: int) -> np.ndarray:
-    """The group of each quote, packed, as the broker says."""
+    """Return the group of each quote, packed, by the broker's answers."""
     rows = spark.read.parquet(str(output / "groups")).toArrow()
     bits = np.zeros((quotes, subscribers), dtype=np.bool_)
     members = rows["members"].combine_chunks()
@@ -190,7 +190,7 @@ def read_groups(spark: SparkSession, output: Path, quotes: int, subscribers: int
 
 
 def make_strategies(subscribers: int, groups: np.ndarray) -> dict[str, Strategy]:
-    """All there are, with as many keys; clusters from the traffic of the first sixth."""
+    """Return all strategies with as many keys; clusters from the first sixth of the traffic."""
     sample = groups[: max(1, len(groups) // 6)]
     sizes = [8] * (subscribers // 8) + [subscribers % 8] * (subscribers % 8 > 0)
     clusters = Clusters.of_sizes(sizes, "similarity", groups=sample)
@@ -208,7 +208,7 @@ def make_strategies(subscribers: int, groups: np.ndarray) -> dict[str, Strategy]
 def deliver(
     spark: SparkSession, quotes: pa.Table, strategy: Strategy, state: cs.KeySource, output: Path
 ) -> float:
-    """Publisher: seals each quote for its group; the cache of keys lasts over micro-batches."""
+    """Seal each quote for its group; the cache of keys lasts over micro-batches."""
     spark.conf.set(STATE_STORE, ROCKS)
     spark.conf.set("spark.sql.shuffle.partitions", "1")  # one sealer; its state is in one place
     payload = F.to_json(F.struct(*[name for name in quotes.column_names if name != "event"]))
@@ -235,7 +235,7 @@ def deliver(
 
 
 def receive(spark: SparkSession, own: cs.KeySource, state: cs.KeySource, output: Path) -> pa.Table:
-    """Subscribers: open what the broker handed on; for keys that they miss they ask."""
+    """Open the deliveries of the broker, and request missing keys."""
     spark.conf.set("spark.sql.shuffle.partitions", "2")
     delivered = spark.read.parquet(str(output / "delivered"))
     opened = open_all(delivered, own, state)
@@ -253,14 +253,14 @@ def receive(spark: SparkSession, own: cs.KeySource, state: cs.KeySource, output:
 
 
 def open_all(delivered: DataFrame, own: cs.KeySource, state: cs.KeySource) -> DataFrame:
-    """Every delivery: opened at once, or when its key, which was asked for, has come."""
+    """Return every delivery, opened at once or when its requested key has come."""
     return open_late(cs.open_from_groups(delivered, own).persist(), delivered, own, state)
 
 
 def open_late(
     first: DataFrame, delivered: DataFrame, own: cs.KeySource, state: cs.KeySource
 ) -> DataFrame:
-    """What was opened at first, and what had to ask for its key."""
+    """Return the deliveries opened at first, and those whose key had to be requested."""
     opened = first.where("request IS NULL").drop("request")
     missing = first.where("request IS NOT NULL").drop("payload")
     if missing.isEmpty():
@@ -297,7 +297,7 @@ def audit(
 
 
 def announce(quotes: int, subscriptions: int, output: Path) -> int:
-    """Say how many bytes the stages will write, and return them; stop if there is no space."""
+    """Print and return the bytes that the stages will write; stop if there is no space."""
     pairs = quotes * subscriptions
     # A pair: two messages, ids and Parquet's lengths; a delivery, if it matches.
     pair = MATCHER.event_bytes + MATCHER.interest_bytes + IDS + MATCHES * DELIVERY
@@ -315,7 +315,7 @@ def announce(quotes: int, subscriptions: int, output: Path) -> int:
 
 
 def written(output: Path) -> int:
-    """Bytes of all files that the stages handed each other."""
+    """Return the bytes of all files that the stages handed each other."""
     return sum(p.stat().st_size for name in STAGES for p in (output / name).rglob("*.parquet"))
 
 
@@ -327,7 +327,7 @@ def report_encryptions(
     pairs: int,
     output: Path,
 ) -> None:
-    """Encryptions of quotes' keys: counted in the messages, and what each strategy would take."""
+    """Print encryptions of quotes' keys: counted in messages, and by each strategy."""
     delivered = spark.read.parquet(str(output / "delivered")).select("message").toArrow()
     # A wrap that several subscribers open is in the message of each.
     events = (GroupMessage.from_bytes(text.as_py()) for text in delivered["message"])
@@ -344,7 +344,7 @@ def report_encryptions(
 def report(
     times: dict[str, float], pairs: int, matches: int, differences: int, sizes: tuple[int, int]
 ) -> None:
-    """The table of results."""
+    """Print the table of results."""
     print(f"\n{'pairs tested':<24}{pairs:>14,}")
     print(f"{'matches':<24}{matches:>14,}")
     print(f"{'differences':<24}{differences:>14,}   against the plaintext filter")
@@ -358,7 +358,7 @@ def report(
 def show_both_views(
     spark: SparkSession, output: Path, opened: pa.Table, subscriptions: pa.Table
 ) -> None:
-    """Rounds of one subscriber: what the broker saw, and beside it what the subscriber received."""
+    """Print rounds of one subscriber: the broker's view beside the subscriber's."""
     received = opened.to_pylist()
     name = received[0]["subscription"] if received else subscriptions["subscription"][0].as_py()
     read = {row["event"]: row for row in received if row["subscription"] == name}
@@ -401,7 +401,7 @@ def show_both_views(
 
 
 def show_stranger(spark: SparkSession, output: Path, sealer: GroupSealer) -> None:
-    """What somebody who joined later, and so holds a key, too, makes of a delivery."""
+    """Print what a newcomer, who holds a key as well, can make of a delivery."""
     row = spark.read.parquet(str(output / "delivered")).first()
     if row is not None:
         sealer.leave(row["subscriber"])
@@ -417,13 +417,13 @@ def show_stranger(spark: SparkSession, output: Path, sealer: GroupSealer) -> Non
 
 
 def key_file(path: Path, key: object) -> cs.FileKey:
-    """A file with the text of a key."""
+    """Write the text of a key to a file."""
     path.write_text(key.to_text())
     return cs.FileKey(path)
 
 
 def full_months(quotes: pa.Table) -> np.ndarray:
-    """The months, as datetime64[M], of which the quotes hold all trading days."""
+    """Return the months, as datetime64[M], of which the quotes hold all trading days."""
     days = quotes["day"].to_numpy().astype("datetime64[D]")
     first, last = days.min(), days.max()
     # The first trading day of a month is its fourth at the latest; the last month may go on.
@@ -432,7 +432,7 @@ def full_months(quotes: pa.Table) -> np.ndarray:
 
 
 def plot(opened: pa.Table, months: np.ndarray, output: Path) -> Path:
-    """Matches per whole quarter, by issue; per whole month, where there is hardly a quarter."""
+    """Draw matches by issue per whole quarter, or per whole month if there is hardly a quarter."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -461,7 +461,7 @@ def plot(opened: pa.Table, months: np.ndarray, output: Path) -> Path:
 
 
 def read_quotes(count: int) -> pa.Table:
-    """The first `count` quotes in order of time, prices rounded to the cent."""
+    """Return the first `count` quotes in order of time, with prices rounded to the cent."""
     columns: dict[str, list[object]] = {name: [] for name in ("issue", "day", "volume")}
     prices: dict[str, list[float]] = {name: [] for name in ("open", "high", "low", "close")}
     for issue in ISSUES:
@@ -484,7 +484,7 @@ def read_quotes(count: int) -> pa.Table:
 
 
 def make_subscriptions(count: int) -> pa.Table:
-    """Price alerts, bands, volume spikes and whole feeds, the same ones every time."""
+    """Make price alerts, bands, volume spikes and whole feeds, the same every time."""
     rng = random.Random(2000)
     usual = {"AAPL": 150, "FB": 28, "GOOG": 480, "IBM": 115, "MSFT": 30}
     predicates = []
@@ -507,7 +507,7 @@ def make_subscriptions(count: int) -> pa.Table:
 
 
 def spread(df: DataFrame) -> DataFrame:
-    """A partition for every few subscriptions, so that all cores work and progress shows."""
+    """Partition by a few subscriptions, so that all cores work and progress shows."""
     return df.repartition(16, "subscription")
 
 
@@ -516,7 +516,7 @@ def write(df: DataFrame, path: Path) -> None:
 
 
 def watch(spark: SparkSession, label: str, action: Callable[[], None]) -> float:
-    """Run a Spark action with a progress bar over its tasks; returns seconds."""
+    """Run a Spark action with a progress bar over its tasks, and return its seconds."""
     started = time.perf_counter()
     with cs.progress(spark, f"{label:<32}"):
         action()
@@ -524,7 +524,7 @@ def watch(spark: SparkSession, label: str, action: Callable[[], None]) -> float:
 
 
 def session(master: str) -> SparkSession:
-    """A local session that keeps quiet and uses this interpreter for its workers."""
+    """Start a local session that keeps quiet and uses this interpreter for its workers."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
     logging.getLogger("py4j").setLevel(logging.ERROR)

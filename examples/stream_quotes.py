@@ -96,7 +96,7 @@ DRIVER, JAVA = "of the driver, its Python", "of the driver, its Java"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run all of it; returns the number of deliveries that are wrong, missing or made twice."""
+    """Run everything, and return the number of wrong, missing or repeated deliveries."""
     options = parse(arguments)
     output: Path = options.output
     if options.secrets is not None:
@@ -133,7 +133,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def make_keys(secrets: Path, subscriptions: pa.Table) -> cs.FileKey:
-    """Files with the keys of all parties; returns where the subscribers' are, for deliveries."""
+    """Write the keys of all parties; return the paths of the subscribers', for deliveries."""
     seed, names = SharedSeed.generate(), subscriptions["subscription"].to_pylist()
     key_file(secrets / "publisher", seed)
     key_file(secrets / "subscribers", SeedRing.of(seed, names))
@@ -146,7 +146,7 @@ def make_keys(secrets: Path, subscriptions: pa.Table) -> cs.FileKey:
 def provide(
     spark: SparkSession, rounds: int, subscriptions: pa.Table, secrets: Path, output: Path
 ) -> None:
-    """Subscribers write their messages, for as many rounds as there will be quotes."""
+    """Write the subscribers' messages, for as many rounds as there will be quotes."""
     wanted, ring = spark.createDataFrame(subscriptions), cs.FileKey(secrets / "subscribers")
     interests = cs.encode_interests(wanted, MATCHER, ring, rounds=range(rounds))
     interests.write.option("compression", "none").parquet(str(output / "interests"))
@@ -155,7 +155,7 @@ def provide(
 
 
 def stream(output: Path, secrets: Path, identity: str, subscribers: int) -> None:
-    """The program that is killed: five queries, until all files are through."""
+    """Run the program that is killed: five queries, until all files are through."""
     spark = quiet_session("local[2, 4]")  # a task may fail three times
     spark.conf.set(STATE_STORE, ROCKS)
     spark.conf.set("spark.sql.shuffle.partitions", "1")
@@ -202,14 +202,14 @@ def stream(output: Path, secrets: Path, identity: str, subscribers: int) -> None
 
 
 def payload_of() -> Column:
-    """What of a quote is delivered."""
+    """Return the part of a quote that is delivered."""
     return F.to_json(F.struct("issue", "day", "close", "volume"))
 
 
 def start(df: DataFrame, output: Path, name: str) -> StreamingQuery:
-    """Write a stream to files, of which the sink's log names those that count.
+    """Write a stream to files; the sink's log names the valid ones.
 
-    They are not compressed, so that messages can be found in those that a kill cuts off.
+    They are not compressed, so that messages can be found in files that a kill cuts off.
     """
     return (
         df.writeStream.format("parquet")
@@ -246,7 +246,7 @@ def keep(messages: DataFrame, output: Path) -> StreamingQuery:
 
 
 def read_stream(spark: SparkSession, output: Path, name: str, query: StreamingQuery) -> DataFrame:
-    """The files of another query, whose first ones must be there for Spark to read its log."""
+    """Read the files of another query; Spark needs the first ones to read its log."""
     while not (output / name / "_spark_metadata").exists():
         check([query])
         time.sleep(0.05)
@@ -259,7 +259,7 @@ def read_stream(spark: SparkSession, output: Path, name: str, query: StreamingQu
 
 
 def check(queries: list[StreamingQuery]) -> None:
-    """Raises what a query failed with; and ends the program that nobody would start again."""
+    """Raise the error of a query, and end the program if nobody would start it again."""
     if os.getppid() != PARENT:
         raise SystemExit("nobody is there to start it again")
     for query in queries:
@@ -269,12 +269,12 @@ def check(queries: list[StreamingQuery]) -> None:
 
 
 class Program:
-    """The program that is killed, in a session of its own, so that all its processes can be found.
+    """Program that is killed, in a session of its own, so that all its processes can be found.
 
     Attributes:
-        output: its folder.
-        failures: how often it failed by itself, and was started again.
-        begin: when it was started last.
+        output: folder of the output.
+        failures: number of times that it failed by itself and was started again.
+        begin: time of its last start.
     """
 
     def __init__(self, output: Path, secrets: Path, ledger: str, subscribers: int) -> None:
@@ -286,7 +286,7 @@ class Program:
         self._committed: set[tuple[Path, int]] = set()
 
     def run(self) -> int:
-        """Start it, unless it runs; returns its session."""
+        """Start it unless it runs, and return its session."""
         if self._process is not None and self._process.poll() is not None:
             self._has_failed()
         if self._process is None:
@@ -301,8 +301,7 @@ class Program:
         return self._process is not None and self._process.poll() is None
 
     def kill(self, numbers: Iterable[int]) -> bool:
-        """Kill some of its processes, and wait until there are no others; False if it had failed
-        by itself."""
+        """Kill some of its processes, and wait for the end; return False if it had failed."""
         if not self.runs():
             return False
         signal_all(numbers, signal.SIGKILL)
@@ -310,13 +309,13 @@ class Program:
         return True
 
     def finish(self) -> None:
-        """Wait until all is through."""
+        """Wait until all files are through."""
         while not (self.output / "through").exists() or self.runs():
             self.run()
             time.sleep(IDLE / 4)
 
     def _has_failed(self) -> None:
-        """Count it, and give up when it has often been in vain."""
+        """Count a failure, and give up after several in vain."""
         if self._process is None:
             return
         signal_all(running(self._process.pid), signal.SIGKILL)  # what is left of it
@@ -333,7 +332,7 @@ class Program:
         self.failures += 1
 
     def _wait(self) -> None:
-        """Until none of its processes is left."""
+        """Wait until none of its processes is left."""
         until = time.monotonic() + START
         while self._process is not None:
             if self._process.poll() is not None and not running(self._process.pid):
@@ -346,7 +345,7 @@ class Program:
 
 
 def run_and_kill(quotes: pa.Table, program: Program, options: argparse.Namespace) -> dict[str, int]:
-    """Send the files of quotes and kill the program that many times; returns when, how often."""
+    """Send the files of quotes and kill the program several times; return when and how often."""
     rng, files = random.Random(options.seed), list(range(options.files))
     kinds, output = [*MOMENTS, WORKER, WRITER, DRIVER, JAVA], program.output
     kills = dict.fromkeys(kinds, 0)
@@ -386,7 +385,7 @@ def run_and_kill(quotes: pa.Table, program: Program, options: argparse.Namespace
 
 
 def send(quotes: pa.Table, number: int, options: argparse.Namespace) -> None:
-    """One more file of quotes, which appears whole; each third also has quotes that were sent."""
+    """Add a file of quotes, whole at once; each third also repeats quotes."""
     rows = np.arange(number, quotes.num_rows, options.files)
     if number % 3 == 2:
         rows = np.append(rows, rows[:2] - 1)
@@ -396,7 +395,7 @@ def send(quotes: pa.Table, number: int, options: argparse.Namespace) -> None:
 
 
 def times(output: Path, pattern: str) -> set[tuple[Path, int]]:
-    """Files whose paths match, and when they were changed."""
+    """Return files whose paths match, with the times of their changes."""
     found = set()
     for path in output.glob(pattern):
         with suppress(FileNotFoundError):  # it was a draft
@@ -405,7 +404,7 @@ def times(output: Path, pattern: str) -> set[tuple[Path, int]]:
 
 
 def wait_for_new(pattern: str, known: set[tuple[Path, int]], program: Program) -> bool:
-    """Wait until a file whose path matches is made or changed, for some time; whether one was."""
+    """Wait for some time until a matching file is made or changed; tell whether one was."""
     begin = time.monotonic()
     while time.monotonic() < max(begin, program.begin) + START:
         program.run()
@@ -416,7 +415,7 @@ def wait_for_new(pattern: str, known: set[tuple[Path, int]], program: Program) -
 
 
 def running(session: int) -> dict[int, int]:
-    """Processes of a program, Java and Python workers among them, and the parent of each."""
+    """Return the processes of a program, with Java and Python workers, and their parents."""
     found: dict[int, int] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -435,14 +434,14 @@ def signal_all(numbers: Iterable[int], what: signal.Signals) -> None:
 
 
 def kill_worker(session: int) -> int:
-    """Kill one of a program's Python workers; how many there were to kill: 0 or 1."""
+    """Kill one of a program's Python workers, and return the number killed: 0 or 1."""
     found = workers_of(session)[:1]
     signal_all(found, signal.SIGKILL)
     return len(found)
 
 
 def locked(program: Program) -> sqlite3.Connection:
-    """The ledger's file, locked: until it is closed, a worker that wants to write must wait."""
+    """Lock the ledger's file: until it is closed, a worker that wants to write must wait."""
     wait_for_new("started", set(), program)
     gate = sqlite3.connect(program.output / "ledger", timeout=START, isolation_level=None)
     gate.execute("BEGIN IMMEDIATE")
@@ -450,7 +449,7 @@ def locked(program: Program) -> sqlite3.Connection:
 
 
 def kill_writer(program: Program, gate: sqlite3.Connection) -> int:
-    """Kill the worker that allots rounds, amid its transaction; how many were killed so: 0 or 1.
+    """Kill the worker that allots rounds amid its transaction; return the number killed: 0 or 1.
 
     It is found as it waits at the gate, stopped, and let through a slice of time after the other.
     """
@@ -489,7 +488,7 @@ def stop(numbers: list[int]) -> None:
 
 
 def writer_of(path: Path) -> int | None:
-    """The process that has a lock on a file, to write to it."""
+    """Return the process that has a write lock on a file."""
     with suppress(FileNotFoundError):
         wanted = path.stat().st_ino
         for line in Path("/proc/locks").read_text().splitlines():
@@ -502,7 +501,7 @@ def writer_of(path: Path) -> int | None:
 
 
 def workers_of(session: int) -> list[int]:
-    """A program's Python workers: those whose parent is Spark's daemon."""
+    """Return a program's Python workers: the children of Spark's daemon."""
     found = running(session)
     return [
         number
@@ -512,7 +511,7 @@ def workers_of(session: int) -> list[int]:
 
 
 def files_of(number: int) -> set[Path]:
-    """What a process has open."""
+    """Return the open files of a process."""
     found = set()
     with suppress(OSError):  # it has ended
         for link in Path(f"/proc/{number}/fd").iterdir():
@@ -534,7 +533,7 @@ def audit(
     own: cs.FileKey,
     options: argparse.Namespace,
 ) -> int:
-    """Deliveries that differ from the plaintext filter, and pairs and rounds with two contents."""
+    """Count deliveries that differ from the plaintext filter, and rounds with two contents."""
     output: Path = options.output
     delivered = spark.read.parquet(str(output / "delivered"))
     sealed = np.zeros((subscriptions.num_rows, quotes.num_rows), dtype=np.int64)
@@ -580,7 +579,7 @@ def audit(
 
 
 def wrongly_stored(spark: SparkSession, wanted: NDArray[np.bool_], output: Path) -> int:
-    """Answers from the store that are wrong or missing, of all quotes with all subscriptions."""
+    """Count the store's wrong or missing answers, of all quotes with all subscriptions."""
     decided = cs.match_messages(spark, output / "stored", output / "stored-interests", MATCHER)
     messages = spark.read.parquet(str(output / "messages"))
     events = messages.select("event", "subscription", "round").distinct()
@@ -591,15 +590,15 @@ def wrongly_stored(spark: SparkSession, wanted: NDArray[np.bool_], output: Path)
 
 
 class Contents(NamedTuple):
-    """What is in all files that were ever written, also by programs that were killed.
+    """Contents of all files that were ever written, also by programs that were killed.
 
     Attributes:
-        written: messages.
-        again: those that had been written before, to a table or to a store: for quotes that came
-            twice, and by attempts that were killed.
-        clashes: those that are another content of their pair and round.
-        empty: files that were cut off before anything was in them.
-        partial: files that were cut off later.
+        written: number of messages.
+        again: number of messages that had been written before, to a table or to a store: for
+            repeated quotes, and by attempts that were killed.
+        clashes: number of messages with another content of their pair and round.
+        empty: number of files that were cut off before they held anything.
+        partial: number of files that were cut off later.
     """
 
     written: int
@@ -610,7 +609,7 @@ class Contents(NamedTuple):
 
 
 def contents(output: Path) -> Contents:
-    """Look through all files in a folder and below, whatever their names are."""
+    """Examine all files in a folder and below, whatever their names are."""
     seen: dict[tuple[str, str, int], bytes] = {}
     cut: list[Path] = []
     parts: list[Path] = []
@@ -656,7 +655,7 @@ def contents(output: Path) -> Contents:
 
 
 def stored_in(path: Path) -> tuple[list[tuple[int, bytes]], bool]:
-    """Rows of a part of a store, which no index may name, and whether it was not cut off."""
+    """Return rows of a part of a store, which no index may name, and whether it is whole."""
     rows: list[tuple[int, bytes]] = []
     with path.open("rb") as file:
         file.seek(8)  # of a file, what follows its first bytes is a stream
@@ -671,7 +670,7 @@ def stored_in(path: Path) -> tuple[list[tuple[int, bytes]], bool]:
 
 
 def messages_in(content: bytes) -> list[bytes]:
-    """Whole messages in a Parquet file that was cut off: there, each is behind its length."""
+    """Yield whole messages of a Parquet file that was cut off; each follows its length."""
     found = []
     for kind, width in (
         (Kind.EVENT, MATCHER.event_bytes),
@@ -685,7 +684,7 @@ def messages_in(content: bytes) -> list[bytes]:
 
 
 def quotes_of(count: int) -> pa.Table:
-    """As many quotes, spread over the years."""
+    """Return a number of quotes, spread over the years."""
     table = all_quotes(12154)
     chosen = table.take(np.linspace(0, table.num_rows - 1, count).astype(np.int64))
     return chosen.set_column(

@@ -69,7 +69,7 @@ Queue = Any
 
 
 def main() -> int:
-    """Run it; returns how many deliveries or secrets are not where they should be."""
+    """Run it, and return the number of misplaced deliveries and secrets."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--quotes", type=int, default=200, help="how many (default 200)")
     quotes = real_quotes(parser.parse_args().quotes)
@@ -82,7 +82,7 @@ def main() -> int:
 
 
 def real_quotes(count: int) -> list[dict[str, Any]]:
-    """Quotes of all five issues, spread over their days, in turn."""
+    """Return quotes of all five issues, spread over their days, in turn."""
     found = []
     for n in range(count):
         issue = ISSUES[n % len(ISSUES)]
@@ -94,7 +94,7 @@ def real_quotes(count: int) -> list[dict[str, Any]]:
 
 
 class Story:
-    """Starts the parties, does what happens midway, and looks at what came of it."""
+    """Director that starts the parties, intervenes midway, and examines the results."""
 
     def __init__(self, quotes: list[dict[str, Any]], folder: Path, start: Any) -> None:
         self.quotes, self.folder, self.start = quotes, folder, start
@@ -109,7 +109,7 @@ class Story:
         self.got: dict[str, list[int]] = {}
 
     def run(self) -> int:
-        """All of it."""
+        """Run the whole story, and return the number of differences."""
         self.start(run_servers, self.passwords, self.news)
         self.urls = dict(zip(DESKS, self.wait("servers"), strict=True))
         desks = {name: self.start_desk(name) for name in DESKS}
@@ -155,7 +155,7 @@ class Story:
         return self.compare(encryptions, sealed_for) + self.look(counts)
 
     def start_desk(self, name: str) -> Any:
-        """A desk's process, and the queue of its orders."""
+        """Start a desk's process with a queue of orders."""
         control = CONTEXT.Queue()
         text, path = DESKS[name].to_json(), self.folder / f"desk {name}"
         arguments = name, text, self.urls[name], self.passwords["broker"], path
@@ -164,7 +164,7 @@ class Story:
         return process, control
 
     def wait(self, what: str) -> Any:
-        """What a party has to say, sooner or later."""
+        """Wait for a party's news."""
         kept = []
         while True:
             said, content = self.news.get(timeout=SECONDS)
@@ -178,7 +178,7 @@ class Story:
         print(f"  {text}")
 
     def compare(self, encryptions: int, sealed_for: int) -> int:
-        """Deliveries against the plaintext."""
+        """Compare deliveries with the plaintext."""
         print(f"\n{'':<9}{'topic':<14}{'condition':<36}{'at':<11}{'got':>5}{'meant':>7}")
         differences = 0
         for name, (desk, topic, condition) in SUBSCRIBERS.items():
@@ -194,7 +194,7 @@ class Story:
         return differences
 
     def look(self, counts: dict[str, dict[str, int]]) -> int:
-        """What each party saw, searched for what its card says that it does not learn."""
+        """Search each party's view for data that its card says it does not learn."""
         hidden = json.loads((self.folder / "hidden.json").read_text())
         needles = [bytes.fromhex(text) for text in hidden]
         needles += [text.encode() for text in hidden]
@@ -239,7 +239,7 @@ class Story:
 
 
 def run_servers(passwords: dict[str, str], news: Queue) -> None:
-    """An MQTT server for each desk."""
+    """Run an MQTT server for each desk."""
     servers = [LocalServer(passwords) for _ in DESKS]
     for server in servers:
         server.start()
@@ -248,7 +248,7 @@ def run_servers(passwords: dict[str, str], news: Queue) -> None:
 
 
 class Watched(MqttService):
-    """A desk that writes down all that it receives."""
+    """Desk that records all messages that it receives."""
 
     log: Path
 
@@ -261,7 +261,7 @@ class Watched(MqttService):
 def run_desk(
     name: str, text: str, url: str, password: str, path: Path, news: Queue, control: Queue
 ) -> None:
-    """A broker that matches: it has public parameters, and no key."""
+    """Run a broker that matches: it has public parameters, and no key."""
     broker = MatchingBroker(from_json(text).broker(), path=path)
     service = Watched(broker, MqttUrl(url, "broker", password))
     service.log = path.with_name(f"{path.name}.log")
@@ -279,12 +279,12 @@ def run_desk(
 
 @dataclass(frozen=True)
 class Links:
-    """What a party needs to talk to others: each message goes over a connection of its own.
+    """Means of a party to talk to others: each message goes over a connection of its own.
 
     Attributes:
-        key: the secret of its own identity.
-        pins: everybody's certificates.
-        addresses: of those that listen by now.
+        key: secret of its own identity.
+        pins: certificates of all parties.
+        addresses: addresses of the parties that listen by now.
     """
 
     key: bytes = field(repr=False)
@@ -299,7 +299,7 @@ class Links:
 
     @contextmanager
     def listening(self, name: str, news: Queue) -> Iterator[Iterator[list[bytes]]]:
-        """Tell where this party listens; gives addressees and contents of messages that come."""
+        """Tell the address of this party, and yield addressees and contents of messages."""
         came: queue.Queue[list[bytes]] = queue.Queue()
         credentials = Credentials(Identity(self.key), (*self.pins.values(),))
         with Server(
@@ -310,7 +310,7 @@ class Links:
 
 
 def run_hop(name: str, following: list[str], links: Links, folder: Path, news: Queue) -> None:
-    """A broker of a hop: splits fragments for the next one; the last one passes them on."""
+    """Run a broker of a hop: split fragments for the next hop; the last hop passes them on."""
     with links.listening(name, news) as messages, (folder / f"{name}.log").open("w") as log:
         for addressee, content in messages:
             if addressee.startswith(b"sealed "):
@@ -329,7 +329,7 @@ def run_hop(name: str, following: list[str], links: Links, folder: Path, news: Q
 def run_subscriber(
     name: str, url: str, password: str, count: int, links: Links, news: Queue, control: Queue
 ) -> None:
-    """Joins its seed, subscribes, and opens what it is sent, until it is told to end."""
+    """Join a seed, subscribe, and open deliveries until told to end."""
     desk, topic, condition = SUBSCRIBERS[name]
     fragments, sealed = [], b""
     with links.listening(name, news) as messages:
@@ -377,7 +377,7 @@ def run_publisher(
     news: Queue,
     orders: Queue,
 ) -> None:
-    """Shares seeds, publishes every quote at both desks, and seals it for those who match."""
+    """Share seeds, publish every quote at both desks, and seal it for those who match."""
     master, broadcast, key = SharedSeed.generate(), SharedSeed.generate(), FilterKey.generate()
     tokens, numbers = TopicTokens(key), {name: n for n, name in enumerate(SUBSCRIBERS)}
     sealer = GroupSealer(BuildUpCache(len(numbers), capacity=100))
@@ -442,7 +442,7 @@ CONTEXT = multiprocessing.get_context("forkserver")
 
 @contextmanager
 def processes() -> Iterator[Any]:
-    """Starts processes, and ends them all."""
+    """Start processes, and end them all."""
     CONTEXT.set_forkserver_preload(
         ["ccbps.mqtt", "ccbps.matching", "ccbps.network", "ccbps.overlay.splits.fragments"]
     )

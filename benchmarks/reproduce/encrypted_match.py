@@ -1,4 +1,4 @@
-"""How long does a broker match one event against 1 to 20 subscriptions? [N1] Table 2, column 2.
+"""How long does a broker match one event with 1 to 20 subscriptions? [N1] Table 2, column 2.
 
 The experiment: subscriptions of one topic each wait, an event of another topic arrives, and no
 filter spares the broker the encrypted comparison with all of them. Prints, for each group, the
@@ -17,16 +17,17 @@ Messages are fresh in every round: the broker has seen none of them before. Time
 
 from __future__ import annotations
 
-import argparse
 import sys
-import time
 from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np
-from timing import machine, one_core
+from report import Table, options
+from timing import machine, one_core, timed
 
 from ccbps import Schema, SharedSeed, UInt
 from ccbps.algebra.prime_order import prime_order_group
@@ -42,12 +43,13 @@ OTHER = 1 << 31
 
 
 class Way(NamedTuple):
-    """How a broker matches events with subscriptions, the i-th of which wants topic i.
+    """Way of a broker to match events with subscriptions, the i-th of which is to topic i.
 
     Attributes:
-        prepare: of so many subscriptions, for so many events, what the broker has before events.
-        events: fresh messages of events with these topics, for so many subscriptions.
-        match: answers, shape (events, subscriptions).
+        prepare: function of a number of subscriptions and of events, whose result the broker has
+            before the events.
+        events: function that makes fresh messages of events with some topics.
+        match: function that returns the answers, shape (events, subscriptions).
     """
 
     prepare: Callable[[int, int], Any]
@@ -56,8 +58,10 @@ class Way(NamedTuple):
 
 
 def as_printed(group: str) -> Way:
-    """Re-enc and Search of [N1] section 3 for each pair: two exponentiations. The elements of
-    subscriptions were read when they arrived."""
+    """Return Re-enc and Search of [N1] section 3 for each pair: two exponentiations.
+
+    The elements of subscriptions are read when they arrive.
+    """
     scheme = ProxySearch(prime_order_group(group))
     master = scheme.init()
     publisher, half = scheme.key_gen(master)
@@ -87,7 +91,7 @@ def as_printed(group: str) -> Way:
 
 
 def reusable(matcher: KeywordMatch | TagMatch | MaskedTopicMatch, prepared: bool = True) -> Way:
-    """Messages that serve again and again; each subscription is a different user's."""
+    """Return a way with reusable messages; each subscription is of a different user."""
     server = matcher.key_server()
     publisher = matcher.publisher(server.publisher_key())
     users = [
@@ -107,7 +111,7 @@ def reusable(matcher: KeywordMatch | TagMatch | MaskedTopicMatch, prepared: bool
 
 
 def one_time(matcher: FormulaMatch) -> Way:
-    """Two messages for each pair, in a round of its own."""
+    """Return a way with two messages for each pair, in a round of its own."""
     seed, broker = SharedSeed.generate(), matcher.broker()
 
     def prepare(count: int, events: int) -> np.ndarray:
@@ -130,7 +134,7 @@ def encrypted_match(
     trapdoors: Literal["interests", "events"] = "interests",
     rounds: int = 5,
 ) -> dict[int, tuple[float, float]]:
-    """Least milliseconds over `rounds`, (as they come, prepared), for each number of interests."""
+    """Return the least milliseconds (as they come, prepared) by the number of interests."""
     matcher = KeywordMatch(SCHEMA, group=group, trapdoors=trapdoors)
     both = [reusable(matcher, prepared) for prepared in (False, True)]
     best = {count: (float("inf"), float("inf")) for count in counts}
@@ -139,51 +143,37 @@ def encrypted_match(
             took = []
             for way in both:
                 event, table = way.events([OTHER], count), way.prepare(count, 1)
-                took.append(_milliseconds(lambda w=way, e=event, t=table: w.match(e, t)))
+                took.append(1e3 * timed(partial(way.match, event, table)))
             if turn:
                 best[count] = min(best[count][0], took[0]), min(best[count][1], took[1])
     return best
 
 
-def _milliseconds(action: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    action()
-    return (time.perf_counter() - started) * 1e3
-
-
 def parts(group: str = "secp256k1", count: int = 200) -> dict[str, float]:
-    """Microseconds of each step: a message into the common form, and then a pair of `count`^2."""
+    """Return microseconds to turn a message into the common form, and of one of `count`^2 pairs."""
     scheme = ProxySearch(prime_order_group(group))
     user, half = scheme.key_gen(scheme.init())
     words = [b"%d" % number for number in range(count)]
     sent, wanted = scheme.encrypt(user, words), scheme.trapdoors(user, words)
     form, tokens = scheme.re_encrypt(half, sent), scheme.tokens(half, wanted)
-    return {
-        "encrypt": _milliseconds(lambda: scheme.encrypt(user, words)) / count * 1e3,
-        "common form": _milliseconds(lambda: ProxySearch(scheme.group).re_encrypt(half, sent))
-        / count
-        * 1e3,
-        "pair": min(_milliseconds(lambda: scheme.search(form, tokens)) for _ in range(3))
-        / count**2
-        * 1e3,
+    took = {
+        "encrypt": timed(lambda: scheme.encrypt(user, words)) / count,
+        "common form": timed(lambda: ProxySearch(scheme.group).re_encrypt(half, sent)) / count,
+        "pair": min(timed(lambda: scheme.search(form, tokens)) for _ in range(3)) / count**2,
     }
+    return {step: 1e6 * seconds for step, seconds in took.items()}
 
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--groups", nargs="+", default=["secp256k1", "modp2048"])
-    parser.add_argument("--rounds", type=int, default=5)
-    options = parser.parse_args()
-    print(machine())
-    measured = {group: encrypted_match(group, rounds=options.rounds) for group in options.groups}
-    titles = "".join(f"{group + ', as they come':>26}{'prepared':>10}" for group in measured)
-    print(f"{'interests':>9}{'[N1]':>9}{titles}   (ms)")
+    groups = {"nargs": "+", "default": ["secp256k1", "modp2048"]}
+    given = options(__doc__, groups=groups, rounds=5)
+    print(f"{machine()}; milliseconds")
+    measured = {group: encrypted_match(group, rounds=given.rounds) for group in given.groups}
+    ways = [f"{group}, {way}" for group in measured for way in ("as they come", "prepared")]
+    table = Table(9, dict.fromkeys(("[N1]", *ways), ".3f"), title="interests")
     for count in COUNTS:
-        cells = "".join(
-            f"{rows[count][0]:>26.3f}{rows[count][1]:>10.3f}" for rows in measured.values()
-        )
-        print(f"{count:>9}{PRINTED[count]:>9.3f}{cells}")
+        table.row(count, PRINTED[count], *chain(*(rows[count] for rows in measured.values())))
     for group in measured:
         found = parts(group, 200 if group == "secp256k1" else 40)
         print(f"{group}: " + ", ".join(f"{what} {time:.2f} us" for what, time in found.items()))

@@ -16,15 +16,14 @@ that would take longer than --limit seconds are extrapolated and marked so.
 
 from __future__ import annotations
 
-import argparse
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np
-from timing import machine, one_core
+from report import options, picture
+from timing import machine, one_core, timed
 
 from ccbps import Schema, SharedSeed, UInt
 from ccbps.algebra import A5, S5
@@ -41,7 +40,7 @@ NETWORKS = ("batcher", "bose-nelson")
 
 @dataclass
 class Protocol:
-    """One line of Table 1: a length as a formula, and counted where programs were built."""
+    """Line of Table 1: a length as a formula, and counted where programs were built."""
 
     name: str
     formula: str
@@ -50,13 +49,14 @@ class Protocol:
 
 
 def protocols() -> list[Protocol]:
-    """Table 1, for d = c log2 n: elements the broker multiplies, less one (UGP: instructions).
+    """Return Table 1, for d = c log2 n: elements that the broker multiplies, less one.
 
-    The first row is no protocol of the paper but what it starts from: a universal circuit in
-    place of the predicate's. The paper says in words that one for circuits of s gates and depth d
-    has depth of order d log s, so that its program is longer than any power of n. The exponent
-    here is that depth with constant 1 and s = n, the least a circuit on n inputs has; nobody built
-    it, and Valiant's own circuits [V76] have larger constants.
+    For UGP, instructions are counted. The first row is no protocol of the paper but its point of
+    departure: a universal circuit in place of the predicate's. The paper says in words that a
+    universal circuit for circuits of s gates and depth d has depth of order d log s, so that its
+    program is longer than any power of n. The exponent here is that depth with constant 1 and
+    s = n, the least number of gates of a circuit on n inputs. Nobody built it, and Valiant's own
+    circuits [V76] have larger constants.
     """
     sizes = ((2, 1), (4, 2), (8, 3), (8, 4))
     longer = [f"({n}, {d}): {4 ** (d * (n.bit_length() - 1)):,}" for n, d in (*sizes[:3], (16, 4))]
@@ -89,7 +89,7 @@ def protocols() -> list[Protocol]:
 
 
 def table_1() -> None:
-    """Formulas, and counts of what was built where it fits."""
+    """Print formulas, and counts of programs where they can be built."""
     print("Table 1: elements the broker multiplies, less one (UGP: instructions); d = c log2 n")
     print(f"{'protocol':<29}{'formula':<18}{'in n and c':<26}counted (n, d), UGP: (n, length)")
     for row in protocols():
@@ -107,7 +107,7 @@ def table_1() -> None:
 
 @dataclass
 class Row:
-    """One line of Table 2."""
+    """Line of Table 2."""
 
     network: str
     n: int
@@ -139,19 +139,20 @@ def measure(network: str, n: int, limit: float, rate: float) -> Row:
         flips = np.zeros(n, dtype=np.int64)
         flips[rng.permutation(n)[:distance]] = 1
         x = int("".join(map(str, (y ^ flips).tolist())), 2)
-        started = time.perf_counter()
-        event = publisher.encode({"x": [x]}, [number])
-        interest = subscriber.encode(circuit, [number])
-        encoding = time.perf_counter() - started
-        started = time.perf_counter()
-        answer = bool(broker.match(event, interest)[0])
-        took.append(time.perf_counter() - started)
-        assert answer == (distance > n // 2), (network, n, distance)
+        messages, answers = [], []
+
+        def encode(x: int = x, number: int = number, messages: list = messages) -> None:
+            messages.append(publisher.encode({"x": [x]}, [number]))
+            messages.append(subscriber.encode(circuit, [number]))
+
+        encoding = timed(encode)
+        took.append(timed(lambda m=messages, a=answers: a.extend(broker.match(*m))))
+        assert answers == [distance > n // 2], (network, n, distance)
     return Row(network, n, depth, elements, min(took), encoding, True)
 
 
 def table_2(limit: float) -> list[Row]:
-    """Both networks, all sizes; the rate for extrapolation comes from the longest measured."""
+    """Print both networks in all sizes; the longest measured sequence gives the rate."""
     rows, rate = [], 5e8
     for network in NETWORKS:
         for n in SIZES:
@@ -180,7 +181,7 @@ def table_2(limit: float) -> list[Row]:
 
 
 def public_circuit() -> None:
-    """The same match where the circuit and the threshold are public, x and y private."""
+    """Print the same match with a public circuit and threshold, and private x and y."""
     print("For comparison, the circuit public and only x and y private (PublicFunctionMatch)")
     print(f"{'n':>4}{'elements':>28}{'broker':>14}")
     seed = SharedSeed.generate()
@@ -188,53 +189,38 @@ def public_circuit() -> None:
         matcher = PublicFunctionMatch.hamming(n, limit=n // 2)
         event = matcher.publisher(seed).encode({"x": [1]}, [0])
         interest = matcher.subscriber(seed).encode({"y": (1 << n) - 2}, [0])
-        broker, took = matcher.broker(), []
-        for _ in range(4):
-            started = time.perf_counter()
-            assert not broker.match(event, interest)[0]
-            took.append(time.perf_counter() - started)
-        print(f"{n:>4}{matcher.elements:>28,}{min(took):>11.4g} s")
+        broker = matcher.broker()
+        assert not broker.match(event, interest)[0]
+        took = min(timed(lambda b=broker, e=event, i=interest: b.match(e, i)) for _ in range(4))
+        print(f"{n:>4}{matcher.elements:>28,}{took:>11.4g} s")
 
 
-def plot(rows: list[Row], path: str) -> None:
-    """Broker time over n, both networks."""
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(7, 4.2))
-    for network in NETWORKS:
-        mine = [row for row in rows if row.network == network]
-        (line,) = axes.plot([r.n for r in mine], [r.seconds for r in mine], "--", alpha=0.5)
-        done = [row for row in mine if row.measured]
-        axes.plot(
-            [r.n for r in done],
-            [r.seconds for r in done],
-            "o",
-            color=line.get_color(),
-            label=network,
-        )
-    axes.axhline(1, color="grey", linewidth=0.8)
-    axes.annotate("1 s", (2, 1.3), color="grey")
-    axes.set(xscale="log", yscale="log", xlabel="bits n", ylabel="broker, seconds per match")
-    axes.set_xticks(SIZES, [str(n) for n in SIZES])
-    axes.minorticks_off()
-    axes.set_title("Private Hamming match by OFSGP (dots measured, lines extrapolated)")
-    axes.legend(title="sorting network")
-    figure.tight_layout()
-    figure.savefig(path, dpi=150)
-    print(f"wrote {path}")
+def plot(rows: list[Row], path: Path) -> None:
+    """Draw broker time over n for both networks."""
+    with picture(path, (7, 4.2)) as (_, axes):
+        for network in NETWORKS:
+            mine = [row for row in rows if row.network == network]
+            (line,) = axes.plot([r.n for r in mine], [r.seconds for r in mine], "--", alpha=0.5)
+            done = [row for row in mine if row.measured]
+            points = [r.n for r in done], [r.seconds for r in done]
+            axes.plot(*points, "o", color=line.get_color(), label=network)
+        axes.axhline(1, color="grey", linewidth=0.8)
+        axes.annotate("1 s", (2, 1.3), color="grey")
+        axes.set(xscale="log", yscale="log", xlabel="bits n", ylabel="broker, seconds per match")
+        axes.set_xticks(SIZES, [str(n) for n in SIZES])
+        axes.minorticks_off()
+        axes.set_title("Private Hamming match by OFSGP (dots measured, lines extrapolated)")
+        axes.legend(title="sorting network")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--limit", type=float, default=5.0, help="longest broker run (seconds)")
-    parser.add_argument("--plot", help="where to write the plot (PNG)")
-    options = parser.parse_args()
+    given = options(__doc__, limit=5.0, plot=Path)
     print(machine())
     table_1()
-    rows = table_2(options.limit)
+    rows = table_2(given.limit)
     public_circuit()
-    if options.plot:
-        plot(rows, options.plot)
+    if given.plot:
+        plot(rows, given.plot)
 
 
 if __name__ == "__main__":

@@ -15,20 +15,20 @@ numbers that the source states. Times are medians of one core.
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np
-from timing import machine, one_core
+from report import Table, options, picture
+from timing import machine, one_core, timed
 from tqdm import tqdm
 
 from ccbps.ciphers.signatures import SigningKey
@@ -58,13 +58,13 @@ ALL, DIRECT = "all", "all, direct"
 
 @dataclass
 class Counts:
-    """Counts messages, by formula and by simulation.
+    """Counter of messages, by formula and by simulation.
 
     Attributes:
         held: messages of a secret up to which a simulation holds fragments.
-        cells: how many were counted.
-        real: of them, with fragments.
-        differences: where simulation and formula differ.
+        cells: number of counted networks.
+        real: number of them with fragments.
+        differences: number of differences between simulation and formula.
     """
 
     held: int
@@ -74,7 +74,7 @@ class Counts:
     bar: tqdm = field(default_factory=lambda: tqdm(desc="simulated", unit=" networks", leave=False))
 
     def __call__(self, topology: Topology, protocol: SSPS | ISSPS) -> int:
-        """Messages of all secrets."""
+        """Return the messages of all secrets."""
         formula = protocol.messages(topology, SECRETS)
         simulation = Simulation(topology, protocol)
         found = simulation.count(SECRETS).messages
@@ -106,7 +106,7 @@ def figure_2_5(counts: Counts, most: int) -> Series:
 def by_number(
     counts: Counts, networks: list[tuple[int, Topology]], k: int, *, direct: bool
 ) -> Series:
-    """Figures 9.1 and 9.3: so many enclaves, all, and all by the rule of the source's text."""
+    """Return Figures 9.1 and 9.3: by number of enclaves, and all by the rule of the text."""
     series: Series = {}
     for number in ENCLAVES:
         series[f"{number}"] = [
@@ -123,7 +123,7 @@ def by_number(
 
 
 def by_ratio(counts: Counts, networks: list[tuple[int, Topology]], k: int) -> Series:
-    """Figures 9.2 and 9.4."""
+    """Return Figures 9.2 and 9.4."""
     return {
         f"{a}:{b}": [
             (size, counts(t, hybrid(t, k, most_enclaves(len(t.route), a, b))))
@@ -141,7 +141,7 @@ def hybrid(topology: Topology, k: int, enclaves: int) -> HyShare:
 
 
 def latencies(ks: list[int], repeats: int) -> Times:
-    """Microseconds, medians."""
+    """Return medians in microseconds."""
     names = ("broker, split 256 bits", "enclave, 128 bits", "enclave, 256 bits")
     inside = "of it join and split, 256 bits"
     series: Times = {name: [] for name in (*names, inside)}
@@ -161,16 +161,11 @@ def latencies(ks: list[int], repeats: int) -> Times:
 
 
 def median(action: Callable[[], object], repeats: int) -> float:
-    times = []
-    for _ in range(repeats):
-        started = time.perf_counter()
-        action()
-        times.append(time.perf_counter() - started)
-    return 1e6 * statistics.median(times)
+    return 1e6 * statistics.median(timed(action) for _ in range(repeats))
 
 
 def enclave(k: int, size: int, repeats: int) -> float:
-    """Of an enclave between k senders and k receivers, from ciphertexts to ciphertexts."""
+    """Measure an enclave between k senders and k receivers, from ciphertexts to ciphertexts."""
     platform, keys = SimulatedPlatform(), [SigningKey.generate() for _ in range(2 * k)]
     names = [f"broker {number}" for number in range(2 * k)]
     members = dict(zip(names, (key.identity for key in keys), strict=True))
@@ -196,9 +191,7 @@ def enclave(k: int, size: int, repeats: int) -> float:
         for _ in range(repeats):
             parts = Fragment.of(os.urandom(size), k).split(k)
             sealed = [one.seal(part) for one, part in zip(sessions, parts, strict=False)]
-            started = time.perf_counter()
-            box.regenerate(sealed)
-            times.append(time.perf_counter() - started)
+            times.append(timed(partial(box.regenerate, sealed)))
     return 1e6 * statistics.median(times)
 
 
@@ -208,19 +201,13 @@ def enclave(k: int, size: int, repeats: int) -> float:
 def table(title: str, head: str, series: Series | Times) -> None:
     print(f"\n{title}")
     sizes = sorted({size for cells in series.values() for size, _ in cells})
-    names = [*series]
-    print(f"{head:<8}" + "".join(f"{name:>{max(17, len(name) + 2)}}" for name in names))
+    printed = Table(8, dict.fromkeys(series, ",.0f"), title=head, least=17)
     for size in sizes:
-        row = f"{size:<8}"
-        for name in names:
-            value = dict(series[name]).get(size)
-            text = "-" if value is None else f"{value:,.0f}"
-            row += f"{text:>{max(17, len(name) + 2)}}"
-        print(row)
+        printed.row(size, *(dict(cells).get(size, "-") for cells in series.values()))
 
 
 def stated(counts: Counts) -> Iterator[tuple[str, str, str]]:
-    """What the source states, and what is found."""
+    """Yield statements of the source, and the numbers found here."""
     three, ten = Topology.line(3), Topology.line(10)
     for name, enclaves, formula, value in (
         ("three brokers, no enclave", [], "2k^3 + k^2 + k", lambda k: 2 * k**3 + k**2 + k),
@@ -262,44 +249,34 @@ SERIES = {
 
 
 def plot(figures: dict[str, dict[str, Series]], times: Times, folder: Path) -> None:
-    import matplotlib as mpl
+    from matplotlib import colormaps
 
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
-    folder.mkdir(parents=True, exist_ok=True)
     for name, panels in figures.items():
-        figure, axes = plt.subplots(
-            1, len(panels), figsize=(4.6 * len(panels), 4.2), layout="constrained", squeeze=False
-        )
-        for place, (title, series) in zip(axes[0], panels.items(), strict=True):
-            colours = plt.get_cmap("viridis")(np.linspace(0, 0.92, len(series)))
-            for colour, (label, cells) in zip(colours, series.items(), strict=True):
-                style = {"color": colour, "ls": "--" if label in (ALL, DIRECT) else "-"}
-                place.plot(*zip(*cells, strict=True), marker="o", ms=3, label=label, **style)
-            place.set(yscale="log", title=title, xlabel=ALONG.get(name, "hops"))
-            place.grid(alpha=0.3)
-        axes[0][0].set_ylabel(f"messages of {SECRETS} secrets")
-        axes[0][-1].legend(frameon=False, fontsize=8, title=SERIES.get(name))
-        figure.savefig(folder / f"hyshare_{name.replace('.', '_')}.png", dpi=100)
-        plt.close(figure)
-    figure, place = plt.subplots(figsize=(5.5, 4), layout="constrained")
-    for label, cells in times.items():
-        place.plot(*zip(*cells, strict=True), marker="o", ms=3, label=label)
-    place.set(xlabel="k = n", ylabel="microseconds", yscale="log", title="Figure 9.5")
-    place.grid(alpha=0.3)
-    place.legend(frameon=False, fontsize=8)
-    figure.savefig(folder / "hyshare_9_5.png", dpi=100)
+        path = folder / f"hyshare_{name.replace('.', '_')}.png"
+        size = 4.6 * len(panels), 4.2
+        with picture(path, size, len(panels), squeeze=False) as (_, axes):
+            for place, (title, series) in zip(axes[0], panels.items(), strict=True):
+                shades = np.linspace(0, 0.92, len(series))
+                for shade, (label, cells) in zip(shades, series.items(), strict=True):
+                    style = "--" if label in (ALL, DIRECT) else "-"
+                    line = place.plot(*zip(*cells, strict=True), marker="o", ms=3, ls=style)[0]
+                    line.set(color=colormaps["viridis"](shade), label=label)
+                place.set(yscale="log", title=title, xlabel=ALONG.get(name, "hops"))
+                place.grid(alpha=0.3)
+            axes[0][0].set_ylabel(f"messages of {SECRETS} secrets")
+            axes[0][-1].legend(frameon=False, fontsize=8, title=SERIES.get(name))
+    with picture(folder / "hyshare_9_5.png", (5.5, 4)) as (_, place):
+        for label, cells in times.items():
+            place.plot(*zip(*cells, strict=True), marker="o", ms=3, label=label)
+        place.set(xlabel="k = n", ylabel="microseconds", yscale="log", title="Figure 9.5")
+        place.grid(alpha=0.3)
+        place.legend(frameon=False, fontsize=8)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print everything; returns in how many numbers simulation and formula differ."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--held", type=int, default=100_000, help="messages with fragments")
-    parser.add_argument("--quick", action="store_true", help="smallest sizes only")
-    parser.add_argument("--plot", type=Path, help="folder for plots")
-    options = parser.parse_args(arguments)
-    most, held = (4, 20_000) if options.quick else (10, options.held)
+    """Print everything, and return the number of differences between simulation and formula."""
+    given = options(__doc__, arguments, held=100_000, quick="smallest sizes only", plot=Path)
+    most, held = (4, 20_000) if given.quick else (10, given.held)
     counts = Counts(held)
     lines = [(hops, Topology.line(hops)) for hops in range(1, most + 1)]
     trees = [(fanout, Topology.tree(LEVELS, fanout)) for fanout in range(1, most + 1)]
@@ -312,7 +289,7 @@ def main(arguments: list[str] | None = None) -> int:
     }
     statements = [*stated(counts)]
     counts.bar.close()
-    times = latencies([3, 4] if options.quick else [*range(3, 11)], 20 if options.quick else 300)
+    times = latencies([3, 4] if given.quick else [*range(3, 11)], 20 if given.quick else 300)
     print(machine())
     for name, panels in figures.items():
         for title, series in panels.items():
@@ -327,8 +304,8 @@ def main(arguments: list[str] | None = None) -> int:
         f"\n{counts.cells} networks: simulation and formula differ in {counts.differences}; "
         f"{counts.real} with real fragments"
     )
-    if options.plot:
-        plot(figures, times, options.plot)
+    if given.plot:
+        plot(figures, times, given.plot)
     return counts.differences
 
 

@@ -16,19 +16,19 @@ capacities learned from a sample of the traffic, with as many keys in all.
 
 from __future__ import annotations
 
-import argparse
 import math
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from timing import machine, one_core
+from report import Table, options, picture
+from timing import machine, one_core, timed
 from tqdm import tqdm
 
 from ccbps.delivery import expected
@@ -72,7 +72,7 @@ class Panel(NamedTuple):
 
 
 def sets(quick: bool) -> list[tuple[str, int, int, float, int, int]]:
-    """Table 1's: name, N, C, p, S, and events that warm caches."""
+    """Return the sets of Table 1: name, N, C, p, S, and events that warm caches."""
     found = [("small", 100, 10_000, 0.9, 10_000, 150_000)]
     if not quick:
         found.append(("large", 1000, 100_000, 0.8, 100_000, 1_200_000))
@@ -89,8 +89,10 @@ def draws(subscribers: int, share: float, groups: int, seed: int) -> dict[str, D
 
 
 def cluster_counts(subscribers: int, keys: int) -> tuple[int, int]:
-    """Of the clustered and the clustered-popular cache; in Table 1 as printed (the rule gives 113
-    for the last one)."""
+    """Return the numbers of clusters of the clustered and the clustered-popular cache.
+
+    For Table 1 they are as printed; the rule gives 113 for the last one.
+    """
     if (subscribers, keys) == (1000, 100_000):
         return 100, 114
     rule = expected.cluster_count
@@ -100,7 +102,7 @@ def cluster_counts(subscribers: int, keys: int) -> tuple[int, int]:
 def strategies(
     subscribers: int, keys: int, draw: Draw, sample: int
 ) -> Iterator[tuple[str, Callable[[], Strategy]]]:
-    """With so many keys in all."""
+    """Yield strategies with a number of keys in all."""
     yield "none", lambda: Naive(subscribers)
     yield "simple", lambda: SimpleCache(subscribers, keys)
     one, two = cluster_counts(subscribers, keys)
@@ -119,7 +121,7 @@ def strategies(
 
 
 def simulate(strategy: Strategy, draw: Draw, warm: int, events: int, label: str) -> float:
-    """Encryptions of an event."""
+    """Return the mean encryptions of an event."""
     with tqdm(total=warm + events, desc=label, unit=" events", leave=False) as bar:
         while warm > 0:
             strategy.count(draw(min(CHUNK, warm)))
@@ -133,7 +135,7 @@ def simulate(strategy: Strategy, draw: Draw, warm: int, events: int, label: str)
 def formula(
     name: str, subscribers: int, keys: int, share: float = 0.0, groups: int = 0
 ) -> float | None:
-    """The source's, for uniform groups or for a popular set."""
+    """Return the source's formula, for uniform groups or for a popular set."""
     popular = {"popular": share, "groups": groups}
     if name == "none":
         return expected.naive(subscribers)
@@ -150,7 +152,7 @@ def formula(
 
 
 def table_1(quick: bool) -> dict[tuple[str, str], float]:
-    """Simulated encryptions of the large set, by kind of groups and strategy."""
+    """Print Table 1, and return the encryptions of the large set by kind of groups and strategy."""
     print("\nTable 1: encryptions of an event: printed, by formula, simulated; events a second")
     head = f"{'':<20}" + "".join(f"{title:>34}" for title in ("uniform groups", "popular set"))
     large: dict[tuple[str, str], float] = {}
@@ -165,9 +167,7 @@ def table_1(quick: bool) -> dict[tuple[str, str], float]:
                 still = isinstance(strategy, Naive | KeyHierarchy)
                 mean = simulate(strategy, draw, 0 if still else warm, 15_000, f"{title} {name}")
                 events = draw(15_000)
-                started = time.perf_counter()
-                strategy.count(events)
-                speed = len(events) / (time.perf_counter() - started)
+                speed = len(events) / timed(partial(strategy.count, events))
                 said = PRINTED[name][2 * place + column] if name in PRINTED else None
                 given = formula(name, subscribers, keys, *popular)
                 texts = [f"{x:.4g}" if x is not None else "-" for x in (said, given)]
@@ -191,19 +191,19 @@ def titled(kind: str, share: float, groups: int) -> str:
 
 
 def printed(kind: str, at: int, place: int) -> Line:
-    """Table 1's numbers of the small (0) or large (1) set, which belong into a figure."""
+    """Return Table 1's numbers of the small (0) or large (1) set, which belong into a figure."""
     column = 2 * place + (kind == "popular")
     return {name: [(at, values[column])] for name, values in PRINTED.items()}
 
 
 def point(strategy: Strategy, draw: Draw, warm: int, label: str) -> float:
-    """Encryptions of an event; those without a cache need fewer events, and no warm ones."""
+    """Return the encryptions of an event. Without a cache, few events are enough."""
     few = isinstance(strategy, Naive | KeyHierarchy)
     return simulate(strategy, draw, 0 if few else warm, 3_000 if few else 15_000, label)
 
 
 def by_subscribers(number: int, keys: int, quick: bool) -> list[Panel]:
-    """Figure 6 or 7."""
+    """Return Figure 6 or 7."""
     sizes = (100, 200) if quick else (100, 200, 400, 600, 800, 1000)
     warm = 20_000 if quick else 150_000
     panels = []
@@ -228,7 +228,7 @@ def by_subscribers(number: int, keys: int, quick: bool) -> list[Panel]:
 
 
 def by_keys(quick: bool, large: dict[tuple[str, str], float]) -> list[Panel]:
-    """Figure 8: 1,000 subscribers; points for 100,000 keys are those of Table 1."""
+    """Return Figure 8: 1,000 subscribers; points for 100,000 keys are those of Table 1."""
     sizes = (5_000, 10_000, 20_000, 50_000, 100_000)
     panels = []
     for kind in ("uniform", "popular"):
@@ -257,7 +257,7 @@ def by_keys(quick: bool, large: dict[tuple[str, str], float]) -> list[Panel]:
 
 
 def figure_9(quick: bool) -> Line:
-    """Events a second; 8 bytes as in the source, and 64."""
+    """Return events a second, with 8 bytes as in the source, and 64."""
     line: Line = {}
     keys = [AESGCM(os.urandom(32)) for _ in range(1000)]
     nonces = [number.to_bytes(12) for number in range(1000)]
@@ -266,12 +266,13 @@ def figure_9(quick: bool) -> Line:
     for _ in range(5 if quick else 60):  # in turn, and the least: others use the machine, too
         for size, count in cases:
             data, events = bytes(size), max(1, 1_000 // count)
-            started = time.perf_counter()
-            for _ in range(events):
-                for key, nonce in zip(keys[:count], nonces, strict=False):
-                    key.encrypt(nonce, data, None)
-            took = (time.perf_counter() - started) / events
-            least[size, count] = min(least[size, count], took)
+
+            def seal(count: int = count, data: bytes = data, events: int = events) -> None:
+                for _ in range(events):
+                    for key, nonce in zip(keys[:count], nonces, strict=False):
+                        key.encrypt(nonce, data, None)
+
+            least[size, count] = min(least[size, count], timed(seal) / events)
     for (size, count), took in least.items():
         line.setdefault(f"{size} bytes", []).append((count, 1 / took))
     return line
@@ -279,100 +280,94 @@ def figure_9(quick: bool) -> Line:
 
 def table(title: str, head: str, line: Line) -> None:
     print(f"\n{title}")
-    print(f"{head:<12}" + "".join(f"{name:>19}" for name in line))
+    printed = Table(12, dict.fromkeys(line, ",.1f"), title=head, least=19)
     for size in sorted({size for cells in line.values() for size, _ in cells}):
-        values = [dict(cells).get(size) for cells in line.values()]
-        texts = ["-" if value is None else f"{value:,.1f}" for value in values]
-        print(f"{size:<12,}" + "".join(f"{text:>19}" for text in texts))
+        printed.row(f"{size:,}", *(dict(cells).get(size, "-") for cells in line.values()))
 
 
 def plot(number: int, title: str, panels: list[Panel], folder: Path) -> None:
-    """Figure 6, 7 or 8: lines are simulated, circles are by formula."""
-    from matplotlib import pyplot as plt
+    """Draw Figure 6, 7 or 8: simulated lines, and circles by formula."""
     from matplotlib.lines import Line2D
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
     unit = 1000 if number == 8 else 1
-    figure, axes = plt.subplots(1, 2, figsize=(10, 4.6), layout="constrained", sharey=True)
-    for place, panel in zip(axes, panels, strict=True):
-        for name, (color, width) in STYLES.items():
-            if name in panel.simulated:
-                place.plot(*zip(*panel.simulated[name], strict=True), color=color, lw=width)
-            if name in panel.formula:
-                style = ":k" if name == "bound" else "o"
-                at = {"mfc": "white", "mec": color, "ms": 5, "lw": width, "zorder": 4}
-                place.plot(*zip(*panel.formula[name], strict=True), style, **at)
-            if name in panel.printed:
-                at = {"mec": color, "ms": 9, "mew": 2, "zorder": 5, "clip_on": False}
-                place.plot(*zip(*panel.printed[name], strict=True), "x", **at)
-        place.set(yscale="log", title=panel.title, xlabel="subscribers")
+    path = folder / f"key_caching_{number}.png"
+    with picture(path, (10, 4.6), 2, sharey=True) as (figure, axes):
+        for place, panel in zip(axes, panels, strict=True):
+            for name, (color, width) in STYLES.items():
+                if name in panel.simulated:
+                    place.plot(*zip(*panel.simulated[name], strict=True), color=color, lw=width)
+                if name in panel.formula:
+                    style = ":k" if name == "bound" else "o"
+                    at = {"mfc": "white", "mec": color, "ms": 5, "lw": width, "zorder": 4}
+                    place.plot(*zip(*panel.formula[name], strict=True), style, **at)
+                if name in panel.printed:
+                    at = {"mec": color, "ms": 9, "mew": 2, "zorder": 5, "clip_on": False}
+                    place.plot(*zip(*panel.printed[name], strict=True), "x", **at)
+            place.set(yscale="log", title=panel.title, xlabel="subscribers")
+            if number == 8:
+                place.set(xscale="log", xlabel="keys in the cache, thousands")
+                place.set_xticks([keys for keys, _ in panel.formula["none"]])
+                place.xaxis.set_minor_locator(NullLocator())
+            place.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / unit:,.0f}"))
+            place.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            place.yaxis.set_minor_formatter(NullFormatter())
+            place.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+            place.grid(alpha=0.3, lw=0.5)
+        axes[0].set_ylabel("encryptions of an event")
+        figure.suptitle(title)
+        entries = [
+            Line2D([], [], color=color, lw=width, label=name)
+            for name, (color, width) in STYLES.items()
+            if name in panels[0].simulated
+        ]
+        marks = [("o", "the source's formula", {"mfc": "white"})]
+        if panels[0].printed:
+            marks.append(("x", "printed in Table 1", {"ms": 8, "mew": 2}))
+        for marker, label, style in marks:
+            entries.append(
+                Line2D([], [], ls="", marker=marker, mec="#333333", label=label, **style)
+            )
         if number == 8:
-            place.set(xscale="log", xlabel="keys in the cache, thousands")
-            place.set_xticks([keys for keys, _ in panel.formula["none"]])
-            place.xaxis.set_minor_locator(NullLocator())
-        place.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / unit:,.0f}"))
-        place.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        place.yaxis.set_minor_formatter(NullFormatter())
-        place.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-        place.grid(alpha=0.3, lw=0.5)
-    axes[0].set_ylabel("encryptions of an event")
-    figure.suptitle(title)
-    entries = [
-        Line2D([], [], color=color, lw=width, label=name)
-        for name, (color, width) in STYLES.items()
-        if name in panels[0].simulated
-    ]
-    marks = [("o", "the source's formula", {"mfc": "white"})]
-    if panels[0].printed:
-        marks.append(("x", "printed in Table 1", {"ms": 8, "mew": 2}))
-    for marker, label, style in marks:
-        entries.append(Line2D([], [], ls="", marker=marker, mec="#333333", label=label, **style))
-    if number == 8:
-        entries.append(Line2D([], [], color="k", ls=":", label="bound, worst group"))
-    figure.legend(handles=entries, loc="outside right center", frameon=False, fontsize=9)
-    figure.savefig(folder / f"key_caching_{number}.png", dpi=100)
-    plt.close(figure)
+            entries.append(Line2D([], [], color="k", ls=":", label="bound, worst group"))
+        figure.legend(handles=entries, loc="outside right center", frameon=False, fontsize=9)
 
 
 def plot_9(ninth: Line, large: dict[tuple[str, str], float], folder: Path) -> None:
-    """With the strategies of Table 1, large popular set, at their numbers of encryptions."""
-    from matplotlib import pyplot as plt
+    """Draw Figure 9, with the strategies of Table 1 (large popular set) at their encryptions."""
     from matplotlib.ticker import FuncFormatter
 
     plain = FuncFormatter(lambda value, _: f"{value:,.0f}")
-    figure, place = plt.subplots(figsize=(7.2, 4.2), layout="constrained")
-    for (name, cells), style in zip(ninth.items(), ("--", "-"), strict=True):
-        place.plot(*zip(*cells, strict=True), style, color="#777777", label=f"payload of {name}")
-    counts, speeds = zip(*ninth["64 bytes"], strict=True)
-    for (kind, name), mean in large.items():
-        if kind == "popular":
-            speed = np.exp(np.interp(np.log(mean), np.log(counts), np.log(speeds)))
-            label = f"{name}: {mean:,.0f}"
-            place.plot(mean, speed, "o", color=STYLES[name][0], ms=8, mec="white", label=label)
-    place.set(xscale="log", yscale="log", ylabel="events a second")
-    place.set_xlabel("encryptions of an event")
-    place.xaxis.set_major_formatter(plain)
-    place.yaxis.set_major_formatter(plain)
-    place.set_title("Figure 9: events a second, AES-256-GCM, one core")
-    place.grid(alpha=0.3, lw=0.5)
-    place.legend(frameon=False, fontsize=9)
-    figure.savefig(folder / "key_caching_9.png", dpi=100)
-    plt.close(figure)
+    with picture(folder / "key_caching_9.png", (7.2, 4.2)) as (_, place):
+        for (name, cells), style in zip(ninth.items(), ("--", "-"), strict=True):
+            place.plot(
+                *zip(*cells, strict=True), style, color="#777777", label=f"payload of {name}"
+            )
+        counts, speeds = zip(*ninth["64 bytes"], strict=True)
+        for (kind, name), mean in large.items():
+            if kind == "popular":
+                speed = np.exp(np.interp(np.log(mean), np.log(counts), np.log(speeds)))
+                label = f"{name}: {mean:,.0f}"
+                place.plot(mean, speed, "o", color=STYLES[name][0], ms=8, mec="white", label=label)
+        place.set(xscale="log", yscale="log", ylabel="events a second")
+        place.set_xlabel("encryptions of an event")
+        place.xaxis.set_major_formatter(plain)
+        place.yaxis.set_major_formatter(plain)
+        place.set_title("Figure 9: events a second, AES-256-GCM, one core")
+        place.grid(alpha=0.3, lw=0.5)
+        place.legend(frameon=False, fontsize=9)
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="smallest sizes only")
-    parser.add_argument("--plot", type=Path, help="folder for plots")
-    options = parser.parse_args(arguments)
+    given = options(__doc__, arguments, quick="smallest sizes only", plot=Path)
     print(machine())
-    large = table_1(options.quick)
+    large = table_1(given.quick)
     figures = {
-        6: ("10,000 keys", by_subscribers(6, 10_000, options.quick)),
-        7: ("20,000 keys", by_subscribers(7, 20_000, options.quick)),
-        8: ("1,000 subscribers", by_keys(options.quick, large)),
+        6: ("10,000 keys", by_subscribers(6, 10_000, given.quick)),
+        7: ("20,000 keys", by_subscribers(7, 20_000, given.quick)),
+        8: ("1,000 subscribers", by_keys(given.quick, large)),
     }
-    ninth = figure_9(options.quick)
+    ninth = figure_9(given.quick)
     for number, (what, panels) in figures.items():
         for panel in panels:
             head = "keys" if number == 8 else "subscribers"
@@ -380,15 +375,11 @@ def main(arguments: list[str] | None = None) -> None:
                 title = f"Figure {number}, {what}, {panel.title}: encryptions of an event, {how}"
                 table(title, head, line)
     table("Figure 9: events a second on one core", "encryptions", ninth)
-    if options.plot:
-        import matplotlib as mpl
-
-        mpl.use("Agg")
-        options.plot.mkdir(parents=True, exist_ok=True)
+    if given.plot:
         for number, (what, panels) in figures.items():
             title = f"Figure {number}: encryptions of an event, {what}"
-            plot(number, title, panels, options.plot)
-        plot_9(ninth, large, options.plot)
+            plot(number, title, panels, given.plot)
+        plot_9(ninth, large, given.plot)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,6 @@ as they do by default.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import time
@@ -39,9 +38,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np
 import pyarrow as pa
+from report import options, picture
 from reproduce.encrypted_match import COUNTS, OTHER, SCHEMA, Way, as_printed, one_time, reusable
 from reproduce.encrypted_match import PRINTED as NO_FILTER
-from timing import KERNELS, machine, one_core, seconds, with_kernels
+from timing import KERNELS, machine, one_core, seconds, timed, with_kernels
 from tqdm import tqdm
 
 from ccbps.filters import BloomFilter, CuckooFilter, FilterKey, SipHash
@@ -79,7 +79,7 @@ Times = dict[str, dict[int, list[float]]]
 
 
 def ways(quick: bool) -> dict[str, Way]:
-    """By name; the source's first."""
+    """Return the ways to match by name; the source's first."""
 
     def keyword() -> KeywordMatch:
         return KeywordMatch(SCHEMA, trapdoors="events")
@@ -96,7 +96,7 @@ def ways(quick: bool) -> dict[str, Way]:
 
 
 def tokens(topics: Sequence[int]) -> list[bytes]:
-    """PRF_K(topic), 16 bytes, as clients send them."""
+    """Return PRF_K(topic), 16 bytes, as clients send them."""
     halves = [PRF.one(b"%d" % topic) for topic in topics]
     return [first.to_bytes(8) + second.to_bytes(8) for first, second in halves]
 
@@ -153,7 +153,7 @@ def print_1(measured: Filters) -> None:
 
 
 def publish(token: bytes, seen: Filter, wanted: Filter, match: Callable[[], Any]) -> Any:
-    """[N1] Algorithm 2: answers, or None where the filter knows that nobody wants the event."""
+    """Follow [N1] Algorithm 2: return the answers, or None if the filter rules the event out."""
     seen.add(token)
     return match() if token in wanted else None
 
@@ -170,9 +170,10 @@ def table_2(found: dict[str, Way], rounds: int) -> Times:
 
 
 def measure(way: Way, count: int, rounds: int) -> list[float]:
-    """Least milliseconds of processor time, in the order of `COLUMNS`, but for a first round.
+    """Return the least milliseconds of processor time, in the order of `COLUMNS`.
 
-    All messages are made before: what is timed finds in the caches what a busy broker does.
+    The first round does not count. All messages are made beforehand, so the caches hold what a busy
+    broker's caches hold.
     """
     bloom, cuckoo = ((make(), make()) for make in FILTERS.values())
     for _, wanted in (bloom, cuckoo):
@@ -214,7 +215,7 @@ def print_2(measured: Times) -> None:
 
 
 def print_savings(measured: Times) -> None:
-    """What follows for 20 subscriptions."""
+    """Print the savings for 20 subscriptions."""
     print(
         f"\nWith {MOST} subscriptions: microseconds of an event. A filter pays where fewer events"
     )
@@ -228,7 +229,7 @@ def print_savings(measured: Times) -> None:
 
 
 def savings(name: str, match: float, asked: float) -> str:
-    """A line, from microseconds of an event without a filter and of one that it discards."""
+    """Format a line, from microseconds of an event without a filter and of a discarded event."""
     return (
         f"{name:<28}{match:>10,.1f}{asked:>9.3g}{match / asked:>8,.1f}{match - asked:>10,.1f}"
         f"{max(0.0, 1 - asked / match):>9.2%}"
@@ -236,7 +237,7 @@ def savings(name: str, match: float, asked: float) -> str:
 
 
 def columns(found: dict[str, Way], events: int, rounds: int, kernels: str) -> dict[str, float]:
-    """Microseconds of an event in batches, with 20 subscriptions; of the filters, of a look-up."""
+    """Return microseconds of an event in batches with 20 subscriptions, and of a look-up."""
     topics = [OTHER + number for number in range(events)]
     column = np.frombuffer(b"".join(tokens(topics)), dtype=np.uint8).reshape(events, 16)
     best: dict[str, float] = {}
@@ -253,9 +254,7 @@ def columns(found: dict[str, Way], events: int, rounds: int, kernels: str) -> di
         for _ in range(rounds):
             sent = way.events(topics, MOST)  # fresh: brokers keep what they have decoded
             action = with_kernels(kernels, partial(way.match, sent, table))
-            started = time.process_time()
-            action()
-            took = min(took, time.process_time() - started)
+            took = min(took, timed(action, time.process_time))
         best[name] = took / events * 1e6
     return best
 
@@ -273,7 +272,7 @@ def print_columns(measured: dict[str, float], events: int) -> None:
 
 
 def token_costs(rounds: int, kernels: str) -> dict[str, float]:
-    """Microseconds of a topic."""
+    """Return microseconds of a topic."""
     texts = [f"topic/{number}" for number in range(2_000)]
     raw = [text.encode() for text in texts]
     sent = tokens(range(len(texts)))
@@ -304,77 +303,73 @@ def token_costs(rounds: int, kernels: str) -> dict[str, float]:
 
 
 def plot_1(measured: Filters, folder: Path) -> None:
-    """Three panels of bars."""
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(1, 3, figsize=(10, 4), layout="constrained")
+    """Draw Table 1 as three panels of bars."""
     titles = ("memory, MiB", "insertion, s", "searching, s")
     labels = ("printed", "ours, one by one", "ours, as a column")
     names = [title.replace(" ", "\n", 1) for title in measured]
-    for place, panel in enumerate(axes):
-        values = [[TABLE_1[title][1][place], *cells[place]] for title, cells in measured.items()]
-        for bar, series in enumerate(zip(*values, strict=True)):
-            at = np.arange(len(series)) + (bar - 1) * 0.27
-            color = ("#999999", "#0072b2", "#e69f00")[bar]
-            drawn = panel.bar(at, series, 0.26, color=color, label=labels[bar])
-            texts = [f"{value:.2g}" for value in series]
-            panel.bar_label(drawn, texts, fontsize=6.5, padding=1)
-        panel.set(yscale="log", title=titles[place])
-        panel.set_xticks(np.arange(len(names)), names, fontsize=7)
-        panel.margins(y=0.12)
-        panel.grid(axis="y", alpha=0.3, lw=0.5)
-    handles, texts = axes[1].get_legend_handles_labels()
-    figure.legend(handles, texts, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
-    figure.suptitle(f"Table 1: filters for 400,000 keys, {ITEMS:,} added and looked up")
-    figure.savefig(folder / "prefilter_1.png", dpi=100)
-    plt.close(figure)
+    with picture(folder / "prefilter_1.png", (10, 4), 3) as (figure, axes):
+        for place, panel in enumerate(axes):
+            values = [
+                [TABLE_1[title][1][place], *cells[place]] for title, cells in measured.items()
+            ]
+            for bar, series in enumerate(zip(*values, strict=True)):
+                at = np.arange(len(series)) + (bar - 1) * 0.27
+                color = ("#999999", "#0072b2", "#e69f00")[bar]
+                drawn = panel.bar(at, series, 0.26, color=color, label=labels[bar])
+                texts = [f"{value:.2g}" for value in series]
+                panel.bar_label(drawn, texts, fontsize=6.5, padding=1)
+            panel.set(yscale="log", title=titles[place])
+            panel.set_xticks(np.arange(len(names)), names, fontsize=7)
+            panel.margins(y=0.12)
+            panel.grid(axis="y", alpha=0.3, lw=0.5)
+        handles, texts = axes[1].get_legend_handles_labels()
+        figure.legend(
+            handles, texts, loc="outside lower center", ncols=3, frameon=False, fontsize=9
+        )
+        figure.suptitle(f"Table 1: filters for 400,000 keys, {ITEMS:,} added and looked up")
 
 
 def plot_2(measured: Times, folder: Path) -> None:
-    """An event of another topic, and of the last one."""
-    from matplotlib import pyplot as plt
+    """Draw Table 2: an event of another topic, and of the last one."""
     from matplotlib.ticker import FuncFormatter
 
     # Colours of Okabe and Ito, which colour-blind readers can tell apart, and a brown.
     colors = ("#56b4e9", "#0072b2", "#009e73", "#e69f00", "#d55e00", "#cc79a7", "#8c510a")
-    figure, axes = plt.subplots(1, 2, figsize=(10, 4.8), layout="constrained", sharey=True)
-    for (name, rows), color in zip(measured.items(), colors, strict=False):
-        axes[0].plot(COUNTS, [rows[n][0] for n in COUNTS], "-o", ms=3, color=color, label=name)
-        axes[1].plot(COUNTS, [rows[n][4] for n in COUNTS], "-o", ms=3, color=color)
-    printed = {"x": "printed, no filter", "+": "printed, Bloom", "1": "printed, cuckoo"}
-    for panel, shown in ((0, (0, 1, 3)), (1, (0, 2, 4))):
-        for column, (marker, label) in zip(shown, printed.items(), strict=True):
-            values = [PRINTED[n][column] for n in COUNTS]
-            text = label if panel == 0 else None
-            axes[panel].plot(COUNTS, values, ":", marker=marker, color="#333333", ms=9, label=text)
-    for column, style in ((1, "--"), (3, "-")):
-        least = [min(rows[n][column] for rows in measured.values()) for n in COUNTS]
-        text = f"ours, {COLUMNS[column].partition(',')[0]}"
-        axes[0].plot(COUNTS, least, style, color="#000000", lw=2, label=text)
-    titles = ("of a topic that nobody wants", "of the last topic; ours after a cuckoo filter")
-    for panel, title in zip(axes, titles, strict=True):
-        panel.set(yscale="log", title=title, xlabel="subscriptions")
-        panel.set_xticks(COUNTS)
-        panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        panel.grid(alpha=0.3, lw=0.5)
-    axes[0].set_ylabel("milliseconds of an event")
-    figure.suptitle("Table 2: an event at the broker")
-    figure.legend(loc="outside right center", frameon=False, fontsize=9)
-    figure.savefig(folder / "prefilter_2.png", dpi=100)
-    plt.close(figure)
+    with picture(folder / "prefilter_2.png", (10, 4.8), 2, sharey=True) as (figure, axes):
+        for (name, rows), color in zip(measured.items(), colors, strict=False):
+            axes[0].plot(COUNTS, [rows[n][0] for n in COUNTS], "-o", ms=3, color=color, label=name)
+            axes[1].plot(COUNTS, [rows[n][4] for n in COUNTS], "-o", ms=3, color=color)
+        printed = {"x": "printed, no filter", "+": "printed, Bloom", "1": "printed, cuckoo"}
+        for panel, shown in ((0, (0, 1, 3)), (1, (0, 2, 4))):
+            for column, (marker, label) in zip(shown, printed.items(), strict=True):
+                values = [PRINTED[n][column] for n in COUNTS]
+                text = label if panel == 0 else None
+                axes[panel].plot(
+                    COUNTS, values, ":", marker=marker, color="#333333", ms=9, label=text
+                )
+        for column, style in ((1, "--"), (3, "-")):
+            least = [min(rows[n][column] for rows in measured.values()) for n in COUNTS]
+            text = f"ours, {COLUMNS[column].partition(',')[0]}"
+            axes[0].plot(COUNTS, least, style, color="#000000", lw=2, label=text)
+        titles = ("of a topic that nobody wants", "of the last topic; ours after a cuckoo filter")
+        for panel, title in zip(axes, titles, strict=True):
+            panel.set(yscale="log", title=title, xlabel="subscriptions")
+            panel.set_xticks(COUNTS)
+            panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            panel.grid(alpha=0.3, lw=0.5)
+        axes[0].set_ylabel("milliseconds of an event")
+        figure.suptitle("Table 2: an event at the broker")
+        figure.legend(loc="outside right center", frameon=False, fontsize=9)
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="few rounds, NumPy's kernels")
-    parser.add_argument("--plot", type=Path, help="folder for plots")
-    options = parser.parse_args(arguments)
-    rounds, events = (3, 256) if options.quick else (15, 4096)
-    kernels = "" if options.quick else KERNELS[-1]
+    given = options(__doc__, arguments, quick="few rounds, NumPy's kernels", plot=Path)
+    rounds, events = (3, 256) if given.quick else (15, 4096)
+    kernels = "" if given.quick else KERNELS[-1]
     print(f"{machine()}{kernels}")
-    first = table_1(1 if options.quick else 5, kernels)
+    first = table_1(1 if given.quick else 5, kernels)
     print_1(first)
-    found = ways(options.quick)
+    found = ways(given.quick)
     second = table_2(found, rounds)
     print_2(second)
     print_savings(second)
@@ -382,13 +377,9 @@ def main(arguments: list[str] | None = None) -> None:
     print("\nTokens in place of topics: microseconds of a topic; 16 bytes more in a message")
     for what, took in token_costs(min(rounds, 5), kernels).items():
         print(f"{what:<46}{took:>9.3f}")
-    if options.plot:
-        import matplotlib as mpl
-
-        mpl.use("Agg")
-        options.plot.mkdir(parents=True, exist_ok=True)
-        plot_1(first, options.plot)
-        plot_2(second, options.plot)
+    if given.plot:
+        plot_1(first, given.plot)
+        plot_2(second, given.plot)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The command line: what people do by hand. ``ccbps --help`` says what there is."""
+"""The command line ``ccbps``, for work by hand."""
 
 from ccbps.cli.program import main
 

@@ -1,126 +1,299 @@
-"""``ccbps keygen``: files with keys."""
+"""``ccbps keygen``: make files with keys, and change the keys that a key server gives out."""
 
 from __future__ import annotations
 
+import shlex
 from argparse import Namespace
-from typing import Final
+from collections.abc import Callable
+from functools import wraps
+from typing import Final, TypeAlias
 
-from ccbps.cli.command import Command, Parser
-from ccbps.cli.key_files import add_out, keep
-from ccbps.cli.key_server_kinds import KEY_SERVER_KINDS
-from ccbps.cli.passwords import new_password
-from ccbps.keys.plain_key import FilterKey
+from ccbps.cli.command import REPEATED, Command, OneOf, Option
+from ccbps.cli.inputs import MATCHER, read_matcher, read_settings
+from ccbps.cli.secret_files import add_password, new_secret_file, replace_secret
+from ccbps.keys.plain_key import FilterKey, LedgerKey
+from ccbps.keys.role_key import RoleKey
 from ccbps.keys.seeds import SharedSeed
-from ccbps.keys.sources import FileKey, master
+from ccbps.keys.sources import FileKey, master, role_key
+from ccbps.keys.text_form import KINDS, read_key
+from ccbps.matching.contract.key_server import KeyServer
+
+Key: TypeAlias = SharedSeed | RoleKey | FilterKey | LedgerKey
 
 
-def _seed(arguments: Namespace) -> int:
-    return keep(arguments, SharedSeed.generate)
+def _keygen(_: Namespace) -> int:
+    r"""Make key files.
+
+    Only you may read the files, and none is ever overwritten. Each file holds one line of text:
+    hand it over by a secret store, or in person. No key is ever an argument, and none is shown
+    unless you pass --print.
+
+    Matchers with reusable messages have a key server: make its key first, then a key for each
+    party. With one-time matchers, publisher and subscribers share a seed; with FormulaMatch, each
+    subscription has a seed of its own, derived from it (pair). With any matcher, payloads may have
+    a seed, and topics a filter key; the broker gets neither.
+
+    Example:
+        ccbps keygen server --matcher quotes.matcher --out server.key
+        ccbps keygen broker --matcher quotes.matcher --server server.key --out broker.key
+        ccbps keygen publisher --matcher quotes.matcher --server server.key --name feed \
+            --out feed.key
+        ccbps keygen subscriber --matcher quotes.matcher --server server.key --name alice \
+            --out alice.key
+        ccbps keygen seed --out payloads.seed
+        ccbps keygen filter --out topics.key
+        ccbps keygen password --name feed --users users --out feed.password
+        ccbps keygen password --name alice --users users --out alice.password
+    """
+    raise NotImplementedError("the parser demands a kind of key")
 
 
-def _add_master(parser: Parser) -> None:
-    parser.add_argument("--master", metavar="FILE", required=True, help="the publisher's seed")
+def _kept(make: Callable[[Namespace], Key]) -> Callable[[Namespace], int]:
+    """Return a command's function that makes a key and keeps it where --out says."""
+
+    @wraps(make)
+    def run(arguments: Namespace) -> int:
+        if arguments.print:
+            print(make(arguments).to_text())
+            return 0
+        # The file comes first, so that no key is given out that cannot be kept.
+        with new_secret_file(arguments.out) as file:
+            key = make(arguments)
+            file.write(key.to_text() + "\n")
+        kind, _ = read_key(key.to_text())
+        print(f"{arguments.out}: {KINDS[kind]}, fingerprint {key.fingerprint()}")
+        return 0
+
+    return run
 
 
-def _add_pair(parser: Parser) -> None:
-    _add_master(parser)
-    parser.add_argument("--label", required=True, help="client and subscription: alice/cheap")
-    add_out(parser)
+@_kept
+def _seed(_: Namespace) -> SharedSeed:
+    """Make a seed that publisher and subscribers share; a publisher's master seed.
+
+    32 random bytes, for one-time matchers and for payloads.
+
+    Example:
+        ccbps keygen seed --out payloads.seed
+    """
+    return SharedSeed.generate()
 
 
-def _pair(arguments: Namespace) -> int:
-    return keep(arguments, lambda: master(FileKey(arguments.master)).pair(arguments.label))
+@_kept
+def _pair(arguments: Namespace) -> SharedSeed:
+    """Make one subscription's seed, from the publisher's master seed.
+
+    Nobody can derive another subscription's seed from it. The label consists of the names of the
+    client and the subscription; the publisher passes it to publish --to.
+
+    Example:
+        ccbps keygen pair --master feed.seed --label alice/cheap --out alice.seed
+    """
+    return master(FileKey(arguments.master)).pair(arguments.label)
 
 
-def _filter(arguments: Namespace) -> int:
-    return keep(arguments, FilterKey.generate)
+@_kept
+def _server(arguments: Namespace) -> RoleKey:
+    """Make a key server's master key, for a matcher that has one.
+
+    Whoever has the master key can make all other keys, and read everything. Keep it on the key
+    server only, and keep copies of its latest state.
+
+    Example:
+        ccbps keygen server --matcher quotes.matcher --out server.key
+    """
+    return read_matcher(arguments.matcher).key_server().key
 
 
-def _add_ledger(parser: Parser) -> None:
-    _add_master(parser)
-    add_out(parser)
+@_kept
+def _publisher(arguments: Namespace) -> RoleKey:
+    r"""Make a publisher's key, from the key server.
+
+    A publisher encodes events with its key.
+
+    Example:
+        ccbps keygen publisher --matcher quotes.matcher --server server.key --name feed \
+            --out feed.key
+    """
+    return _issue(arguments, "publisher")
 
 
-def _ledger(arguments: Namespace) -> int:
-    return keep(arguments, lambda: master(FileKey(arguments.master)).ledger_key())
+@_kept
+def _subscriber(arguments: Namespace) -> RoleKey:
+    r"""Make a subscriber's key, from the key server.
+
+    A subscriber encodes predicates with its key.
+
+    Example:
+        ccbps keygen subscriber --matcher quotes.matcher --server server.key --name alice \
+            --out alice.key
+    """
+    return _issue(arguments, "subscriber")
 
 
-def _add_password(parser: Parser) -> None:
-    parser.add_argument("--name", required=True, help="the client's")
-    parser.add_argument(
-        "--users", metavar="FILE", required=True, help="passwords of all; made if it is not there"
-    )
-    parser.add_argument("--out", metavar="FILE", required=True, help="new file, for the client")
+@_kept
+def _broker(arguments: Namespace) -> RoleKey:
+    """Make a broker's key, from the key server.
+
+    A broker checks and matches messages with its key, and cannot read them. Where users have keys
+    of their own (KeywordMatch), make it after theirs: it lists the users to serve.
+
+    Example:
+        ccbps keygen broker --matcher quotes.matcher --server server.key --out broker.key
+    """
+    return _issue(arguments, "broker")
 
 
-def _password(arguments: Namespace) -> int:
-    new_password(arguments.out, arguments.users, arguments.name)
-    print(f"{arguments.out}: the password of {arguments.name}, which is in {arguments.users}, too")
+def _issue(arguments: Namespace, role: str) -> RoleKey:
+    server = _key_server(arguments)
+    if role == "broker":
+        key = server.broker_key()
+    else:
+        settings = read_settings("--option", arguments.option)
+        key = getattr(server, f"{role}_key")(arguments.name, **settings)
+    _save(arguments, server)
+    return key
+
+
+def _key_server(arguments: Namespace) -> KeyServer:
+    return read_matcher(arguments.matcher).key_server(role_key(FileKey(arguments.server)))
+
+
+def _save(arguments: Namespace, server: KeyServer) -> None:
+    """Save a change of the key server, before anybody hears of it."""
+    if server.key != role_key(FileKey(arguments.server)):
+        replace_secret(arguments.server, server.key.to_text() + "\n")
+
+
+def _revoke(arguments: Namespace) -> int:
+    r"""End the keys of one user, where users have keys of their own (KeywordMatch).
+
+    The key server never gives this user a key again. The command prints a line for the standard
+    input of a running broker, which then refuses messages made with the key. Make the broker a new
+    key before it is started again.
+
+    With other matchers, revoke the client at the broker. To make its key useless as well, rotate.
+
+    Example:
+        ccbps keygen revoke --matcher quotes.matcher --server server.key --role subscriber \
+            --name alice
+    """
+    server = _key_server(arguments)
+    user = server.revoke(arguments.role, arguments.name)
+    _save(arguments, server)
+    print(f"revoke {shlex.quote(arguments.name)} {user.hex()}")
     return 0
 
 
+def _rotate(arguments: Namespace) -> int:
+    """Step to new keys for everybody.
+
+    From now on the key server gives out keys of the next epoch. Make new keys for all who are to
+    stay, and start the broker with its new key and a new file.
+
+    Example:
+        ccbps keygen rotate --matcher quotes.matcher --server server.key
+    """
+    server = _key_server(arguments)
+    server.rotate()
+    _save(arguments, server)
+    print(f"{arguments.server}: epoch {server.epoch}; give everybody new keys")
+    return 0
+
+
+@_kept
+def _filter(_: Namespace) -> FilterKey:
+    """Make the key of topics' tokens.
+
+    Publishers and subscribers have it. The broker does not, and sees tokens only.
+
+    Example:
+        ccbps keygen filter --out topics.key
+    """
+    return FilterKey.generate()
+
+
+@_kept
+def _ledger(arguments: Namespace) -> LedgerKey:
+    """Make the key of a ledger's server, from the publisher's master seed.
+
+    It is for `ccbps ledger`, which allots rounds to events and sees neither them nor the seed.
+
+    Example:
+        ccbps keygen ledger --master feed.seed --out ledger.key
+    """
+    return master(FileKey(arguments.master)).ledger_key()
+
+
+def _password(arguments: Namespace) -> int:
+    """Make a client's password at the server of `ccbps broker --local`.
+
+    The password is drawn at random, and written to a file for the client and to the server's file.
+
+    Example:
+        ccbps keygen password --name alice --users users --out alice.password
+    """
+    add_password(arguments.out, arguments.users, arguments.name)
+    print(f"{arguments.out}: the password of {arguments.name}, also written to {arguments.users}")
+    return 0
+
+
+OUT: Final = OneOf(
+    Option("--out FILE", "new file for the key, which only you may read"),
+    Option("--print", "show the secret on the screen", action="store_true"),
+    required=True,
+)
+MASTER: Final = Option("--master FILE", "the publisher's seed", required=True)
+SERVER: Final = (
+    MATCHER,
+    Option("--server FILE", "the key server's key, which is kept up to date", required=True),
+)
+ROLE: Final = (
+    *SERVER,
+    Option("--name NAME", "owner of the key", required=True),
+    Option(
+        "--option NAME=VALUE", "setting of the matcher, such as group=2 of TagMatch", **REPEATED
+    ),
+    OUT,
+)
+USER_ROLES: Final = ("publisher", "subscriber")
+
 KEYGEN: Final = Command(
     "keygen",
-    "make key files",
-    "Makes files with keys, which only you may read, and overwrites none. Each holds one line\n"
-    "of text: hand it over by a secret store, or in person. No key is ever an argument, and none\n"
-    "is shown unless you say --print.\n\n"
-    "Matchers whose messages are reusable have a key server: make its key first, then one for\n"
-    "each party. With one-time matchers publisher and subscribers share a seed, from which each\n"
-    "subscription of FormulaMatch has its own (pair). Whatever the matcher, payloads may have a\n"
-    "seed, and topics a filter key; the broker gets neither.",
-    "ccbps keygen server --matcher quotes.matcher --out server.key\n"
-    "ccbps keygen broker --matcher quotes.matcher --server server.key --out broker.key\n"
-    "ccbps keygen publisher --matcher quotes.matcher --server server.key --name feed \\\n"
-    "    --out feed.key\n"
-    "ccbps keygen subscriber --matcher quotes.matcher --server server.key --name alice \\\n"
-    "    --out alice.key\n"
-    "ccbps keygen seed --out payloads.seed\n"
-    "ccbps keygen filter --out topics.key\n"
-    "ccbps keygen password --name feed --users users --out feed.password\n"
-    "ccbps keygen password --name alice --users users --out alice.password",
+    _keygen,
     kinds=(
-        Command(
-            "seed",
-            "a seed that publisher and subscribers share; a publisher's master",
-            "32 random bytes. For one-time matchers, and for payloads.",
-            "ccbps keygen seed --out payloads.seed",
-            add_out,
-            _seed,
-        ),
+        Command("seed", _seed, (OUT,)),
         Command(
             "pair",
-            "one subscription's seed, from the publisher's master",
-            "Nobody can derive another one's from it. The label is the client's name and the\n"
-            "subscription's, which the publisher names in publish --to.",
-            "ccbps keygen pair --master feed.seed --label alice/cheap --out alice.seed",
-            _add_pair,
             _pair,
+            (MASTER, Option("--label LABEL", "client/subscription", required=True), OUT),
         ),
-        *KEY_SERVER_KINDS,
+        Command("server", _server, (MATCHER, OUT)),
+        Command("publisher", _publisher, ROLE),
+        Command("subscriber", _subscriber, ROLE),
+        Command("broker", _broker, (*SERVER, OUT)),
         Command(
-            "filter",
-            "the key of topics' tokens",
-            "Publishers and subscribers have it, and the broker, which sees tokens, does not.",
-            "ccbps keygen filter --out topics.key",
-            add_out,
-            _filter,
+            "revoke",
+            _revoke,
+            (
+                *SERVER,
+                Option("--role", "role of the user", choices=USER_ROLES, required=True),
+                Option("--name NAME", "user whose keys end", required=True),
+            ),
         ),
-        Command(
-            "ledger",
-            "the key of a ledger's server, from the publisher's master",
-            "For `ccbps ledger`, which allots rounds to events and sees neither them nor the seed.",
-            "ccbps keygen ledger --master feed.seed --out ledger.key",
-            _add_ledger,
-            _ledger,
-        ),
+        Command("rotate", _rotate, SERVER),
+        Command("filter", _filter, (OUT,)),
+        Command("ledger", _ledger, (MASTER, OUT)),
         Command(
             "password",
-            "a client's password at the server of `ccbps broker --local`",
-            "Draws a password, and writes it into a file for the client and into the server's.",
-            "ccbps keygen password --name alice --users users --out alice.password",
-            _add_password,
             _password,
+            (
+                Option("--name NAME", "name of the client", required=True),
+                Option(
+                    "--users FILE", "passwords of all; made if it does not exist", required=True
+                ),
+                Option("--out FILE", "new file for the client", required=True),
+            ),
         ),
     ),
 )

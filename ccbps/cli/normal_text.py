@@ -1,7 +1,8 @@
-"""A predicate's normal form as SQL again: sets of values, joined by AND and OR.
+"""Write a predicate's normal form as SQL: sets of values, joined by AND and OR.
 
-However the predicate was written, this is what it means, and what matchers decide. It may be read
-again, but for words of a Keyword, of which only hashes are there, and for sets cut short.
+The normal form is the meaning of a predicate, however it was written; matchers decide it. The text
+can be parsed again, except words of a Keyword, which are known by their hashes only, and sets that
+are cut short.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ from ccbps.predicates.codes import Intervals, complement
 from ccbps.predicates.temporal import UNITS, Instant
 
 SHOWN: Final = 8
-"""Values or intervals of a set that are spelled out."""
+"""Number of values or intervals of a set that are written out."""
 
 
 def normal_text(predicate: Predicate, most: int = SHOWN) -> str:
-    """What a bound predicate means.
+    """Write the meaning of a predicate.
 
     Args:
-        predicate: without private constants that have no value.
-        most: values and intervals of a set that are spelled out.
+        predicate: predicate whose private constants have values.
+        most: number of values and intervals of a set that are written out.
 
     Raises:
         ParameterError: a private constant has no value.
@@ -48,7 +49,7 @@ def normal_text(predicate: Predicate, most: int = SHOWN) -> str:
 
 
 def box_text(box: Box) -> str:
-    """What a box means."""
+    """Write the meaning of a box."""
     sets: dict[str, Intervals] = {
         name: (bounds,) if bounds[0] <= bounds[1] else ()
         for name, bounds in box.ranges.items()
@@ -62,12 +63,13 @@ class _Writer:
         self._schema, self._most = schema, most
 
     def part(self, part: Part, negate: bool = False, inside: bool = False) -> str:
-        """A part of a normal form. NOT goes down to the sets, so that no NULL is negated."""
+        """Write a part of a normal form. NOT goes down to the sets, so that no NULL is negated."""
         negated = part.negated != negate
         if isinstance(part, AtLeast):
             # Fewer than k of n hold where more than n - k do not.
             k = len(part.parts) + 1 - part.k if negated else part.k
-            return f"at_least({k}, {', '.join(self.part(one, negated) for one in part.parts)})"
+            parts = ", ".join(self.part(inner, negated) for inner in part.parts)
+            return f"at_least({k}, {parts})"
         if not isinstance(part, Conjunction):
             sign = ">" if negated else "<="
             return f"hamming({part.attribute}, {part.value}) {sign} {part.limit}"
@@ -76,14 +78,14 @@ class _Writer:
             if negated:
                 allowed = complement(allowed, self._schema[name].size - 1)
             terms += _either([*self._set(name, allowed)], alone=negated)
-        terms += [self.part(one, negated, inside=True) for one in part.parts]
+        terms += [self.part(inner, negated, inside=True) for inner in part.parts]
         if not terms:
             return "FALSE" if negated else "TRUE"
         joined = (" OR " if negated else " AND ").join(terms)
         return f"({joined})" if inside and len(terms) > 1 else joined
 
     def _set(self, name: str, allowed: Intervals) -> Iterator[str]:
-        """Conditions of which one must hold for an attribute's code to be in a set."""
+        """Yield conditions, of which one holds if the code of an attribute is in a set."""
         kind, null = self._schema[name], False
         values: list[tuple[int, int]] = []
         for low, high in allowed:
@@ -107,7 +109,7 @@ class _Writer:
             yield f"{name} in {len(wider) - self._most} more intervals"
 
     def _words(self, name: str, kind: Keyword, values: list[tuple[int, int]]) -> Iterator[str]:
-        """Few words, or all but a few."""
+        """Yield a condition on a few words, or on all but a few."""
         if all(low == high for low, high in values):
             if values:
                 yield self._among(name, "", [_value(kind, low) for low, _ in values])
@@ -132,14 +134,14 @@ class _Writer:
 
 
 def _either(conditions: list[str], *, alone: bool) -> list[str]:
-    """Conditions joined by OR; each for itself where all around them is joined by OR, too."""
+    """Join conditions by OR. If their surroundings are joined by OR, return each by itself."""
     if alone or len(conditions) < 2:
-        return [f"({one})" if alone and " AND " in one else one for one in conditions]
+        return [f"({text})" if alone and " AND " in text else text for text in conditions]
     return [f"({' OR '.join(_either(conditions, alone=True))})"]
 
 
 def _interval(name: str, kind: AttributeType, low: int, high: int) -> str:
-    """That a code is in an interval of several."""
+    """Write the condition that a code is in an interval of at least two codes."""
     if (low, high) == (kind.lowest, kind.highest):
         return f"{name} IS NOT NULL"
     if isinstance(kind, Text):
@@ -157,13 +159,13 @@ def _interval(name: str, kind: AttributeType, low: int, high: int) -> str:
 
 
 def _lower_text(name: str, kind: Text, low: int) -> str:
-    """No text has a NUL in it, so what comes behind such bytes comes behind what is before it."""
+    """Write a lower bound. No text has a NUL, so such a bound follows the text before the NUL."""
     before, nul, _ = _bytes(kind, low).partition(b"\0")
     return f"{name} > {_quoted(before.decode())}" if nul else f"{name} >= {_value(kind, low)}"
 
 
 def _upper_text(name: str, kind: Text, high: int) -> str:
-    """The last text with some prefix ends with bytes that are no text; the next one is."""
+    """Write an upper bound. The last code of a prefix is no text; then the next code is one."""
     with contextlib.suppress(UnicodeDecodeError):
         before, _, _ = _bytes(kind, high).partition(b"\0")
         return f"{name} <= {_quoted(before.decode())}"
@@ -179,7 +181,7 @@ def _quoted(text: str) -> str:
 
 
 def _value(kind: AttributeType, code: int) -> str:
-    """The value that has a code."""
+    """Write the value of a code."""
     number = code - kind.lowest
     if isinstance(kind, UInt | Int):
         return str(kind.least + number)

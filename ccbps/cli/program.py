@@ -1,7 +1,7 @@
-"""``ccbps``: finds the command, runs it, and says in one line what went wrong.
+"""``ccbps``: find the command, run it, and print errors in one line.
 
-Status 0 if the command did what it was asked, 1 if the answer is no, 2 for an error, and 130 for
-one that was stopped with Ctrl-C.
+The exit status is 0 if the command was done, 1 if the answer is no, 2 for an error, and 130 for a
+command that was stopped with Ctrl-C.
 """
 
 from __future__ import annotations
@@ -14,13 +14,11 @@ from contextlib import contextmanager
 from typing import Final
 
 from ccbps import __version__
-from ccbps.cli.broker import BROKER
-from ccbps.cli.check_predicate import CHECK_PREDICATE
+from ccbps.cli.choosing import CHECK_PREDICATE, EXPLAIN
 from ccbps.cli.command import Command, Parser
-from ccbps.cli.explain import EXPLAIN
 from ccbps.cli.keygen import KEYGEN
-from ccbps.cli.ledger import LEDGER
 from ccbps.cli.publish import PUBLISH
+from ccbps.cli.servers import BROKER, LEDGER
 from ccbps.cli.subscribe import SUBSCRIBE
 from ccbps.errors import BrokenSchemeWarning, CcbpsError
 
@@ -35,19 +33,19 @@ COMMANDS: Final[tuple[Command, ...]] = (
 )
 
 ABOUT: Final = """\
-Confidential content-based publish/subscribe. A publisher holds events, a subscriber holds a
-predicate, and a broker that nobody trusts decides which events match.
+Confidential content-based publish/subscribe. A publisher has events, a subscriber has a predicate,
+and a broker that nobody trusts decides which events match.
 
-Start with a matcher (explain), ask what it makes of your predicates (check-predicate), make
-everybody's keys (keygen), then run a broker, subscribe and publish. The examples in the help of
-these commands, one after the other, are a whole story that you can paste.
+Choose a matcher (explain), see how it takes your predicates (check-predicate), and make keys for
+all parties (keygen). Then run a broker, subscribe and publish. The examples in the help of these
+commands belong together: paste them one after the other.
 
-Where an argument is TEXT, @FILE stands for what is in a file, and @- for standard input. Arguments
-are seen by everybody on this machine; files are not."""
+Where an argument is TEXT, @FILE stands for the text of a file, and @- for standard input. All users
+of this machine can see arguments. They cannot see files."""
 
 
 def make_parser() -> Parser:
-    """The parser of all commands."""
+    """Make the parser of all commands."""
     parser = Parser(prog="ccbps", description=ABOUT)
     parser.add_argument("--version", action="version", version=f"ccbps {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -57,13 +55,10 @@ def make_parser() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command.
+    """Run a command, and return the exit status of the process.
 
     Args:
-        argv: arguments, without the program's name; None for those of this process.
-
-    Returns:
-        the status with which the process is to end.
+        argv: arguments without the program's name; None for those of this process.
     """
     with _short_warnings():
         try:
@@ -74,15 +69,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             return 130
         except BrokenPipeError:
-            # Whoever read the output has enough. Python would complain at its end.
+            # The reader of the output has ended. Without this Python would complain at its end.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 141
         except (CcbpsError, OSError, ImportError) as error:
-            print(f"ccbps: {_said(error)}", file=sys.stderr)
+            print(f"ccbps: {_message(error)}", file=sys.stderr)
             return 2
 
 
-def _said(error: Exception) -> str:
+def _message(error: Exception) -> str:
     if isinstance(error, OSError) and not isinstance(error, CcbpsError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error)
@@ -90,7 +85,7 @@ def _said(error: Exception) -> str:
 
 @contextmanager
 def _short_warnings() -> Iterator[None]:
-    """A matcher that is broken says so in one line."""
+    """Print the warning of a broken matcher in one line."""
 
     def show(message: Warning | str, *_: object, **__: object) -> None:
         print(f"ccbps: warning: {message}", file=sys.stderr)

@@ -1,140 +1,203 @@
-"""``ccbps publish``: records of a file, encrypted and sent to a broker."""
+"""``ccbps publish``: encrypt records, and send them to a broker.
+
+With a key server, a message is for all subscriptions. With rounds, a publication's number is its
+round. The event is one message for all subscriptions (`BroadcastMatch`), or one for each
+subscription, whose label ``client/name`` names its seed (`FormulaMatch`).
+"""
 
 from __future__ import annotations
 
+import os
+import sqlite3
 import sys
 import time
 from argparse import Namespace
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
+from ccbps import checks
 from ccbps.broker import Publication
-from ccbps.cli.command import Command, Parser
-from ccbps.cli.connection import add_client, connected
-from ccbps.cli.encoding import Outgoing
-from ccbps.cli.matchers import read_matcher
-from ccbps.cli.payloads import sealed_payloads
-from ccbps.cli.publication_numbers import take_numbers
-from ccbps.cli.records import Record, add_records, batches
-from ccbps.cli.topics import add_topic, tokens_of
-from ccbps.errors import CcbpsError, EventError, ParameterError, RefusedError
+from ccbps.cli.client import (
+    CLIENT,
+    FILTER,
+    LEDGER,
+    TOPIC,
+    connected,
+    role_secret,
+    seal_payloads,
+    topic_tokens,
+)
+from ccbps.cli.command import REPEATED, Command, OneOf, Option
+from ccbps.cli.inputs import MATCHER, RECORD_FORMAT, Record, read_matcher, read_records
+from ccbps.errors import CcbpsError, EventError, LedgerError, ParameterError, RefusedError
 from ccbps.keys.sources import FileKey, master
+from ccbps.matching import Matcher
+from ccbps.matching.contract.kinds import Answers, Keying
+from ccbps.matching.contract.roles import Publisher
 
 if TYPE_CHECKING:
     from ccbps.mqtt import MqttClient
 
 _LATER: Final = ("rate", "cost", "queue")
-"""Reasons for which a broker refuses what it takes later."""
+"""Reasons of a broker to refuse a publication for now."""
 FIRST_PAUSE: Final = 0.05
+"""Seconds."""
 LONGEST_PAUSE: Final = 5.0
 """Seconds."""
+_TABLE: Final = (
+    "CREATE TABLE IF NOT EXISTS numbers (publisher TEXT PRIMARY KEY, next INTEGER NOT NULL)"
+)
+_TAKE: Final = (
+    "INSERT INTO numbers VALUES (?1, ?2 + ?3) ON CONFLICT DO UPDATE "
+    "SET next = max(next, ?2) + ?3 RETURNING next"
+)
 
 
-def _add_arguments(parser: Parser) -> None:
-    add_records(parser, "records", "records; standard input if left out")
-    parser.add_argument("--matcher", metavar="FILE", required=True, help="that explain --out wrote")
-    parser.add_argument("--key", metavar="FILE", required=True, help="publisher's key, or its seed")
-    add_client(parser)
-    parser.add_argument(
-        "--state", metavar="FILE", required=True, help="numbers that were used; made if not there"
-    )
-    payload = parser.add_mutually_exclusive_group(required=True)
-    payload.add_argument(
-        "--seal", metavar="FILE", help="encrypt records for those with this seed, who get them"
-    )
-    payload.add_argument(
-        "--plain", action="store_true", help="send records as they are: THE BROKER READS THEM"
-    )
-    payload.add_argument(
-        "--empty", action="store_true", help="send no records: who matches gets a number"
-    )
-    add_topic(parser).add_argument(
-        "--topic-field", metavar="NAME", help="attribute of a record that is its topic"
-    )
-    parser.add_argument(
-        "--to",
-        metavar="CLIENT/NAME",
-        action="append",
-        default=[],
-        help="a subscription with a seed of its own (FormulaMatch); again for each",
-    )
-    parser.add_argument("--ledger", metavar="FILE", help="of used rounds, for one-time matchers")
-    parser.add_argument("--skip", metavar="N", type=int, default=0, help="leave out N records")
-    parser.add_argument(
-        "--first", metavar="N", type=int, default=0, help="least number, if the state was lost"
-    )
+def take_numbers(path: str, publisher: str, count: int, first: int = 0) -> range:
+    """Take the next numbers of a publisher from a file, before anything is published under them.
+
+    A number names one publication for ever. Nobody gets it again, even if it stays unused.
+
+    Args:
+        path: path of an SQLite file, made if it does not exist. Publishers may share a file.
+        publisher: name of the publisher.
+        count: number of numbers.
+        first: least number.
+
+    Raises:
+        LedgerError: the file cannot be used.
+    """
+    try:
+        with closing(sqlite3.connect(path, timeout=60, isolation_level=None)) as file:
+            file.execute("PRAGMA synchronous = FULL")
+            file.execute(_TABLE)
+            ((following,),) = file.execute(_TAKE, (publisher, first, count)).fetchall()
+    except sqlite3.Error as error:
+        raise LedgerError(f"the state {os.fspath(path)} cannot be used: {error}") from None
+    return range(following - count, following)
 
 
-def _run(arguments: Namespace) -> int:
+def _publish(arguments: Namespace) -> int:
+    r"""Encrypt records of a file or of standard input, and send them to a broker.
+
+    Records are JSON lines or CSV. The command encodes them with the publisher's key, and publishes
+    them one by one. If the broker has a file, each record is on its disk before the next one is
+    sent. Publications are numbered; the file of --state keeps the next number. If the broker asks
+    for patience, the command waits.
+
+    Subscribers that match get the record. With --seal it is encrypted, and the broker cannot read
+    it. With --plain the broker can, whatever the matcher hides. With --empty nobody gets a record.
+
+    Example:
+        echo '{"issue": "IBM", "price": 119}' | ccbps publish --matcher quotes.matcher \
+            --key feed.key --url mqtt://127.0.0.1:1883 --name feed --password-file feed.password \
+            --topic quotes --filter topics.key --seal payloads.seed --state feed.state
+    """
     matcher = read_matcher(arguments.matcher)
-    outgoing = Outgoing(matcher, arguments.key, arguments.ledger, arguments.to)
-    publishing = _Publishing(arguments, outgoing)
+    publishing = _Publishing(arguments, matcher)
     try:
         with connected(arguments) as client:
-            for batch in batches(arguments.records, arguments.format, matcher.schema):
+            for batch in read_records(arguments.records, arguments.format, matcher.schema):
                 publishing.publish(client, batch)
     except (CcbpsError, OSError, KeyboardInterrupt):
-        # So that somebody can go on from there.
-        print(f"published {publishing.count:,}; go on with --skip {publishing.done}")
+        print(f"published {publishing.count:,}; continue with --skip {publishing.done}")
         raise
     print(f"published {publishing.count:,}")
     return 0
 
 
 class _Publishing:
-    """Records on their way.
+    """Progress of a publisher.
 
     Attributes:
-        done: records that were left out or published.
-        count: records that were published.
+        done: number of records that were left out or published.
+        count: number of records that were published.
     """
 
-    def __init__(self, arguments: Namespace, outgoing: Outgoing) -> None:
-        self._arguments, self._outgoing = arguments, outgoing
+    def __init__(self, arguments: Namespace, matcher: Matcher) -> None:
+        self._arguments = arguments
         self.done = self.count = 0
         self._waited = False
-        if min(arguments.skip, arguments.first) < 0:
-            raise ParameterError("--skip and --first must be at least 0")
+        self._has_rounds = matcher.keying is Keying.ROUNDS
+        self._labels: list[str] = arguments.to
+        secret = role_secret(matcher, arguments.key, arguments.ledger)
+        if (matcher.answers is Answers.PAIRS) != bool(self._labels):
+            raise ParameterError(
+                "--to client/name, for each subscription, is needed where each has a seed of its "
+                "own, as with FormulaMatch, and only there"
+            )
+        if self._labels:
+            secret = master(FileKey(arguments.key))
+        self._publisher: Publisher = matcher.publisher(secret, ledger=arguments.ledger)
+        checks.whole("--skip", arguments.skip, 0)
+        checks.whole("--first", arguments.first, 0)
         self._seed = None if arguments.seal is None else master(FileKey(arguments.seal))
-        self._tokens = tokens_of(arguments, (arguments.topic or arguments.topic_field) is not None)
+        has_topic = (arguments.topic or arguments.topic_field) is not None
+        self._tokens = topic_tokens(arguments, has_topic)
 
     def publish(self, client: MqttClient, batch: list[Record]) -> None:
-        """Publish what is not to be left out."""
-        left_out = min(len(batch), max(0, self._arguments.skip - self.done))
-        self.done += left_out
-        batch = batch[left_out:]
-        if not batch:
-            return
-        for publication in self._encoded(batch):
-            self._send(client, publication)
-            self.done += 1
-            self.count += 1
+        """Publish a batch of records, without those to skip."""
+        skipped = min(len(batch), max(0, self._arguments.skip - self.done))
+        self.done += skipped
+        if skipped < len(batch):
+            for publication in self._encoded(batch[skipped:]):
+                self._send(client, publication)
+                self.done += 1
+                self.count += 1
 
     def _encoded(self, batch: list[Record]) -> list[Publication]:
-        arguments = self._arguments
+        """Encode a publication for each record.
+
+        Raises:
+            EventError: a record does not fit the schema, or has no topic.
+            RandomnessReuseError: a round was used for something else; nothing is encoded.
+        """
+        arguments, records = self._arguments, [record.values for record in batch]
         numbers = take_numbers(arguments.state, arguments.name, len(batch), arguments.first)
-        tokens = [self._token(record.values) for record in batch]
+        tokens = [self._token(values) for values in records]
         payloads = [b"" if arguments.empty else record.text.encode() for record in batch]
         if self._seed is not None:
-            payloads = sealed_payloads(self._seed, payloads, numbers)
-        values = [record.values for record in batch]
+            payloads = seal_payloads(self._seed, payloads, numbers)
         try:
-            return self._outgoing.publications(values, numbers, payloads, tokens)
+            messages = self._messages(records, numbers)
         except EventError as error:
-            place = self.done + (error.row or 0)
-            raise EventError(f"in the records from {self.done} on: {error}", row=place) from None
+            raise EventError(f"in the records from {self.done} on: {error}") from None
+        return [
+            Publication(number, event, payload, token, number if self._has_rounds else None, own)
+            for number, (event, own), payload, token in zip(
+                numbers, messages, payloads, tokens, strict=True
+            )
+        ]
+
+    def _messages(
+        self, records: list[dict[str, Any]], numbers: range
+    ) -> list[tuple[bytes | None, dict[str, bytes]]]:
+        """Encode each record once for all subscriptions, or once for each label."""
+        labels = self._labels
+        if not labels:
+            rows = self._publisher.encode(records, [*numbers] if self._has_rounds else None)
+            return [(row.tobytes(), {}) for row in rows]
+        rows = self._publisher.encode(
+            [record for record in records for _ in labels],
+            [number for number in numbers for _ in labels],
+            pairs=labels * len(records),
+        ).reshape(len(records), len(labels), -1)
+        return [
+            (None, {label: row.tobytes() for label, row in zip(labels, own, strict=True)})
+            for own in rows
+        ]
 
     def _token(self, values: dict[str, Any]) -> bytes | None:
         if self._tokens is None:
             return None
         field = self._arguments.topic_field
-        if field is None:
-            return self._tokens.one(self._arguments.topic)
-        if not isinstance(values.get(field), str):
-            raise EventError(f"a record has no text {field!r}, which is to be its topic")
-        return self._tokens.one(values[field])
+        topic = self._arguments.topic if field is None else values.get(field)
+        if not isinstance(topic, str):
+            raise EventError(f"a record has no text {field!r}, which is its topic")
+        return self._tokens.one(topic)
 
     def _send(self, client: MqttClient, publication: Publication) -> None:
-        """Publish; wait where the broker asks for that, and say so once."""
+        """Publish; wait if the broker asks for that, and say so once."""
         pause = FIRST_PAUSE
         while True:
             try:
@@ -144,7 +207,7 @@ class _Publishing:
                 if error.reason not in _LATER:
                     raise
                 if not self._waited:
-                    print(f"ccbps: waiting, for the broker says: {error}", file=sys.stderr)
+                    print(f"ccbps: waiting, as the broker asks: {error}", file=sys.stderr)
                 self._waited = True
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
@@ -152,16 +215,35 @@ class _Publishing:
 
 PUBLISH: Final = Command(
     "publish",
-    "encrypt records of a file, or of standard input, and send them to a broker",
-    "Takes records, JSON lines or CSV, encodes them with the publisher's key, and publishes them\n"
-    "one after another; each one is on the broker's disk, if it has a file, when the next one is\n"
-    "sent. Numbers of publications go on where they ended, by the file of --state. Where the\n"
-    "broker asks for patience, this waits.\n\n"
-    "Those who match get the record: encrypted with --seal, and then the broker cannot read it.\n"
-    "With --plain it can, whatever the matcher hides. With --empty nobody gets any.",
-    'echo \'{"issue": "IBM", "price": 119}\' | ccbps publish --matcher quotes.matcher \\\n'
-    "    --key feed.key --url mqtt://127.0.0.1:1883 --name feed --password-file feed.password \\\n"
-    "    --topic quotes --filter topics.key --seal payloads.seed --state feed.state",
-    _add_arguments,
-    _run,
+    _publish,
+    (
+        Option("records FILE", "records (default: standard input)", nargs="?", default="-"),
+        RECORD_FORMAT,
+        MATCHER,
+        Option("--key FILE", "publisher's key, or its seed", required=True),
+        *CLIENT,
+        Option("--state FILE", "numbers that were used; made if it does not exist", required=True),
+        OneOf(
+            Option("--seal FILE", "encrypt records for the subscribers that have this seed"),
+            Option(
+                "--plain", "send records as they are: THE BROKER READS THEM", action="store_true"
+            ),
+            Option(
+                "--empty",
+                "send no records: matching subscribers get a number",
+                action="store_true",
+            ),
+            required=True,
+        ),
+        OneOf(TOPIC, Option("--topic-field NAME", "field of a record that holds its topic")),
+        FILTER,
+        Option(
+            "--to CLIENT/NAME",
+            "subscription with a seed of its own (FormulaMatch); once for each",
+            **REPEATED,
+        ),
+        LEDGER,
+        Option("--skip N", "leave out the first N records", type=int, default=0),
+        Option("--first N", "least number, if the state was lost", type=int, default=0),
+    ),
 )

@@ -1,4 +1,8 @@
-"""``ccbps subscribe``: a predicate, encrypted and sent to a broker; and what it delivers."""
+"""``ccbps subscribe``: encrypt a predicate, send it to a broker, and print what it delivers.
+
+With a key server, an interest is encoded once. With rounds, it is encoded ahead for the
+publisher's coming numbers, which are the rounds.
+"""
 
 from __future__ import annotations
 
@@ -10,98 +14,101 @@ from argparse import Namespace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
+from ccbps import checks
 from ccbps.broker import Delivery, Subscription
-from ccbps.cli.command import Command, Parser
-from ccbps.cli.connection import add_client, connected
-from ccbps.cli.encoding import subscription
-from ccbps.cli.matchers import read_matcher
-from ccbps.cli.payloads import open_payload
+from ccbps.cli.client import (
+    CLIENT,
+    FILTER,
+    LEDGER,
+    TOPIC,
+    connected,
+    open_payload,
+    role_secret,
+    topic_tokens,
+)
+from ccbps.cli.command import Command, Option
+from ccbps.cli.inputs import read_matcher, read_text
 from ccbps.cli.signals import interrupted_by_termination
-from ccbps.cli.topics import add_topic, tokens_of
-from ccbps.cli.values import text_of
 from ccbps.errors import DecodeError, ParameterError
 from ccbps.keys.seeds import SharedSeed
 from ccbps.keys.sources import FileKey, master
+from ccbps.matching.contract.kinds import Answers, Keying
+from ccbps.matching.contract.roles import Subscriber
 
 if TYPE_CHECKING:
     from ccbps.mqtt import MqttClient
 
 
-def _add_arguments(parser: Parser) -> None:
-    parser.add_argument(
-        "predicate",
-        metavar="TEXT",
-        nargs="?",
-        help="predicate, or values of private constants as JSON; without one, go on receiving",
-    )
-    parser.add_argument("--matcher", metavar="FILE", help="that explain --out wrote")
-    parser.add_argument("--key", metavar="FILE", help="subscriber's key, or its seed")
-    add_client(parser)
-    parser.add_argument(
-        "--as",
-        metavar="NAME",
-        dest="subscription",
-        default="subscription",
-        help="the subscription's name; it replaces an earlier one (default: subscription)",
-    )
-    add_topic(parser)
-    parser.add_argument("--open", metavar="FILE", help="seed of payloads, as of publish --seal")
-    parser.add_argument("--count", metavar="N", type=int, help="end after N deliveries")
-    parser.add_argument(
-        "--wait", metavar="SECONDS", type=float, help="end when nothing came for so long"
-    )
-    parser.add_argument(
-        "--forget", action="store_true", help="take the subscription back at the end"
-    )
-    parser.add_argument("--publisher", metavar="NAME", help="whose, for one-time matchers")
-    parser.add_argument(
-        "--rounds", metavar="FIRST:COUNT", help="which of its numbers, for one-time matchers"
-    )
-    parser.add_argument("--ledger", metavar="FILE", help="of used rounds, for one-time matchers")
+def _subscribe(arguments: Namespace) -> int:
+    r"""Send an encrypted predicate to a broker, and print what it delivers.
 
+    The command encodes the predicate with the subscriber's key and sends it. Then it prints a line
+    of JSON for each delivery: the publisher and the number, which name a publication for ever, and
+    the record, if the publication has one. It ends with Ctrl-C. The subscription stays, and
+    deliveries wait at the broker for the next run, unless you pass --forget. If the command was
+    killed, a line may come twice, with the same number.
 
-def _run(arguments: Namespace) -> int:
-    wanted = None if arguments.predicate is None else _subscription(arguments)
+    The constants of a predicate are secret: where others use this machine, write @FILE.
+
+    Example:
+        ccbps subscribe "issue = 'IBM' AND price < 120" --matcher quotes.matcher \
+            --key alice.key --url mqtt://127.0.0.1:1883 --name alice \
+            --password-file alice.password --topic quotes --filter topics.key \
+            --open payloads.seed
+    """
+    subscription = None if arguments.predicate is None else _subscription(arguments)
     seed = None if arguments.open is None else master(FileKey(arguments.open))
-    if arguments.count is not None and arguments.count < 0:
-        raise ParameterError(f"--count must be at least 0, got {arguments.count}")
+    if arguments.count is not None:
+        checks.whole("--count", arguments.count, 0)
     with interrupted_by_termination(), connected(arguments) as client:
-        if wanted is not None:
-            client.subscribe(wanted)
-            print(f"ccbps: subscribed as {wanted.name}", file=sys.stderr)
+        if subscription is not None:
+            client.subscribe(subscription)
+            print(f"ccbps: subscribed as {subscription.name}", file=sys.stderr)
         try:
-            whole = _receive(client, seed, arguments.count, arguments.wait)
+            complete = _receive(client, seed, arguments.count, arguments.wait)
         except KeyboardInterrupt:
-            whole = True  # the usual end
+            complete = True  # the usual end
         finally:
             if arguments.forget:
                 client.unsubscribe(arguments.subscription)
-    return 0 if whole else 1
+    return 0 if complete else 1
 
 
 def _subscription(arguments: Namespace) -> Subscription:
+    """Encode the predicate, or the values of private constants.
+
+    Raises:
+        PredicateError: the predicate cannot be used.
+        ParameterError: an option is missing, or does not fit the matcher.
+    """
     if arguments.matcher is None or arguments.key is None:
         raise ParameterError("a predicate needs --matcher FILE and --key FILE")
-    matcher, interest = read_matcher(arguments.matcher), text_of(arguments.predicate)
-    tokens = tokens_of(arguments, arguments.topic is not None)
-    return subscription(
-        matcher,
-        arguments.key,
-        interest if matcher.private_names is None else _values(interest),
-        arguments.name,
-        arguments.subscription,
-        token=None if tokens is None else tokens.one(arguments.topic),
-        ledger=arguments.ledger,
-        publisher=arguments.publisher,
-        rounds=None if arguments.rounds is None else _rounds(arguments.rounds),
-    )
+    matcher, interest = read_matcher(arguments.matcher), read_text(arguments.predicate)
+    tokens = topic_tokens(arguments, arguments.topic is not None)
+    token = None if tokens is None else tokens.one(arguments.topic)
+    values = interest if matcher.private_names is None else _values(interest)
+    rounds = None if arguments.rounds is None else _rounds(arguments.rounds)
+    secret = role_secret(matcher, arguments.key, arguments.ledger)
+    subscriber: Subscriber = matcher.subscriber(secret, ledger=arguments.ledger)
+    name, publisher = arguments.subscription, arguments.publisher
+    if (matcher.keying is Keying.ROUNDS) != (rounds is not None and publisher is not None):
+        raise ParameterError(
+            "--publisher NAME and --rounds FIRST:COUNT are needed where messages are one-time, and "
+            "only there"
+        )
+    if rounds is None:
+        return Subscription(name, subscriber.encode(values), token)
+    label = f"{arguments.name}/{name}"
+    pairs = [label] * len(rounds) if matcher.answers is Answers.ROUND else None
+    rows = subscriber.encode(values, rounds, pairs=pairs)
+    return Subscription(name, rows, token, publisher, rounds.start)
 
 
 def _values(text: str) -> dict[str, Any]:
     with contextlib.suppress(ValueError, RecursionError):
-        found = json.loads(text, parse_float=Decimal)
-        if isinstance(found, dict):
-            return found
+        values = json.loads(text, parse_float=Decimal)
+        if isinstance(values, dict):
+            return values
     raise ParameterError(
         "this matcher has a public template, and takes values of its private constants as a JSON "
         'object, {"limit": 120}'
@@ -109,8 +116,8 @@ def _values(text: str) -> dict[str, Any]:
 
 
 def _rounds(text: str) -> range:
-    first, colon, count = text.partition(":")
-    if not colon or not first.isdecimal() or not count.isdecimal() or not int(count):
+    first, _, count = text.partition(":")
+    if not first.isdecimal() or not count.isdecimal() or not int(count):
         raise ParameterError(f"--rounds takes FIRST:COUNT, such as 0:1000, got {text!r}")
     return range(int(first), int(first) + int(count))
 
@@ -118,20 +125,20 @@ def _rounds(text: str) -> range:
 def _receive(
     client: MqttClient, seed: SharedSeed | None, count: int | None, wait: float | None
 ) -> bool:
-    """Print deliveries as they come; returns whether so many came as were wanted."""
+    """Print deliveries as they come, and return whether `count` of them came."""
     number = 0
     while number != count:
         try:
             delivery = client.receive(wait)
         except TimeoutError:
             return count is None
-        print(json.dumps(_shown(delivery, seed)), flush=True)
+        print(json.dumps(_delivered(delivery, seed)), flush=True)
         number += 1
     return True
 
 
-def _shown(delivery: Delivery, seed: SharedSeed | None) -> dict[str, Any]:
-    """A delivery as JSON. Whatever somebody published, it is one line, and not an error."""
+def _delivered(delivery: Delivery, seed: SharedSeed | None) -> dict[str, Any]:
+    """Return a delivery as JSON, whatever its publisher sent: a bad payload is no error."""
     shown: dict[str, Any] = {
         "publisher": delivery.publisher,
         "number": delivery.number,
@@ -154,17 +161,30 @@ def _shown(delivery: Delivery, seed: SharedSeed | None) -> dict[str, Any]:
 
 SUBSCRIBE: Final = Command(
     "subscribe",
-    "send an encrypted predicate to a broker, and print what it delivers",
-    "Encodes the predicate with the subscriber's key, sends it, and prints a line of JSON for\n"
-    "each delivery: publisher and number, which name a publication for ever, and the record, if\n"
-    "it came with one. Ends with Ctrl-C; the subscription stays, and what matches waits at the\n"
-    "broker for the next run, unless you say --forget. A line may come twice, with the same\n"
-    "number, if this was killed.\n\n"
-    "The constants of a predicate are secret: where others use this machine, write @FILE.",
-    "ccbps subscribe \"issue = 'IBM' AND price < 120\" --matcher quotes.matcher \\\n"
-    "    --key alice.key --url mqtt://127.0.0.1:1883 --name alice \\\n"
-    "    --password-file alice.password --topic quotes --filter topics.key \\\n"
-    "    --open payloads.seed",
-    _add_arguments,
-    _run,
+    _subscribe,
+    (
+        Option(
+            "predicate TEXT",
+            "predicate, or values of private constants as JSON (default: only receive)",
+            nargs="?",
+        ),
+        Option("--matcher FILE", "matcher that explain --out wrote"),
+        Option("--key FILE", "subscriber's key, or its seed"),
+        *CLIENT,
+        Option(
+            "--as NAME",
+            "name of the subscription; replaces one of the same name (default: subscription)",
+            dest="subscription",
+            default="subscription",
+        ),
+        TOPIC,
+        FILTER,
+        Option("--open FILE", "seed of payloads, the same as for publish --seal"),
+        Option("--count N", "end after N deliveries", type=int),
+        Option("--wait SECONDS", "end if no delivery comes for this time", type=float),
+        Option("--forget", "remove the subscription at the end", action="store_true"),
+        Option("--publisher NAME", "publisher of the events, for one-time matchers"),
+        Option("--rounds FIRST:COUNT", "publisher's numbers, for one-time matchers"),
+        LEDGER,
+    ),
 )

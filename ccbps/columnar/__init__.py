@@ -1,5 +1,6 @@
-"""Roles on Arrow columns: a batch of records or messages in, a column of messages or answers out.
+"""Roles on Arrow columns: records or messages in, messages or answers out, a batch at a time.
 
-What runs on Spark's workers, without Spark: keys come by name (`ccbps.keys.sources`), rows that
-have a NULL have no message, and a row that cannot be used is named, or set aside with the reason.
+This is the work of Spark's workers, without Spark. Keys come by name (`ccbps.keys.sources`). A row
+with a NULL has no message. A row that cannot be used is named in an error, or set aside with the
+reason.
 """

@@ -1,4 +1,4 @@
-"""Rounds for events that have ids, from a ledger."""
+"""Allot rounds to events that have ids, from a ledger."""
 
 from __future__ import annotations
 
@@ -8,16 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from ccbps.arrays import Bools, Bytes, Rounds
-from ccbps.arrow import chosen, row_name
-from ccbps.columnar.reasons import (
-    examine_events,
-    named,
-    no_reasons,
-    readable,
-    usable,
-    with_reasons,
-)
-from ccbps.errors import EventError, KeyMismatchError, RandomnessReuseError
+from ccbps.arrow import row_name, with_nulls
+from ccbps.columnar.reasons import Batch, no_reasons, readable
+from ccbps.errors import KeyMismatchError, RandomnessReuseError
 from ccbps.filters.tokens import TopicTokens
 from ccbps.keys.plain_key import FilterKey
 from ccbps.keys.randomness import name_of
@@ -40,38 +33,32 @@ def allotted_rounds(
     *,
     reject: bool = False,
 ) -> pa.Array:
-    """Allot rounds to events; NULL where the id is.
+    """Allot rounds to events; NULL where the id is NULL.
 
     Args:
-        key: holds the publisher's master seed.
+        matcher: the public parameters.
+        key: source of the publisher's master seed.
+        ledger: ledger of the publisher's events.
         row: fields by position: the event's id, a string, and the schema's attributes.
         event: name of the column of ids, for errors.
-        reject: set aside what cannot be encoded, or has other content than its id had before.
+        reject: whether to set aside events that cannot be encoded, or whose id was used for other
+            content.
 
     Returns:
-        int64; with `reject`, a struct of the round and why there is none.
+        int64; with `reject`, a struct of the round and the reason.
 
     Raises:
         EventError: a record does not fit the schema, and is not set aside; names its id.
         RandomnessReuseError: an id was used for other content. Nothing of the batch was allotted.
         KeyMismatchError: the key is no master seed.
-        LedgerError: see `EventLedger.allot`.
+        LedgerError: the ledger cannot be used, or has no round left.
     """
-    columns = row.flatten()
-    valid, why = readable([event], columns[:1], reject=reject)
-    ids, *values = chosen(valid, *columns)
-    records = pa.RecordBatch.from_arrays(values, names=list(matcher.schema))
-    seed, reasons = seeds(key), no_reasons(len(records))
+    columns, seed = row.flatten(), seeds(key)
     if not isinstance(seed, SharedSeed):
         raise KeyMismatchError(f"{key!r} holds several seeds; this needs the master of all pairs")
-    try:
-        events = matcher.schema.encode(records)
-    except EventError as error:
-        if not reject:
-            raise named(error, [event], [ids]) from None
-        events, reasons = examine_events(matcher.schema, records)
-    good = usable(reasons)
-    (used,) = chosen(good, ids)
+    batch = Batch(columns, 1, *readable([event], columns[:1], reject=reject))
+    events = batch.encode(matcher.schema, [event], reject=reject)
+    (ids,) = batch.public
     purpose, content = name_of(b"events of " + matcher.fingerprint), event_content(events)
 
     def tags(rounds: Rounds) -> Bytes:
@@ -79,28 +66,24 @@ def allotted_rounds(
 
     def refuse(other: Bools, rounds: Rounds) -> None:
         if not reject:
-            first = int(np.argmax(other))
-            where = row_name([event], [used], first)
+            where = row_name([event], [ids], int(np.argmax(other)))
             raise RandomnessReuseError(f"{where}: {OTHER_CONTENT}; number events once and for all")
 
-    stream, naming = _names(seed, purpose)
-    names = naming.many(used)[:, :8].copy().view(np.int64)[:, 0]
+    stream, tokens = _names(seed, purpose)
+    names = tokens.many(ids)[:, :8].copy().view(np.int64)[:, 0]
     if isinstance(ledger, RemoteLedger):
-        found, other = ledger.allot(seed.ledger_key(), stream, names, tags, refuse)
+        rounds, other = ledger.allot(seed.ledger_key(), stream, names, tags, refuse)
     else:
-        found, other = ledger.allot(stream, names, tags, refuse)
-    reasons[np.flatnonzero(good)[other]] = OTHER_CONTENT
-    rounds = np.zeros(len(valid), dtype=np.int64)
-    rounds[np.flatnonzero(valid)[good]] = found.astype(np.int64)
-    there = valid.copy()
-    there[valid] = usable(reasons)
-    numbers = pa.array(rounds, mask=~there)
-    why[valid] = reasons
-    return with_reasons(numbers, why if reject else None, "round")
+        rounds, other = ledger.allot(stream, names, tags, refuse)
+    reasons = no_reasons(len(ids))
+    reasons[other] = OTHER_CONTENT
+    good = batch.set_aside(reasons)
+    numbers = with_nulls(pa.array(rounds[good].astype(np.int64)), batch.valid)
+    return batch.answer(numbers, "round", reject=reject)
 
 
 @lru_cache(maxsize=8)
 def _names(seed: SharedSeed, purpose: bytes) -> tuple[bytes, TopicTokens]:
-    """Return the stream of the seed's and matcher's events in a ledger, and what names events."""
+    """Return the ledger's stream of a seed and matcher, and the maker of events' names."""
     stream = seed.naming_key(b"stream of " + purpose)
     return stream, TopicTokens(FilterKey(seed.naming_key(purpose)))

@@ -1,6 +1,6 @@
-"""Answers for every event and every interest.
+"""Answers to every event and every interest.
 
-A broker, and interests as it keeps them, stay on a worker from batch to batch: by key and content.
+A worker keeps a broker from batch to batch, by its key, and prepared interests, by their content.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from ccbps.matching.contract.table import Table
 from ccbps.wire import Cause
 
 MATCH_CELLS: Final = 1 << 24
-"""Pairs of an event and an interest decided at a time: a byte each."""
+"""Pairs of an event and an interest that are matched at a time, a byte each."""
 BLOCK_ROWS: Final = 1 << 15
-"""Of a block, at most: what two blocks hold is decided in one task, some seconds in fast schemes.
-Fewer would make brokers prepare interests more often, once for each block of events."""
+"""Most rows of a block. A task matches two blocks, in some seconds with fast schemes. With smaller
+blocks, brokers would prepare interests more often, once for each block of events."""
 
 
 @lru_cache(maxsize=8)
 def _table(matcher: Matcher, key: RoleKey, interests: bytes) -> tuple[Table, Bytes]:
-    """Prepare interests as this worker's broker keeps them, and return the `Cause` of each.
+    """Prepare this worker's table of interests, and return it with the `Cause` of each interest.
 
-    Those that it refuses are not in the table.
+    Refused interests are not in the table.
     """
     broker = kept_role(matcher, "broker", key)
     rows = np.frombuffer(interests, dtype=np.uint8).reshape(-1, matcher.interest_bytes)
@@ -45,15 +45,18 @@ def _table(matcher: Matcher, key: RoleKey, interests: bytes) -> tuple[Table, Byt
 
 @dataclass(frozen=True, slots=True)
 class AllPairs:
-    """What a broker does with batches of events. Small and picklable, without a key.
+    """Work of a broker on batches of events. Small and picklable, without a key.
 
     Attributes:
-        key: where the broker's key is.
+        matcher: the public parameters.
+        key: source of the broker's key.
         subscription: name of the result's column of labels.
         event: name of the column of event messages.
-        kept: names of the events' columns that stay, all of a result but the label and the cause.
-        on_error: "raise" fails at the first malformed message; "drop" lets such match nothing;
-            "reject" also gives each a row, of NULLs but for what names it and the cause.
+        kept: names of the events' columns that stay. A result also has the label, and the reason
+            with "reject".
+        on_error: "raise" to fail at the first malformed message, "drop" to let malformed messages
+            match nothing, "reject" to give each a row with the columns that name it and the reason
+            as well.
     """
 
     matcher: Matcher
@@ -64,10 +67,14 @@ class AllPairs:
     on_error: str
 
     def interests(self, labels: pa.Array, messages: pa.Array) -> tuple[pa.Array, bytes]:
-        """Return labels and messages of those interests that have the right width.
+        """Return the labels and the messages of the interests that have the right width.
+
+        Args:
+            labels: column of subscriptions' names.
+            messages: binary column of interests.
 
         Raises:
-            DecodeError: one has not, and `on_error` is "raise".
+            DecodeError: an interest has another width, and `on_error` is "raise".
         """
         rows, good = binary_rows(messages, self.matcher.interest_bytes)
         if self.on_error == "raise":
@@ -76,10 +83,10 @@ class AllPairs:
         return labels.filter(pa.array(good)), rows[good].tobytes()
 
     def rejected(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield a row for each malformed interest: label and cause.
+        """Yield a row for each malformed interest: its label and the reason.
 
         Args:
-            batches: of interests: labels and messages, none NULL.
+            batches: batches of labels and messages of interests, none NULL.
         """
         broker = kept_role(self.matcher, "broker", role_key(self.key))
         for batch in batches:
@@ -102,32 +109,35 @@ class AllPairs:
         *,
         report: bool = True,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield a row for each event and interest that match: label, and the columns kept.
+        """Yield a row for each event and interest that match: the label, and the kept columns.
+
+        Interests of revoked users match nothing, whatever `on_error` is.
 
         Args:
-            labels, content: from `interests`.
-            batches: of events.
-            report: with "reject", malformed events have their rows here; they must once.
+            labels: labels that `interests` returned.
+            content: messages that `interests` returned.
+            batches: batches of events.
+            report: whether malformed events are refused or get their rows; once is enough where
+                events meet several blocks of interests.
 
         Raises:
-            DecodeError: a message is malformed, and `on_error` is "raise". Interests of users who
-                were revoked match nothing either way.
+            DecodeError: a message is malformed, and `on_error` is "raise".
         """
-        found = role_key(self.key)
-        broker = kept_role(self.matcher, "broker", found)
-        table, refused = _table(self.matcher, found, content)
+        key = role_key(self.key)
+        broker = kept_role(self.matcher, "broker", key)
+        table, refused = _table(self.matcher, key, content)
         if self.on_error == "raise":
             causes = np.where(refused == Cause.USER, np.uint8(Cause.NONE), refused)
             refuse(causes, [self.subscription], [labels])
         served = labels.filter(pa.array(refused == Cause.NONE))
         rows_at_once = max(1, MATCH_CELLS // max(1, len(table)))
-        for batch in (
-            whole.slice(start, rows_at_once)
-            for whole in batches
-            for start in range(0, whole.num_rows, rows_at_once)
-        ):
-            messages = batch.column(batch.schema.get_field_index(self.event))
-            others = [batch.column(batch.schema.get_field_index(name)) for name in self.kept]
+        parts = (
+            batch.slice(start, rows_at_once)
+            for batch in batches
+            for start in range(0, batch.num_rows, rows_at_once)
+        )
+        for batch in parts:
+            messages, others = batch.column(self.event), batch.select(self.kept).columns
             bodies, fits = binary_rows(messages, self.matcher.event_bytes)
             usable = np.flatnonzero(fits)
             answers, causes = broker.examine_all(np.ascontiguousarray(bodies[usable]), table)
@@ -146,7 +156,7 @@ class AllPairs:
     def _rows(
         self, labels: pa.Array, others: list[pa.Array], places: Index, causes: Bytes
     ) -> pa.RecordBatch:
-        """Make rows of the result, with the events at these places."""
+        """Make rows of the result with the events at some places."""
         columns = [labels, *(other.take(pa.array(places)) for other in others)]
         names = [self.subscription, *self.kept]
         if self.on_error == "reject":
@@ -154,25 +164,28 @@ class AllPairs:
         return pa.RecordBatch.from_arrays(columns, names=names)
 
     def block_matches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Match rows that hold a block of events and one of interests; see `matches`.
+        """Match rows of two blocks, one of events and one of interests; see `matches`.
 
-        Malformed events are reported where a block of no interests meets them.
+        With "reject", malformed events get their rows where they meet a block of no interests.
         """
         for batch in batches:
-            for some_events, some_interests in zip(*batch.columns, strict=True):
-                labels, messages, *_ = _unpacked(some_interests).columns
-                found = self.interests(labels.cast(pa.string()), messages)
+            for event_block, interest_block in zip(*batch.columns, strict=True):
+                labels, messages, *_ = _unpacked(interest_block).columns
+                served = self.interests(labels.cast(pa.string()), messages)
                 report = self.on_error == "raise" or not len(labels)
-                yield from self.matches(*found, [_unpacked(some_events)], report=report)
+                yield from self.matches(*served, [_unpacked(event_block)], report=report)
 
 
 def blocks(
     batches: Iterable[pa.RecordBatch], size: int, topic: str | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Pack rows in blocks of at most `BLOCK_ROWS` and about `size` bytes, a batch of one row each.
+    """Pack rows in blocks, and yield each as a batch of one row with the column `block`.
 
-    The column is `block`. With `topic`, rows of neighbours with the same value there are together,
-    and the value is in a column before it.
+    Args:
+        batches: rows to pack.
+        size: approximate bytes of a block, which has at most `BLOCK_ROWS` rows.
+        topic: column whose value is the same for all rows of a block, which consists of
+            neighbours; the value is in the column `topic`. None to pack all neighbours.
     """
     for value, rows in _runs(batches, topic):
         at_once = max(1, min(BLOCK_ROWS, rows.num_rows * size // max(1, rows.nbytes)))
@@ -187,7 +200,7 @@ def blocks(
 def _runs(
     batches: Iterable[pa.RecordBatch], topic: str | None
 ) -> Iterator[tuple[pa.Array | None, pa.RecordBatch]]:
-    """Yield batches; or neighbours that have the same topic, across batches, each as one."""
+    """Yield batches or, with `topic`, neighbours of the same topic as one batch."""
     waiting: list[pa.RecordBatch] = []
     for batch in batches:
         if topic is None:
@@ -195,7 +208,7 @@ def _runs(
             continue
         if not batch.num_rows:
             continue
-        column = batch.column(batch.schema.get_field_index(topic))
+        column = batch.column(topic)
         codes = column.dictionary_encode(null_encoding="encode").indices.to_numpy()
         starts = np.flatnonzero(np.diff(codes, prepend=-1)).tolist()
         for start, stop in pairwise([*starts, batch.num_rows]):
@@ -228,4 +241,4 @@ def _unpacked(block: pa.Scalar) -> pa.RecordBatch:
 NO_INTERESTS: Final = _packed(
     pa.record_batch({"label": pa.array([], pa.string()), "message": pa.array([], pa.binary())})
 )
-"""A block of interests with none in it."""
+"""Block of no interests."""

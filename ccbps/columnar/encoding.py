@@ -1,32 +1,23 @@
-"""Encoders: records or predicates in, messages out.
+"""Encode columns of records or predicates as messages.
 
-A role that uses up rounds or numbers is made anew for each batch, so that a task that is run again
-gives the same messages (or, of a broadcast's interests, others with a nonce of their own). Any
-other is kept from batch to batch, by its key.
+A role that uses up rounds or numbers is made for each batch, so that a task that runs again gives
+the same messages. (A broadcast's interests have a new nonce then.) Other roles are kept from batch
+to batch, by their key.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from ccbps.arrays import Bools, Bytes, Index
-from ccbps.arrow import binary_column, by_round, check_room, chosen, integers, row_name, strings
-from ccbps.columnar.reasons import (
-    Reasons,
-    examine_events,
-    examine_interests,
-    named,
-    no_reasons,
-    readable,
-    usable,
-    with_reasons,
-)
+from ccbps.arrays import Bytes, Index
+from ccbps.arrow import binary_column, by_round, check_room, integers, row_name, strings
+from ccbps.columnar.reasons import Batch, examine_interests, named, no_reasons, readable, usable
 from ccbps.columnar.roles import kept_role
-from ccbps.columnar.sessions import event_width, examine_sent
+from ccbps.columnar.sessions import examine_sent
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import EventError, PredicateError
 from ccbps.keys.sources import KeySource, role_key, seeds
@@ -51,46 +42,37 @@ def event_messages(
     """Encode events; NULL where an id or the payload is NULL.
 
     Args:
+        matcher: the public parameters.
+        key: source of the publisher's key or seeds.
         row: fields by position: `ids`, the payload if there is one, and the schema's attributes.
-        ids: names, for errors: of pair and round; none, where the matcher has a key server; of the
-            event's number, where it has sessions, or of the round, where it is a broadcast.
-        once: refuse a round that occurs twice; otherwise both rows must have the same content, and
+        ids: names of columns, for errors: of pair and round; of the round, where the matcher is a
+            broadcast; of the event's number, where it has sessions; none, where it has a key
+            server.
+        payload: whether there is a column of payloads.
+        once: refuse a round that occurs twice. Otherwise both rows must have the same content, and
             get the same message.
-        reject: set aside what cannot be encoded.
+        reject: whether to set aside rows that cannot be encoded.
 
     Returns:
-        binary; with `reject`, a struct of the message and why there is none.
+        binary; with `reject`, a struct of the message and the reason.
 
     Raises:
         EventError: a row cannot be encoded, and is not set aside; names it by its ids.
         ParameterError, RandomnessReuseError: rounds or numbers cannot be used.
     """
-    columns = row.flatten()
-    count, whole = len(ids) + payload, no_reasons(len(row))
-    valid = np.ones(len(row), dtype=np.bool_)
-    if count:
-        others = ["the payload"] * payload
-        valid, whole = _readable(matcher, key, ids, others, columns[:count], reject)
-    columns = chosen(valid, *columns)
-    public, names = columns[:count], list(matcher.schema)
-    records = pa.RecordBatch.from_arrays(columns[count:], names=names)
-    publisher, reasons = _role(matcher, "publisher", key), no_reasons(len(records))
-    try:
-        events = matcher.schema.encode(records)
-    except EventError as error:
-        if not reject:
-            raise named(error, ids, public) from None
-        events, reasons = examine_events(matcher.schema, records)
+    others = ["the payload"] * payload
+    batch = _batch(matcher, key, row, ids, others, len(ids) + payload, reject)
+    publisher = _role(matcher, "publisher", key)
+    events = batch.encode(matcher.schema, ids, reject=reject)
     if matcher.keying is Keying.SESSION:
-        good = usable(reasons)
-        found = examine_sent(matcher, publisher, events, chosen(good, *public[1:]))
-        own = usable(found)
-        if not (own.all() or reject):
-            first = int(np.argmin(own))
-            raise named(EventError(str(found[first]), row=first), ids, public)
-        reasons[good], events = found, events.take(own)
-    messages = _events(matcher, publisher, events, chosen(usable(reasons), *public), once)
-    return _column(messages, valid, reasons, whole, reject)
+        reasons = examine_sent(matcher, publisher, events, batch.public[1:])
+        unsent = np.flatnonzero(~usable(reasons))
+        if len(unsent) and not reject:
+            first = int(unsent[0])
+            raise named(EventError(str(reasons[first]), row=first), ids, batch.public)
+        events = events.take(batch.set_aside(reasons))
+    messages = _events(matcher, publisher, events, batch.public, once)
+    return batch.answer(binary_column(messages, batch.valid), reject=reject)
 
 
 def interest_messages(
@@ -105,44 +87,69 @@ def interest_messages(
     """Encode interests; NULL where an id or any part of the interest is NULL.
 
     Args:
+        matcher: the public parameters.
+        key: source of the subscriber's key or seeds.
         row: fields by position: `ids`; and predicates as SQL text, or values of the matcher's
             `private_names`.
-        ids: names, for errors: of pair and round, or of the subscription alone.
-        double_quoted_strings: how predicates are read; see `Schema.parse`.
-        reject: as for `event_messages`, which see.
+        ids: names of columns, for errors: of pair and round, or of the subscription alone.
+        double_quoted_strings: read text in double quotes as strings; see `Schema.parse`.
+        reject: whether to set aside rows that cannot be encoded.
+
+    Returns:
+        binary; with `reject`, a struct of the message and the reason.
 
     Raises:
         PredicateError: an interest cannot be encoded, and is not set aside; names its ids, and
             shows no name or constant of it but the schema's own names.
     """
-    columns, private = row.flatten(), matcher.private_names
-    parts = ["the predicate"] if private is None else [f"constant {one!r}" for one in private]
-    valid, whole = _readable(matcher, key, ids, parts, columns, reject)
-    columns = chosen(valid, *columns)
-    public, given = columns[: len(ids)], columns[len(ids) :]
+    private = matcher.private_names
+    parts = ["the predicate"] if private is None else [f"constant {name!r}" for name in private]
+    batch = _batch(matcher, key, row, ids, parts, len(ids), reject)
     if private is None:
-        interests: DictionaryColumn[Any] = strings(given[0])
+        interests: DictionaryColumn[Any] = strings(batch.values[0])
         if double_quoted_strings:
             texts = [single_quoted(text) for text in interests.values]
             interests = DictionaryColumn(texts, interests.index)
     else:
-        interests = _bindings(private, given, int(valid.sum()))
-    subscriber, reasons = _role(matcher, "subscriber", key), no_reasons(len(interests))
+        interests = _bindings(private, batch.values, len(batch.rows))
+    subscriber = _role(matcher, "subscriber", key)
     try:
-        messages = _interests(matcher, subscriber, interests, public)
+        messages = _interests(matcher, subscriber, interests, batch.public)
     except PredicateError as error:
         if not reject:
-            named = row_name(ids, public, error.row or 0)
-            raise type(error)(f"{named}: {error.summary}") from None
-        reasons = examine_interests(matcher, interests)
-        good = usable(reasons)
+            where = row_name(ids, batch.public, error.row or 0)
+            raise type(error)(f"{where}: {error.summary}") from None
+        good = batch.set_aside(examine_interests(matcher, interests))
         interests = DictionaryColumn(interests.values, interests.index[good])
-        messages = _interests(matcher, subscriber, interests, chosen(good, *public))
-    return _column(messages, valid, reasons, whole, reject)
+        messages = _interests(matcher, subscriber, interests, batch.public)
+    return batch.answer(binary_column(messages, batch.valid), reject=reject)
+
+
+def _batch(
+    matcher: Matcher,
+    key: KeySource,
+    row: pa.StructArray,
+    ids: Sequence[str],
+    others: Sequence[str],
+    public: int,
+    reject: bool,
+) -> Batch:
+    """Return the rows that have ids and all other columns that `others` describe."""
+    columns, count = row.flatten(), len(ids) + len(others)
+    if not count:
+        return Batch(columns, 0, np.ones(len(row), dtype=np.bool_), no_reasons(len(row)))
+    # Without a key server, the last of the ids is a round or a number.
+    numbers = [] if matcher.keying is Keying.SERVER else [len(ids) - 1]
+    # A broadcast has one seed for all labels.
+    seed = seeds(key) if matcher.answers is Answers.PAIRS and reject else None
+    valid, reasons = readable(
+        ids, columns[:count], reject=reject, others=others, numbers=numbers, seed=seed
+    )
+    return Batch(columns, public, valid, reasons)
 
 
 def _role(matcher: Matcher, role: RoleName, key: KeySource) -> Any:
-    """Return a role: the one that the worker keeps, unless it uses up rounds or numbers."""
+    """Return a role: a new one if it uses up rounds or numbers, else the worker's own."""
     if matcher.keying is Keying.ROUNDS:
         return getattr(matcher, role)(seeds(key))
     if matcher.keying is Keying.SESSION:
@@ -154,31 +161,29 @@ def _events(
     matcher: Matcher, publisher: Any, events: Events, public: Sequence[pa.Array], once: bool
 ) -> Bytes:
     """Return messages, in the order of the events."""
-    messages: Bytes
+    encode: Callable[..., Bytes] = publisher.encode
     if matcher.keying is Keying.SESSION:
-        check_room(events.count, event_width(matcher, publisher))
+        width = matcher.event_bytes + publisher.requests * matcher.sizes.event_per_request
+        check_room(events.count, width)
         payloads = public[1].to_pylist() if public[1:] else None
-        messages = publisher.encode(events, integers(public[0]), payloads=payloads)
-        return messages
+        return encode(events, integers(public[0]), payloads=payloads)
     check_room(events.count, matcher.event_bytes)
     if matcher.keying is Keying.SERVER:
-        messages = publisher.encode(events)
-        return messages
+        return encode(events)
     if matcher.answers is Answers.ROUND:
         number = integers(public[0])
         if once:
-            return publisher.encode(events, number)  # type: ignore[no-any-return]
+            return encode(events, number)
         number, first, place = np.unique(number, return_index=True, return_inverse=True)
-        messages = publisher.encode(events.take(first), number)
-        return messages[place]
+        return encode(events.take(first), number)[place]
     order, label, number = by_round(*public)
     if once:
-        return _back(order, publisher.encode(events.take(order), number, pairs=label))
-    other = (np.diff(label.index) != 0) | (np.diff(number) != 0)
-    fresh = np.concatenate([np.ones(min(1, len(number)), dtype=np.bool_), other])
-    labels = DictionaryColumn(label.values, label.index[fresh])
-    messages = publisher.encode(events.take(order[fresh]), number[fresh], pairs=labels)
-    return _back(order, messages[np.cumsum(fresh) - 1])
+        return _back(order, encode(events.take(order), number, pairs=label))
+    # The first row of each pair and round is encoded; the others get its message.
+    first = (np.diff(label.index, prepend=-1) != 0) | (np.diff(number, prepend=-1) != 0)
+    labels = DictionaryColumn(label.values, label.index[first])
+    messages = encode(events.take(order[first]), number[first], pairs=labels)
+    return _back(order, messages[np.cumsum(first) - 1])
 
 
 def _interests(
@@ -201,48 +206,18 @@ def _interests(
 
 
 def _back(order: Index, messages: Bytes) -> Bytes:
-    """Return messages of sorted rows in the rows' own order, in which they often are already."""
+    """Return messages of sorted rows in the order of the rows before sorting."""
     if (np.diff(order) == 1).all():
-        return messages
+        return messages  # the usual case
     out = np.empty_like(messages)
     out[order] = messages
     return out
 
 
-def _readable(
-    matcher: Matcher,
-    key: KeySource,
-    ids: Sequence[str],
-    others: Sequence[str],
-    columns: Sequence[pa.Array],
-    reject: bool,
-) -> tuple[Bools, Reasons]:
-    """Return rows with all that they need, and why the others are set aside."""
-    # Without a key server, the last of the ids is a round, or a number.
-    numbers = [] if matcher.keying is Keying.SERVER else [len(ids) - 1]
-    # A broadcast has one seed, whatever the labels.
-    seed = seeds(key) if matcher.answers is Answers.PAIRS and reject else None
-    return readable(ids, columns, reject=reject, others=others, numbers=numbers, seed=seed)
-
-
-def _column(
-    messages: Bytes, valid: Bools, reasons: Reasons, whole: Reasons, reject: bool
-) -> pa.Array:
-    """Make a batch's column of messages.
-
-    `messages` are of the usable rows among the rows `valid`, to which `reasons` belong; `whole` has
-    the reasons of the others.
-    """
-    sent = valid.copy()
-    sent[valid] = usable(reasons)
-    whole[valid] = reasons
-    return with_reasons(binary_column(messages, sent), whole if reject else None)
-
-
 def _bindings(
     names: Sequence[str], columns: list[pa.Array], rows: int
 ) -> DictionaryColumn[dict[str, Any]]:
-    """Collect values of private constants, one mapping for each distinct combination."""
+    """Collect values of private constants as a mapping for each distinct combination."""
     coded = [column.dictionary_encode() for column in columns]
     index = np.zeros((rows, len(coded)), dtype=np.intp)
     for i, column in enumerate(coded):

@@ -1,4 +1,4 @@
-"""Roles that a worker keeps from batch to batch, by matcher and key."""
+"""Keep a worker's roles from batch to batch, by matcher and key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events of schemes with sessions: which a publisher can send, and what a subscriber reads."""
+"""Events of schemes with sessions: reasons not to send them, and answers of a subscriber."""
 
 from __future__ import annotations
 
@@ -19,27 +19,26 @@ from ccbps.keys.sources import KeySource, role_key
 from ccbps.matching.contract.matcher import Matcher
 from ccbps.predicates import Events
 
-# Roles of sessions have methods that others have not, hence Any.
+# Roles of sessions have methods that other roles lack, hence Any.
 
 
 def payload_bytes(matcher: Matcher) -> int:
-    """Return the longest payload that goes inside an event; 0 where none does."""
-    found: int = getattr(matcher, "payload_bytes", 0)
-    return found
-
-
-def event_width(matcher: Matcher, publisher: Any) -> int:
-    """Return the bytes of the messages that a publisher makes now."""
-    answered: int = publisher.requests
-    return matcher.event_bytes + answered * matcher.sizes.event_per_request
+    """Return the most bytes of a payload inside an event; 0 if events hold none."""
+    return int(getattr(matcher, "payload_bytes", 0))
 
 
 def examine_sent(
     matcher: Matcher, publisher: Any, events: Events, payloads: Sequence[pa.Array]
 ) -> Reasons:
-    """Return why a publisher cannot send events with their payloads (one column, or none)."""
-    reasons = no_reasons(events.count)
-    most = payload_bytes(matcher)
+    """Return the reasons why a publisher cannot send events.
+
+    Args:
+        matcher: the public parameters.
+        publisher: role of the publisher.
+        events: the events.
+        payloads: the column of payloads, or no column.
+    """
+    reasons, most = no_reasons(events.count), payload_bytes(matcher)
     for column in payloads:
         long = pc.greater(pc.binary_length(column), most).to_numpy(zero_copy_only=False)
         reasons[long] = f"the payload is longer than payload_bytes={most}"
@@ -49,16 +48,17 @@ def examine_sent(
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What a subscriber does with batches of events. Small and picklable, without a key.
+    """Work of a subscriber on batches of events. Small and picklable, without a key.
 
     Attributes:
-        key: where the subscriber's key is.
-        event: name of the column of messages, which may be of different widths.
+        matcher: the public parameters.
+        key: source of the subscriber's key.
+        event: name of the column of messages, whose widths may differ.
         kept: names of the columns that stay.
-        names: of all columns of the result: `kept`, the interest, the payload if there is one, and
-            with "reject" the cause.
-        on_error: "raise" fails at the first malformed message; "drop" lets such match nothing;
-            "reject" also gives each a row, with the cause and without an interest.
+        names: names of the result's columns: `kept`, the interest, the payload if there is one, and
+            the reason with "reject".
+        on_error: "raise" to fail at the first malformed message, "drop" to let malformed messages
+            match nothing, "reject" to give each a row with the reason and no interest as well.
     """
 
     matcher: Matcher
@@ -73,17 +73,16 @@ class Opening:
 
         Raises:
             DecodeError: a message is malformed, and `on_error` is "raise"; names its row by the
-                columns kept.
+                kept columns.
         """
         reject = self.on_error == "reject"
         subscriber = kept_role(self.matcher, "subscriber", role_key(self.key))
         for batch in batches:
-            messages = batch.column(batch.schema.get_field_index(self.event))
-            others = [batch.column(batch.schema.get_field_index(name)) for name in self.kept]
+            messages, others = batch.column(self.event), batch.select(self.kept).columns
             row, which, payloads, problems = _examine(subscriber, messages)
             if self.on_error == "raise":
                 refuse_rows(problems, self.kept, others, SET_ASIDE)
-            # Rows that are rejected come last, and have neither an interest nor a payload.
+            # Rejected rows come last, and have neither an interest nor a payload.
             bad = np.array(sorted(problems) if reject else [], dtype=np.intp)
             place = pa.array(np.append(row, bad))
             nothing = pa.nulls(len(bad), pa.int64())
@@ -92,15 +91,15 @@ class Opening:
             if len(self.names) - reject > len(columns):
                 columns.append(payloads.take(place))
             if reject:
-                whys = [None] * len(row) + [problems[at] for at in bad.tolist()]
-                columns.append(pa.array(whys, pa.string()))
+                reasons = [None] * len(row) + [problems[at] for at in bad.tolist()]
+                columns.append(pa.array(reasons, pa.string()))
             yield pa.RecordBatch.from_arrays(columns, names=list(self.names))
 
 
 def _examine(
     subscriber: Any, messages: pa.Array
 ) -> tuple[NDArray[np.intp], NDArray[np.intp], pa.Array, dict[int, str]]:
-    """Return row and interest of each match; payloads and what is wrong, by row."""
+    """Return the rows and interests of matches; and payloads and problems by row."""
     widths = pc.binary_length(messages).fill_null(-1).to_numpy(zero_copy_only=False)
     payloads: list[bytes | None] = [None] * len(messages)
     problems: dict[int, str] = {}

@@ -14,8 +14,7 @@ from pyspark.sql import functions as F
 
 from ccbps.arrays import Bools
 from ccbps.arrow import row_name
-from ccbps.columnar.broadcast import RoundEvents
-from ccbps.columnar.pairs import answer_column, examine_rows, with_repeated
+from ccbps.columnar.pairs import RoundEvents, answer_column, examine_rows, with_repeated
 from ccbps.columnar.reasons import refuse
 from ccbps.errors import ParameterError, RandomnessReuseError
 from ccbps.matching.contract.kinds import Answers

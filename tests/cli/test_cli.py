@@ -13,12 +13,15 @@ import socket
 import stat
 import subprocess
 import sys
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import pytest
@@ -31,97 +34,116 @@ from ccbps import Category, Keyword, Schema, SharedSeed, UInt
 from ccbps.broker import MatchingBroker, Quota, Subscription
 from ccbps.broker.metrics import metrics_page
 from ccbps.cli import main
-from ccbps.cli.console import obey
+from ccbps.cli.client import open_payload, seal_payloads
+from ccbps.cli.command import Command
+from ccbps.cli.inputs import read_schema
 from ccbps.cli.normal_text import normal_text
-from ccbps.cli.payloads import open_payload, sealed_payloads
 from ccbps.cli.program import COMMANDS
-from ccbps.cli.publication_numbers import take_numbers
-from ccbps.cli.schemas import read_schema
+from ccbps.cli.publish import take_numbers
+from ccbps.cli.servers import obey
 from ccbps.errors import DecodeError, LedgerError
 from ccbps.keys import FileKey, RoleKey
+from ccbps.keys.plain_key import FilterKey
 from ccbps.matching import KeywordMatch, Matcher, TagMatch, from_json
-from ccbps.matching.contract.kinds import Answers
 from ccbps.mqtt import LocalServer, MqttService, MqttUrl
 from tests.support import strategies
 
 ROOT = Path(__file__).resolve().parents[2]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 EXAMPLES = {command.name: command.example.replace("\\\n", " ").splitlines() for command in COMMANDS}
 SCHEMA = 'issue=Category(["AAPL", "IBM"]), price=UInt(16)'
+SCHEMA_OPTION = f"--schema {shlex.quote(SCHEMA)}"
+SERVER = "--matcher m --server server.key"
 
-Shown = pytest.CaptureFixture[str]
+
+@dataclass
+class Shell:
+    """Shell in an empty folder, which runs lines such as ``ccbps explain`` in this process."""
+
+    capsys: pytest.CaptureFixture[str]
+
+    def run(self, line: str, status: int = 0) -> tuple[str, str]:
+        """Run a line, check its exit status, and return its output and errors."""
+        self.capsys.readouterr()
+        name, *arguments = shlex.split(line)
+        assert name == "ccbps"
+        ended = main(arguments)
+        output, errors = self.capsys.readouterr()
+        assert ended == status, errors
+        return output, errors
+
+    def done(self, *lines: str) -> str:
+        """Return the output of lines that succeed."""
+        return "".join(self.run(line)[0] for line in lines)
+
+    def refused(self, line: str) -> str:
+        """Return the error of a line: one line, beside warnings of a weak scheme."""
+        lines = self.run(line, 2)[1].splitlines()
+        (error,) = [line for line in lines if not line.startswith("ccbps: warning: ")]
+        assert error.startswith("ccbps: ")
+        return error.removeprefix("ccbps: ")
+
+    def deliveries(self, line: str) -> list[dict[str, Any]]:
+        """Return the deliveries that a line prints."""
+        return [json.loads(text) for text in self.done(line).splitlines()]
+
+    def make_role_keys(self, **roles: str) -> None:
+        """Make a key server's key for the matcher m, keys of roles by name, and a broker's."""
+        self.done("ccbps keygen server --matcher m --out server.key")
+        for name, role in roles.items():
+            self.done(f"ccbps keygen {role} {SERVER} --name {name} --out {name}.key")
+        self.done(f"ccbps keygen broker {SERVER} --out broker.key")
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Commands run where files may lie around."""
+def shell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Shell:
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+    return Shell(capsys)
 
 
-def run(line: str) -> int:
-    """A line of an example, in this process."""
-    name, *arguments = shlex.split(line)
-    assert name == "ccbps"
-    return main(arguments)
+def key_of(role: str) -> RoleKey:
+    return RoleKey.from_text(Path(f"{role}.key").read_text().strip())
 
 
-def done(line: str, capsys: Shown) -> str:
-    """What a line that succeeds prints."""
-    capsys.readouterr()
-    assert run(line) == 0, capsys.readouterr().err
-    return capsys.readouterr().out
+def files() -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in Path().iterdir()}
 
 
-def refused(line: str, capsys: Shown) -> str:
-    """What a line says that is in error: one line, beside those that warn of a weak scheme."""
-    capsys.readouterr()
-    assert run(line) == 2
-    lines = capsys.readouterr().err.splitlines()
-    (said,) = [line for line in lines if not line.startswith("ccbps: warning: ")]
-    assert said.startswith("ccbps: ")
-    return said.removeprefix("ccbps: ")
+def broker_of(matcher: Matcher) -> MatchingBroker:
+    return MatchingBroker(matcher.broker(matcher.key_server().broker_key()))
 
 
-def secrets_in(folder: Path) -> set[str]:
-    """Every secret that is in a file, and what it is made of."""
-    found: set[str] = set()
-    for path in folder.iterdir():
-        if path.suffix in (".key", ".seed"):
-            text = path.read_text().strip()
-            found |= {text, text.partition(":")[2], text.partition(":")[2][:24]}
-        elif path.suffix == ".password":
-            found.add(path.read_text().strip())
-    return found
+def secrets_in_files() -> set[str]:
+    """Return every secret in a file, and its parts."""
+    kinds = (".key", ".seed", ".password")
+    texts = [path.read_text().strip() for path in Path().iterdir() if path.suffix in kinds]
+    digits = [text.partition(":")[2] for text in texts if ":" in text]
+    return {*texts, *digits, *(text[:24] for text in digits)}
 
 
 # -- the story that help tells -------------------------------------------------------------------
 
 
-def processes(line: str, port: int) -> list[str]:
-    """The arguments of a real process for a line of an example, at a port that is free."""
+def process_of(line: str, port: int) -> list[str]:
+    """Return the command of a real process for a line of an example, at a free port."""
     line = line.replace(":1883", f":{port}").replace("--local 1883", f"--local {port}")
     return [sys.executable, "-m", "ccbps", *shlex.split(line.replace(" --metrics 9100", ""))[1:]]
 
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
 @contextmanager
-def started(command: list[str], **options: Any) -> Iterator[subprocess.Popen[str]]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    # A shell lets what is in the background ignore Ctrl-C, and so would what that starts.
+def started(command: list[str]) -> Iterator[subprocess.Popen[str]]:
+    # A shell lets processes in the background ignore Ctrl-C, and their children inherit that.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-        **options,
+        command, stdin=PIPE, stdout=PIPE, stderr=PIPE, text=True, env=ENVIRONMENT
     )
     signal.signal(signal.SIGINT, before)
     try:
@@ -132,12 +154,12 @@ def started(command: list[str], **options: Any) -> Iterator[subprocess.Popen[str
 
 
 def line_of(stream: Any) -> str:
-    """The next line; a test that waits for one that never comes is ended from outside."""
+    """Return the next line. A timeout of pytest ends a test whose line never comes."""
     return str(stream.readline())
 
 
 def test_the_story_of_help_with_real_processes(
-    folder: Path, capsys: Shown, monkeypatch: pytest.MonkeyPatch
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     port, shown = free_port(), ""
     for name in ("explain", "check-predicate", "keygen"):
@@ -145,54 +167,47 @@ def test_the_story_of_help_with_real_processes(
             if line.startswith("echo "):
                 text, line = line.split(" | ")
                 monkeypatch.setattr(sys, "stdin", io.StringIO(shlex.split(text)[1]))
-            shown += done(line, capsys)
+            shown += shell.done(line)
     assert "TagMatch over issue, price (17 bits)" in shown
     assert "means       issue = 'IBM' AND price <= 119" in shown
     assert "records     1 of 1 match" in shown
 
-    # Everything that the others make is theirs alone; the matcher is public.
-    private = {path.name for path in folder.iterdir() if not path.stat().st_mode & 0o077}
-    assert {path.name for path in folder.iterdir()} - private == {"quotes.matcher"}
+    # All other files are their owner's alone; the matcher is public.
+    assert [p.name for p in Path().iterdir() if p.stat().st_mode & 0o077] == ["quotes.matcher"]
 
     (broker_line,), (subscribe_line,) = EXAMPLES["broker"], EXAMPLES["subscribe"]
     echoed, publish_line = EXAMPLES["publish"][0].split(" | ")
     record = shlex.split(echoed)[1] + "\n"
-    with started(processes(broker_line, port)) as broker:
+    with started(process_of(broker_line, port)) as broker:
         shown += line_of(broker.stdout)
         assert "0 subscriptions" in shown
-        with started(processes(subscribe_line, port)) as subscriber:
+        with started(process_of(subscribe_line, port)) as subscriber:
             shown += line_of(subscriber.stderr)
-            with started(processes(publish_line, port)) as publisher:
+            with started(process_of(publish_line, port)) as publisher:
                 shown += "".join(publisher.communicate(record * 2))
                 assert publisher.returncode == 0
-            got = [line_of(subscriber.stdout) for _ in range(2)]
+            received = [line_of(subscriber.stdout) for _ in range(2)]
             subscriber.send_signal(signal.SIGINT)
             shown += "".join(subscriber.communicate())
             assert subscriber.returncode == 0
-        broker.kill()  # nothing that was told is lost
+        broker.kill()  # nothing that was acknowledged is lost
         broker.wait()
-    assert [json.loads(line) for line in got] == [
-        {
-            "publisher": "feed",
-            "number": number,
-            "subscriptions": ["subscription"],
-            "record": json.loads(record),
-        }
-        for number in range(2)
-    ]
+    delivery = {"publisher": "feed", "subscriptions": ["subscription"]}
+    delivery |= {"record": json.loads(record)}
+    assert [json.loads(line) for line in received] == [delivery | {"number": n} for n in range(2)]
 
-    with started(processes(broker_line, port)) as broker:
+    publish_line = publish_line.replace("1883", str(port))
+    subscribe_line = subscribe_line.replace("1883", str(port))
+    with started(process_of(broker_line, port)) as broker:
         shown += line_of(broker.stdout)
         assert "1 subscriptions" in shown
         assert broker.stdin is not None
-        # Numbers go on, and what matched waits.
+        # Numbers continue, and deliveries wait.
         monkeypatch.setattr(sys, "stdin", io.StringIO(record))
-        shown += done(publish_line.replace("1883", str(port)), capsys)
-        go_on = subscribe_line.replace("1883", str(port)).replace(
-            "\"issue = 'IBM' AND price < 120\"", "--count 1 --wait 20"
-        )
-        number = json.loads(done(go_on, capsys))["number"]
-        assert number == 2
+        shown += shell.done(publish_line)
+        predicate = "\"issue = 'IBM' AND price < 120\""
+        receive_line = subscribe_line.replace(predicate, "--count 1 --wait 20")
+        assert shell.deliveries(receive_line)[0]["number"] == 2
         for line in ("revoke alice", "revoke 'no one/'", "hello"):
             broker.stdin.write(f"{line}\n")
             broker.stdin.flush()
@@ -200,17 +215,17 @@ def test_the_story_of_help_with_real_processes(
         assert "alice is shut out" in shown
         assert "error: client must be" in shown
         assert "error: a line is one of: revoke" in shown
-        assert refused(subscribe_line.replace("1883", str(port)), capsys) == "alice was revoked"
+        assert shell.refused(subscribe_line) == "alice was revoked"
         broker.send_signal(signal.SIGTERM)
         shown += "".join(broker.communicate())
         assert broker.returncode == 0
         assert shown.endswith("ended\n")
-    assert len(secrets := secrets_in(folder)) > 15
+    assert len(secrets := secrets_in_files()) > 15
     assert [secret for secret in secrets if secret in shown] == []
     assert "Traceback" not in shown
 
 
-HEARS = """
+ANOTHER_THREAD = """
 import signal, threading, time
 from ccbps.cli.signals import ended_by_signals
 
@@ -218,22 +233,14 @@ def tell():
     time.sleep(0.2)
     signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
 
-with ended_by_signals() as ended:
+with ended_by_signals() as wait:
     for _ in range(2):
         threading.Thread(target=tell).start()
-        ended.wait()
+        wait()
     signal.raise_signal(signal.SIGINT)
-    ended.wait()
+    wait()
 print("ended")
 """
-
-
-@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="of POSIX")
-def test_a_signal_that_another_thread_gets_ends_a_server() -> None:
-    call = [sys.executable, "-c", HEARS]
-    heard = subprocess.run(call, capture_output=True, text=True, timeout=60)
-    assert (heard.stdout, heard.stderr) == ("ended\n", "")
-
 
 EARLY = """
 import signal
@@ -247,42 +254,40 @@ def early(number, handler):
     return before
 
 signal.signal = early
-with ended_by_signals() as ended:
+with ended_by_signals() as wait:
     signal.signal = install
-    ended.wait()
+    wait()
 print("ended")
 """
 
 
-def test_a_signal_that_comes_while_it_is_being_listened_for_is_heard() -> None:
-    heard = subprocess.run(
-        [sys.executable, "-c", EARLY], capture_output=True, text=True, timeout=60
-    )
-    assert (heard.stdout, heard.stderr) == ("ended\n", "")
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="of POSIX")
+@pytest.mark.parametrize("program", [ANOTHER_THREAD, EARLY], ids=["another thread", "early"])
+def test_a_signal_ends_a_server_whenever_and_wherever_it_comes(program: str) -> None:
+    command = [sys.executable, "-c", program]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (ended.stdout, ended.stderr) == ("ended\n", "")
 
 
 # -- explain and check-predicate -----------------------------------------------------------------
 
 
-def test_explain_proposes_makes_and_reads_matchers(folder: Path, capsys: Shown) -> None:
-    schema = shlex.quote(SCHEMA)
-    listed = done(f"ccbps explain --schema {schema} --for \"issue = 'IBM' AND price < 9\"", capsys)
-    assert listed.splitlines()[0].startswith("event bytes")
-    # What is broken comes last.
-    broken = ["broken" in line for line in listed.splitlines()[1:]]
-    assert broken == sorted(broken)
+def test_explain_proposes_makes_and_reads_matchers(shell: Shell) -> None:
+    explain = f"ccbps explain {SCHEMA_OPTION}"
+    heading, *rows = shell.done(f"{explain} --for \"issue = 'IBM' AND price < 9\"").splitlines()
+    assert heading.startswith("event bytes")
+    broken = ["broken" in row for row in rows]
+    assert broken == sorted(broken), "broken matchers come last"
     assert any(broken)
-    option = "--option 'topic=[\"issue\"]'"
-    told = done(f"ccbps explain --schema {schema} --scheme TagMatch {option} --out m", capsys)
-    made = from_json((folder / "m").read_text())
-    assert made == TagMatch(read_schema(SCHEMA), topic=["issue"])
-    assert made.explain() in told
-    assert done("ccbps explain --matcher m", capsys).strip() == made.explain().strip()
-    hidden = done(
-        f"ccbps explain --schema {schema} --scheme FormulaMatch --template 'price < :limit'", capsys
-    )
+    printed = shell.done(f"{explain} --scheme TagMatch --option 'topic=[\"issue\"]' --out m")
+    matcher = from_json(Path("m").read_text())
+    assert matcher == TagMatch(read_schema(SCHEMA), topic=["issue"])
+    assert matcher.explain() in printed
+    assert shell.done("ccbps explain --matcher m").strip() == matcher.explain().strip()
+    hidden = shell.done(f"{explain} --scheme FormulaMatch --template 'price < :limit'")
     assert "FormulaMatch" in hidden
     assert "limit" in hidden
+    assert "shape:       box" in shell.done(f"{explain} --scheme FormulaMatch --for 'price < 9'")
 
 
 @given(strategies.schemas())
@@ -293,94 +298,85 @@ def test_schemas_are_read_as_python_shows_them(schema: Schema) -> None:
 
 @given(st.data())
 def test_normal_texts_mean_what_the_predicate_means(data: st.DataObject) -> None:
-    schema = data.draw(strategies.schemas().filter(lambda s: not _has_words(s)))
+    schema = data.draw(
+        strategies.schemas().filter(lambda s: not any(isinstance(s[name], Keyword) for name in s))
+    )
     predicate = schema.parse(data.draw(strategies.predicates(schema, private=False)).text)
     events = schema.encode([strategies.record(row) for row in data.draw(strategies.rows(schema))])
     again = schema.parse(normal_text(predicate, 10**6))
     assert again.evaluate(events).tolist() == predicate.evaluate(events).tolist()
 
 
-def _has_words(schema: Schema) -> bool:
-    return any(isinstance(schema[name], Keyword) for name in schema)
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ("'price < 120' --records quotes.csv", "means       price <= 119"),
+        ("'price < 120' --records quotes.csv", "records     2 of 3 match"),
+        ("'price < 4' --records quotes.json", "records     1 of 2 match"),
+        ("'price < :top' --value top=120 --records quotes.csv", "records     2 of 3 match"),
+        ("'price < :top'", "template    private constants :top"),
+        ("@file", "no event at all"),
+    ],
+)
+def test_check_predicate_counts_what_matches(shell: Shell, arguments: str, line: str) -> None:
+    Path("quotes.csv").write_text("issue,price,note\nIBM,119,a\nIBM,121,b\nAAPL,3,c\n")
+    Path("quotes.json").write_text('{"issue": "IBM", "price": 3}\n\n{"issue": "AAPL", "price": 4}')
+    Path("file").write_text("price < 10 AND price > 10")
+    assert line in shell.done(f"ccbps check-predicate {arguments} {SCHEMA_OPTION}")
 
 
-def test_check_predicate_counts_what_matches(folder: Path, capsys: Shown) -> None:
-    (folder / "quotes.csv").write_text("issue,price,note\nIBM,119,a\nIBM,121,b\nAAPL,3,c\n")
-    rows = ['{"issue": "IBM", "price": 3}', "", '{"issue": "AAPL", "price": 4}']
-    (folder / "quotes.json").write_text("\n".join(rows))
-    schema, checked = f"--schema {shlex.quote(SCHEMA)}", "ccbps check-predicate"
-    said = done(f"{checked} 'price < 120' {schema} --records quotes.csv", capsys)
-    assert "means       price <= 119" in said
-    assert "records     2 of 3 match" in said
-    said = done(f"{checked} 'price < 4' {schema} --records quotes.json", capsys)
-    assert "records     1 of 2 match" in said
-    bound = f"{checked} 'price < :top' {schema} --value top=120 --records quotes.csv"
-    assert "records     2 of 3 match" in done(bound, capsys)
-    said = done(f"{checked} 'price < :top' {schema}", capsys)
-    assert "template    private constants :top" in said
-    (folder / "wanted").write_text("price < 10 AND price > 10")
-    assert "no event at all" in done(f"{checked} @wanted {schema}", capsys)
-    assert run(f"{checked} 'price <' {schema}") == 1
-    assert "^" in capsys.readouterr().err
+def test_check_predicate_marks_the_place_of_an_error(shell: Shell) -> None:
+    assert "^" in shell.run(f"ccbps check-predicate 'price <' {SCHEMA_OPTION}", 1)[1]
 
 
 # -- keygen --------------------------------------------------------------------------------------
 
 
-def test_keys_are_the_library_s_and_files_their_owner_s(folder: Path, capsys: Shown) -> None:
-    done("ccbps keygen seed --out feed.seed", capsys)
-    done("ccbps keygen pair --master feed.seed --label alice/cheap --out alice.seed", capsys)
+def test_keys_are_the_library_s_and_files_their_owner_s(shell: Shell) -> None:
+    shell.done(
+        "ccbps keygen seed --out feed.seed",
+        "ccbps keygen pair --master feed.seed --label alice/cheap --out alice.seed",
+        "ccbps keygen ledger --master feed.seed --out ledger.key",
+        "ccbps keygen filter --out topics.key",
+        "ccbps keygen password --name alice --users users --out alice.password",
+        "ccbps keygen password --name bob --users users --out bob.password",
+    )
     master = FileKey("feed.seed").load()
     assert isinstance(master, SharedSeed)
     assert FileKey("alice.seed").load() == master.pair("alice/cheap")
-    done("ccbps keygen ledger --master feed.seed --out ledger.key", capsys)
     assert FileKey("ledger.key").load() == master.ledger_key()
-    done("ccbps keygen filter --out topics.key", capsys)
-    done("ccbps keygen password --name alice --users users --out alice.password", capsys)
-    done("ccbps keygen password --name bob --users users --out bob.password", capsys)
-    users = json.loads((folder / "users").read_text())
-    assert users == {
-        name: (folder / f"{name}.password").read_text().strip() for name in ("alice", "bob")
+    assert isinstance(FileKey("topics.key").load(), FilterKey)
+    assert json.loads(Path("users").read_text()) == {
+        name: Path(f"{name}.password").read_text().strip() for name in ("alice", "bob")
     }
-    for path in folder.iterdir():
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
-    before = {path: path.read_bytes() for path in folder.iterdir()}
-    for line in ("seed --out feed.seed", "password --name carol --users users --out bob.password"):
-        assert "is there already" in refused(f"ccbps keygen {line}", capsys)
-    assert "alice has a password" in refused(
-        "ccbps keygen password --name alice --users users --out new", capsys
-    )
-    assert {path: path.read_bytes() for path in folder.iterdir()} == before
-    shown = done("ccbps keygen seed --print", capsys)
-    assert SharedSeed.from_text(shown.strip())
+    assert {stat.S_IMODE(path.stat().st_mode) for path in Path().iterdir()} == {0o600}
+    before = files()
+    for line, problem in (
+        ("seed --out feed.seed", "exists already"),
+        ("password --name carol --users users --out bob.password", "exists already"),
+        ("password --name alice --users users --out new", "alice has a password"),
+    ):
+        assert problem in shell.refused(f"ccbps keygen {line}")
+    assert files() == before
+    assert SharedSeed.from_text(shell.done("ccbps keygen seed --print").strip())
 
 
-def test_a_key_server_s_file_follows_what_it_gave_and_ended(folder: Path, capsys: Shown) -> None:
+def test_a_key_server_s_file_follows_what_it_gave_and_ended(shell: Shell) -> None:
     matcher = KeywordMatch(Schema(word=Category(["a", "b"])), group="toy64")
-    (folder / "m").write_text(matcher.to_json())
-    done("ccbps keygen server --matcher m --out server.key", capsys)
-    given = "--matcher m --server server.key"
-    for role, name in (("publisher", "feed"), ("subscriber", "alice"), ("subscriber", "bob")):
-        done(f"ccbps keygen {role} {given} --name {name} --out {name}.key", capsys)
-    done(f"ccbps keygen broker {given} --out broker.key", capsys)
-    roles = {
-        name: RoleKey.from_text((folder / f"{name}.key").read_text().strip())
-        for name in ("feed", "alice", "broker")
-    }
-    interests = matcher.subscriber(roles["alice"]).encode("word = 'a'")
-    events = matcher.publisher(roles["feed"]).encode([{"word": "a"}, {"word": "b"}])
-    answers = matcher.broker(roles["broker"]).match_all(events, interests)
+    Path("m").write_text(matcher.to_json())
+    shell.make_role_keys(feed="publisher", alice="subscriber", bob="subscriber")
+    interests = matcher.subscriber(key_of("alice")).encode("word = 'a'")
+    events = matcher.publisher(key_of("feed")).encode([{"word": "a"}, {"word": "b"}])
+    answers = matcher.broker(key_of("broker")).match_all(events, interests)
     assert answers.tolist() == [[True], [False]]
-    line = done(f"ccbps keygen revoke {given} --role subscriber --name alice", capsys).strip()
-    broker = MatchingBroker(matcher.broker(roles["broker"]))
-    assert obey(broker, line) == "alice is shut out"
-    assert "revoked" in refused(f"ccbps keygen subscriber {given} --name alice --out again", capsys)
-    assert not (folder / "again").exists()
-    done(f"ccbps keygen rotate {given}", capsys)
-    done(f"ccbps keygen broker {given} --out broker2.key", capsys)
-    later = RoleKey.from_text((folder / "broker2.key").read_text().strip())
+    order = shell.done(f"ccbps keygen revoke {SERVER} --role subscriber --name alice").strip()
+    assert obey(MatchingBroker(matcher.broker(key_of("broker"))), order) == "alice is shut out"
+    again = f"ccbps keygen subscriber {SERVER} --name alice --out again"
+    assert "revoked" in shell.refused(again)
+    assert not Path("again").exists()
+    shell.done(f"ccbps keygen rotate {SERVER}", f"ccbps keygen broker {SERVER} --out later.key")
     with pytest.raises(DecodeError, match="another key epoch"):
-        matcher.broker(later).match_all(events, interests)
+        matcher.broker(key_of("later")).match_all(events, interests)
 
 
 # -- what is sent --------------------------------------------------------------------------------
@@ -391,7 +387,7 @@ def test_payloads_open_under_their_seed_and_number(payloads: list[bytes], first:
     seed = SharedSeed(bytes(32))
     numbers = range(first, first + len(payloads))
     for number, payload, sealed in zip(
-        numbers, payloads, sealed_payloads(seed, payloads, numbers), strict=True
+        numbers, payloads, seal_payloads(seed, payloads, numbers), strict=True
     ):
         assert open_payload(seed, sealed, number) == payload
         for key, other in ((SharedSeed(bytes([1] * 32)), number), (seed, number + 1)):
@@ -402,42 +398,34 @@ def test_payloads_open_under_their_seed_and_number(payloads: list[bytes], first:
                 open_payload(seed, cut, number)
 
 
-def test_numbers_are_taken_once_by_many_threads(folder: Path) -> None:
-    taken: list[int] = []
+def test_numbers_are_taken_once_by_many_threads() -> None:
+    def take(_: int) -> range:
+        return take_numbers("state", "feed", 3)
 
-    def take() -> None:
-        for _ in range(5):
-            taken.extend(take_numbers("state", "feed", 3))
-
-    threads = [threading.Thread(target=take) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(taken) == [*range(60)]
+    with ThreadPoolExecutor(4) as threads:
+        assert sorted(chain(*threads.map(take, range(20)))) == [*range(60)]
     assert take_numbers("state", "other", 2) == range(2)
     assert take_numbers("state", "feed", 1, first=100) == range(100, 101)
     assert take_numbers("state", "feed", 1) == range(101, 102)
-    (folder / "no state").write_text("text" * 1000)
+    Path("no state").write_text("text" * 1000)
     with pytest.raises(LedgerError, match="cannot be used"):
         take_numbers("no state", "feed", 1)
 
 
 @contextmanager
-def served(
-    matcher: Matcher, key: Path | None, **options: Any
-) -> Iterator[tuple[str, MatchingBroker]]:
-    """A broker behind a server in this process."""
+def served(matcher: Matcher, **options: Any) -> Iterator[tuple[str, MatchingBroker]]:
+    """Run a broker behind a server in this process."""
     names = ("alice", "bob", "feed", "broker")
     for name in names:
         Path(f"{name}.password").write_text(f"password of {name}\n")
-    role = None if key is None else RoleKey.from_text(key.read_text().strip())
-    made = matcher if matcher.answers is Answers.SUBSCRIBER else matcher.broker(role)
-    with ExitStack() as stack:
-        server = stack.enter_context(LocalServer({name: f"password of {name}" for name in names}))
-        broker = MatchingBroker(made, **options)
-        url = MqttUrl(server.url, "broker", "password of broker")
-        stack.enter_context(MqttService(broker, url))
+    key = key_of("broker") if Path("broker.key").exists() else None
+    with (
+        LocalServer({name: f"password of {name}" for name in names}) as server,
+        MqttService(
+            broker := MatchingBroker(matcher.broker(key), **options),
+            MqttUrl(server.url, "broker", "password of broker"),
+        ),
+    ):
         yield server.url, broker
 
 
@@ -446,145 +434,145 @@ def at(url: str, name: str) -> str:
 
 
 @pytest.mark.parametrize("scheme", ["FormulaMatch.box", "BroadcastMatch.box"])
-def test_one_time_matchers(folder: Path, capsys: Shown, scheme: str) -> None:
-    done(f"ccbps explain --schema 'price=UInt(8)' --scheme {scheme} --out m", capsys)
-    done("ccbps keygen seed --out feed.seed", capsys)
-    (folder / "prices.csv").write_text("price\n5\n200\n7\n")
-    matcher = from_json((folder / "m").read_text())
-    one_for_all = scheme.startswith("Broadcast")
-    own = "feed.seed"
-    if not one_for_all:
-        own = "alice.seed"
-        done(f"ccbps keygen pair --master feed.seed --label alice/cheap --out {own}", capsys)
-    with served(matcher, None) as (url, _):
-        wanted = "ccbps subscribe 'price < 10' --as cheap --matcher m"
-        wanted += f" --key {own} {at(url, 'alice')}"
+def test_one_time_matchers(shell: Shell, scheme: str) -> None:
+    shell.done(
+        f"ccbps explain --schema 'price=UInt(8)' --scheme {scheme} --out m",
+        "ccbps keygen seed --out feed.seed",
+        "ccbps keygen pair --master feed.seed --label alice/cheap --out alice.seed",
+    )
+    Path("prices.csv").write_text("price\n5\n200\n7\n")
+    seed, to = {
+        "FormulaMatch.box": ("alice.seed", "--to alice/cheap"),
+        "BroadcastMatch.box": ("feed.seed", ""),
+    }[scheme]
+    with served(from_json(Path("m").read_text())) as (url, _):
+        subscribe = f"ccbps subscribe 'price < 10' --as cheap --matcher m --key {seed}"
+        subscribe += f" {at(url, 'alice')}"
         rounds = "--ledger alice.rounds --publisher feed --rounds 0:10 --count 0"
-        assert "--ledger" in refused(f"{wanted} --publisher feed --rounds 0:10", capsys)
-        assert "--rounds" in refused(f"{wanted} --ledger alice.rounds", capsys)
-        assert "FIRST:COUNT" in refused(f"{wanted} {rounds.replace('0:10', '10')}", capsys)
-        done(f"{wanted} {rounds}", capsys)
-        assert "used" in refused(f"{wanted.replace('10', '11')} {rounds}", capsys)
-        sent = f"ccbps publish prices.csv --matcher m --key feed.seed {at(url, 'feed')}"
-        sent += " --state feed.state --ledger feed.rounds --plain"
-        sent += "" if one_for_all else " --to alice/cheap"
-        assert "published 3" in done(sent, capsys)
-        got = done(f"ccbps subscribe {at(url, 'alice')} --count 2 --wait 20", capsys)
-        assert [json.loads(line)["number"] for line in got.splitlines()] == [0, 2]
-        assert json.loads(got.splitlines()[0])["record"] == {"price": 5}
+        assert "--ledger" in shell.refused(f"{subscribe} --publisher feed --rounds 0:10")
+        assert "--rounds" in shell.refused(f"{subscribe} --ledger alice.rounds")
+        assert "FIRST:COUNT" in shell.refused(f"{subscribe} {rounds.replace('0:10', '10')}")
+        shell.done(f"{subscribe} {rounds}")
+        assert "used" in shell.refused(f"{subscribe.replace('10', '11')} {rounds}")
+        publish = f"ccbps publish prices.csv --matcher m --key feed.seed {at(url, 'feed')}"
+        publish += f" --state feed.state --ledger feed.rounds --plain {to}"
+        assert "published 3" in shell.done(publish)
+        received = shell.deliveries(f"ccbps subscribe {at(url, 'alice')} --count 2 --wait 20")
+        assert [delivery["number"] for delivery in received] == [0, 2]
+        assert received[0]["record"] == {"price": 5}
 
 
-def test_topics_skipped_records_payloads_and_patience(folder: Path, capsys: Shown) -> None:
-    schema = shlex.quote(SCHEMA)
-    done(f"ccbps explain --schema {schema} --scheme TagMatch --out m", capsys)
-    done("ccbps keygen server --matcher m --out server.key", capsys)
-    given = "--matcher m --server server.key"
-    for role, name in (("publisher", "feed"), ("subscriber", "alice")):
-        done(f"ccbps keygen {role} {given} --name {name} --out {name}.key", capsys)
-    done(f"ccbps keygen broker {given} --out broker.key", capsys)
-    done("ccbps keygen filter --out topics.key", capsys)
-    done("ccbps keygen seed --out payloads.seed", capsys)
-    rows = ["IBM,5,first", "AAPL,5,second", "IBM,6,third", "IBM,700,fourth"]
-    (folder / "q.csv").write_text("\n".join(["issue,price,note", *rows]) + "\n")
-    matcher = from_json((folder / "m").read_text())
-    quota = Quota(rate=20.0, burst=3.0)
-    with served(matcher, folder / "broker.key", quota=quota) as (url, broker):
-        wanted = f"ccbps subscribe 'price < 10' --matcher m --key alice.key {at(url, 'alice')}"
-        assert "--filter" in refused(f"{wanted} --topic IBM", capsys)
-        done(f"{wanted} --topic IBM --filter topics.key --count 0", capsys)
-        sent = f"ccbps publish q.csv --matcher m --key feed.key {at(url, 'feed')} --state s"
+def test_topics_skipped_records_payloads_and_patience(shell: Shell) -> None:
+    shell.done(f"ccbps explain {SCHEMA_OPTION} --scheme TagMatch --out m")
+    shell.make_role_keys(feed="publisher", alice="subscriber")
+    shell.done(
+        "ccbps keygen filter --out topics.key",
+        "ccbps keygen seed --out payloads.seed",
+        "ccbps keygen seed --out other.seed",
+    )
+    rows = ["issue,price,note", "IBM,5,first", "AAPL,5,second", "IBM,6,third", "IBM,700,fourth"]
+    Path("q.csv").write_text("\n".join(rows) + "\n")
+    Path("bad.json").write_text('{"issue": "IBM", "price": 1}\n{"issue": "IBM"}\n')
+    matcher, quota = from_json(Path("m").read_text()), Quota(rate=20.0, burst=3.0)
+    with served(matcher, quota=quota) as (url, broker):
+        client = f"ccbps subscribe {at(url, 'alice')}"
+        subscribe = f"{client} 'price < 10' --matcher m --key alice.key"
+        assert "--filter" in shell.refused(f"{subscribe} --topic IBM")
+        shell.done(f"{subscribe} --topic IBM --filter topics.key --count 0")
+        publish = f"ccbps publish q.csv --matcher m --key feed.key {at(url, 'feed')} --state s"
         topics = "--topic-field issue --filter topics.key"
-        assert run(f"{sent} --seal payloads.seed {topics} --skip 1") == 0
-        out, err = capsys.readouterr()
-        assert "published 3" in out
-        assert run(f"{sent} --empty {topics}") == 0
-        waited = err + capsys.readouterr().err
-        assert waited.count("waiting, for the broker says") >= 1
-        receive = f"ccbps subscribe {at(url, 'alice')} --count 3 --wait 20"
-        lines = done(f"{receive} --open payloads.seed", capsys)
-        got = [json.loads(line) for line in lines.splitlines()]
-        assert [one["number"] for one in got] == [1, 3, 5]
-        # What a record has beside the schema's attributes is delivered, too.
-        assert got[0]["record"] == {"issue": "IBM", "price": 6, "note": "third"}
-        assert all(set(one) == {"publisher", "number", "subscriptions"} for one in got[1:])
-        # A sealed payload without its seed is shown as it is; another seed is an error in a line.
-        done(f"{sent} --seal payloads.seed {topics} --skip 2", capsys)
-        done("ccbps keygen seed --out other.seed", capsys)
-        lines = done(f"{receive.replace('--count 3', '--count 1')} --open other.seed", capsys)
-        assert "error" in json.loads(lines)
-        assert run(f"ccbps subscribe {at(url, 'alice')} --count 1 --wait 0.2") == 1
-        done(f"ccbps subscribe {at(url, 'alice')} --count 0 --forget", capsys)
+        output, errors = shell.run(f"{publish} --seal payloads.seed {topics} --skip 1")
+        assert "published 3" in output
+        errors += shell.run(f"{publish} --empty {topics}")[1]
+        assert errors.count("waiting, as the broker asks") >= 1
+        received = shell.deliveries(f"{client} --count 3 --wait 20 --open payloads.seed")
+        assert [delivery["number"] for delivery in received] == [1, 3, 5]
+        # Fields of a record outside the schema are delivered, too.
+        assert received[0]["record"] == {"issue": "IBM", "price": 6, "note": "third"}
+        keys = {"publisher", "number", "subscriptions"}
+        assert all(set(delivery) == keys for delivery in received[1:])
+        # Another seed is an error in a line.
+        shell.done(f"{publish} --seal payloads.seed {topics} --skip 2")
+        (delivery,) = shell.deliveries(f"{client} --count 1 --wait 20 --open other.seed")
+        assert "error" in delivery
+        shell.run(f"{client} --count 1 --wait 0.2", 1)
+        shell.done(f"{client} --count 0 --forget")
         assert broker.subscriptions("alice") == []
-        (folder / "bad.json").write_text('{"issue": "IBM", "price": 1}\n{"issue": "IBM"}\n')
-        bad = sent.replace("q.csv", "bad.json")
-        assert run(f"{bad} --plain") == 2
-        out, err = capsys.readouterr()
-        assert "go on with --skip 0" in out
-        assert "in the records from 0 on" in err
-        assert "Traceback" not in err
+        output, errors = shell.run(f"{publish.replace('q.csv', 'bad.json')} --plain", 2)
+        assert "continue with --skip 0" in output
+        assert "in the records from 0 on" in errors
+        assert "Traceback" not in errors
 
 
 # -- errors, each a line --------------------------------------------------------------------------
 
 
+CHECK = "check-predicate 'x < 1' --schema 'x=UInt(3)'"
+CLIENT = "subscribe --url mqtt://127.0.0.1:1 --name a"
+EXPLAIN = "explain --schema 'x=UInt(3)'"
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("ccbps", "COMMAND"),
-        ("ccbps nothing", "invalid choice"),
-        ("ccbps explain --schema 'x=UIn(3)'", "there is no type UIn"),
-        ("ccbps explain --schema '__import__(1)'", "schema must be such as"),
-        ("ccbps explain --schema 'x=UInt(3)'", "--scheme NAME"),
-        ("ccbps explain --schema 'x=UInt(3)' --scheme None", "there is no matcher None"),
+        ("", "COMMAND"),
+        ("nothing", "invalid choice"),
+        ("explain --schema 'x=UIn(3)'", "there is no type UIn"),
+        ("explain --schema '__import__(1)'", "schema must be such as"),
+        ("explain --schema 'UInt(3)'", "an attribute has no name"),
+        ("explain --schema 'x=UInt(**3)'", "a name is missing"),
+        (EXPLAIN, "--scheme NAME"),
+        (f"{EXPLAIN} --for 'x < 1' --option a=1", "leave out --template and --option"),
+        (f"{EXPLAIN} --for 'x < 1' --out a", "--out needs --scheme"),
+        (f"{EXPLAIN} --for 'x < 1' --scheme None", "no None takes this predicate"),
+        (f"{EXPLAIN} --scheme None", "there is no matcher None"),
+        (f"{EXPLAIN} --scheme TagMatch.box", "there is no matcher TagMatch.box"),
+        (f"{EXPLAIN} --scheme TagMatch --option a=1", "not take these"),
+        (f"{EXPLAIN} --scheme TagMatch --option a", "NAME=VALUE"),
+        (f"{EXPLAIN} --scheme TagMatch --option a=1 --option a=2", "each name once"),
+        ("explain --matcher nothere", "nothere: No such file"),
+        ("explain --matcher bytes", "not a text in UTF-8"),
+        ("explain --matcher text", "not"),
+        (f"{CHECK} --records nothere", "No such file"),
+        (f"{CHECK} --records text", "line 1: not a JSON"),
+        (f"{CHECK} --records t.csv", "not as many values"),
+        (f"{CHECK} --records bytes", "bytes is not a text in UTF-8"),
+        ("keygen", "KIND"),
+        ("keygen server --matcher m --out a --print", "not allowed with"),
+        ("keygen server --matcher m --out no/folder", "No such file"),
+        ("keygen broker --matcher m --server text --out a", "text"),
+        ("keygen password --name 'a/b' --users u --out p", "name must be 1 to 256 bytes"),
+        ("keygen password --name a --users text --out p", "text is not a JSON object of passwords"),
+        ("broker --matcher m --key text --local 0 --users u", "text"),
+        ("broker --matcher m --local 0", "key"),
+        ("broker --matcher m --local 0 --quota rat=1", "--quota must be 'rate', 'burst'"),
+        ("publish --matcher m", "required"),
+        (f"{CLIENT} 'x < 1'", "--matcher FILE and --key"),
+        (f"{CLIENT} --count -1", "--count must be a whole number, at least 0"),
+        (CLIENT, "no connection to mqtt://127.0.0.1"),
+        ("subscribe --url http://127.0.0.1 --name a", "url must be"),
+        ("subscribe --url mqtt://h --name a --password-file nothere", "No such file"),
         (
-            "ccbps explain --schema 'x=UInt(3)' --scheme TagMatch --option a=1",
-            "not take these",
-        ),
-        ("ccbps explain --schema 'x=UInt(3)' --scheme TagMatch --option a", "NAME=VALUE"),
-        ("ccbps explain --matcher nothere", "nothere: No such file"),
-        ("ccbps explain --matcher bytes", "not a text in UTF-8"),
-        ("ccbps explain --matcher text", "not"),
-        ("ccbps check-predicate 'x < 1' --schema 'x=UInt(3)' --records nothere", "No such file"),
-        ("ccbps check-predicate 'x < 1' --schema 'x=UInt(3)' --records text", "line 1: not a JSON"),
-        (
-            "ccbps check-predicate 'x < 1' --schema 'x=UInt(9)' --records t.csv",
-            "not as many values",
-        ),
-        ("ccbps keygen", "KIND"),
-        ("ccbps keygen server --matcher m --out a --print", "not allowed with"),
-        ("ccbps keygen server --matcher m --out no/folder", "No such file"),
-        ("ccbps keygen broker --matcher m --server text --out a", "text"),
-        ("ccbps keygen password --name 'a/b' --users u --out p", "name must be 1 to 256 bytes"),
-        ("ccbps broker --matcher m --key text --local 0 --users u", "text"),
-        ("ccbps broker --matcher m --local 0", "key"),
-        ("ccbps publish --matcher m", "required"),
-        ("ccbps subscribe 'x < 1' --url mqtt://127.0.0.1:1 --name a", "--matcher FILE and --key"),
-        (
-            "ccbps subscribe --url mqtt://127.0.0.1:1 --name a",
-            "no connection to mqtt://127.0.0.1",
-        ),
-        ("ccbps subscribe --url http://127.0.0.1 --name a", "url must be"),
-        (
-            "ccbps subscribe --url mqtt://h --name a --password-file nothere",
-            "No such file",
+            "subscribe --url mqtt://h --name a --password-file empty",
+            "no password in its first line",
         ),
     ],
 )
-def test_errors_are_one_line(folder: Path, capsys: Shown, line: str, said: str) -> None:
-    (folder / "text").write_text("no key")
-    (folder / "t.csv").write_text("x,y\n1\n")
-    (folder / "bytes").write_bytes(b"\xff\xfe\x00")
-    (folder / "m").write_text(TagMatch(Schema(x=UInt(3))).to_json())
-    names = {path.name for path in folder.iterdir()}
-    assert said in refused(line, capsys)
-    assert {path.name for path in folder.iterdir()} == names
+def test_errors_are_one_line(shell: Shell, line: str, said: str) -> None:
+    Path("text").write_text("no key")
+    Path("t.csv").write_text("x,y\n1\n")
+    Path("empty").write_text("\n")
+    Path("bytes").write_bytes(b"\xff\xfe\x00")
+    Path("m").write_text(TagMatch(Schema(x=UInt(3))).to_json())
+    before = files()
+    assert said in shell.refused(f"ccbps {line}")
+    assert files() == before
 
 
-def test_ctrl_c_and_a_closed_pipe_are_no_errors(folder: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+def test_ctrl_c_and_a_closed_pipe_are_no_errors() -> None:
     command = f"{shlex.quote(sys.executable)} -m ccbps"
     shell = f"set -o pipefail; {command} explain --schema 'x=UInt(3)' --scheme TagMatch | true"
-    closed = subprocess.run(["bash", "-c", shell], env=environment, capture_output=True, text=True)
+    closed = subprocess.run(["bash", "-c", shell], env=ENVIRONMENT, capture_output=True, text=True)
     assert closed.returncode in (0, 141)
     assert closed.stderr == ""
     words = [sys.executable, "-m", "ccbps", "check-predicate", "x < 1", "--schema", "x=UInt(3)"]
@@ -600,8 +588,7 @@ def test_ctrl_c_and_a_closed_pipe_are_no_errors(folder: Path) -> None:
 
 
 def test_orders_of_the_operator() -> None:
-    matcher = TagMatch(Schema(price=UInt(8)))
-    broker = MatchingBroker(matcher.broker(matcher.key_server().broker_key()))
+    broker = broker_of(TagMatch(Schema(price=UInt(8))))
     answers = {
         "revoke alice": "alice is shut out",
         "subscriptions alice": "alice has none",
@@ -609,6 +596,7 @@ def test_orders_of_the_operator() -> None:
         "revoke 'alice": "error: No closing quotation",
         "revoke alice zz": "error: non-hexadecimal",
         "revoke alice 00": "error: the broker serves no user 00",
+        "revoke alice 00 11": "error: a line is one of",
         "admit": "error: a line is one of",
     }
     for line, answer in answers.items():
@@ -617,8 +605,7 @@ def test_orders_of_the_operator() -> None:
 
 
 def test_metrics_are_served_to_prometheus() -> None:
-    matcher = TagMatch(Schema(price=UInt(8)))
-    broker = MatchingBroker(matcher.broker(matcher.key_server().broker_key()))
+    broker = broker_of(TagMatch(Schema(price=UInt(8))))
     with metrics_page(broker, 0) as address:
         assert address.startswith("http://127.0.0.1:")
         kinds = {"Accept": "application/openmetrics-text; version=1.0.0"}
@@ -634,8 +621,7 @@ def test_metrics_are_served_to_prometheus() -> None:
 def test_metrics_need_an_extra_that_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client.openmetrics.exposition", None)
     monkeypatch.setitem(sys.modules, "prometheus_client.openmetrics", None)
-    matcher = TagMatch(Schema(price=UInt(8)))
-    broker = MatchingBroker(matcher.broker(matcher.key_server().broker_key()))
+    broker = broker_of(TagMatch(Schema(price=UInt(8))))
     wanted = r"a broker's metrics need prometheus-client: pip install 'ccbps\[metrics\]'"
     for use in (broker.metrics, lambda: [*broker.collect()], metrics_page(broker, 0).__enter__):
         with pytest.raises(ImportError, match=wanted):
@@ -645,7 +631,7 @@ def test_metrics_need_an_extra_that_is_named(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_broker_is_a_collector_of_a_registry() -> None:
     matcher = TagMatch(Schema(price=UInt(8)))
-    broker = MatchingBroker(matcher.broker(matcher.key_server().broker_key()))
+    broker = broker_of(matcher)
     registry = CollectorRegistry()
     registry.register(broker)
     alice = matcher.subscriber(matcher.key_server().subscriber_key("alice"))
@@ -666,12 +652,12 @@ def test_the_page_shows_help_as_it_is() -> None:
         commands["page"](re.sub("<!-- ccbps broker --help -->", "", page))
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda one: one.name)
-def test_help_teaches(command: Any, capsys: Shown) -> None:
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_help_teaches(command: Command, shell: Shell) -> None:
     for words in ([command.name], *([command.name, kind.name] for kind in command.kinds)):
         with pytest.raises(SystemExit) as ended:
             main([*words, "--help"])
         assert ended.value.code == 0
-        shown = capsys.readouterr().out
-        assert "example:" in shown
+        shown = shell.capsys.readouterr().out
+        assert f"ccbps {' '.join(words)}" in shown.rpartition("example:")[2]
         assert max(map(len, shown.splitlines())) <= 100

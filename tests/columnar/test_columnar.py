@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ccbps import Category, Decimal, EpochSeed, Int, Schema, SeedRing, SharedSeed, UInt
 from ccbps.columnar import all_pairs
 from ccbps.columnar.all_pairs import AllPairs, _unpacked, blocks
-from ccbps.columnar.broadcast import RoundEvents
 from ccbps.columnar.encoding import event_messages, interest_messages
-from ccbps.columnar.pairs import examine_rows, with_repeated
+from ccbps.columnar.pairs import RoundEvents, examine_rows, with_repeated
 from ccbps.errors import (
     DecodeError,
     EventError,
@@ -29,7 +28,7 @@ from ccbps.errors import (
 )
 from ccbps.keys import sources
 from ccbps.keys.sources import FileKey, master
-from ccbps.matching import BroadcastMatch, FormulaMatch
+from ccbps.matching import BroadcastMatch, FormulaMatch, KeywordMatch
 from ccbps.matching.broken import AdditiveMaskMatch
 from ccbps.matching.contract.matcher import Matcher
 from ccbps.wire import Cause
@@ -194,17 +193,15 @@ def test_only_what_is_public_must_not_be_negative(tmp_path: Path) -> None:
 def test_pairs_that_a_key_does_not_know_are_set_aside(tmp_path: Path) -> None:
     """But not those of a broadcast, where a label is only a name."""
     seed = EpochSeed.start(SharedSeed.generate(), ["s"]).step()
-    keys = {"epoch": seed, "ring": SeedRing({"s": seed.pair("s")})}
     row = rows(["s", "zz"], [1, 1], ["price < 3"] * 2)
-    for name, key in keys.items():
+    for name, key in (("epoch", seed), ("ring", SeedRing({"s": seed.pair("s")}))):
         (tmp_path / name).write_text(key.to_text())
         made = interest_messages(BOX, FileKey(tmp_path / name), row, IDS, reject=True)
         messages, reasons = (part.to_pylist() for part in made.flatten())
         assert [message is not None for message in messages] == [True, False]
         why = "column 'subscription' is of a pair for which the key has no seed"
         assert reasons == [None, why]
-    all_of_them = BroadcastMatch.box(SCHEMA)
-    made = interest_messages(all_of_them, FileKey(tmp_path / "epoch"), row, IDS, reject=True)
+    made = interest_messages(BROADCAST, FileKey(tmp_path / "epoch"), row, IDS, reject=True)
     assert made.field("rejected").to_pylist() == [None, None]
 
 
@@ -314,12 +311,19 @@ def broker(keys: Roles, name: str = "broker", on_error: str = "raise") -> AllPai
     return AllPairs(MASKS, keys[name], "subscription", "m", ("event",), on_error)
 
 
+def batch_of(events: pa.Array) -> pa.RecordBatch:
+    return pa.record_batch({"event": pa.array(range(len(events))), "m": events})
+
+
+def rows_of(batches: Iterable[pa.RecordBatch]) -> list[tuple[object, ...]]:
+    return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
+
+
 def matches(
-    found: AllPairs, labels: pa.Array, interests: pa.Array, events: pa.Array
+    broker: AllPairs, labels: pa.Array, interests: pa.Array, events: pa.Array
 ) -> list[tuple[object, ...]]:
-    batch = pa.record_batch({"event": pa.array(range(len(events))), "m": events})
-    batches = found.matches(*found.interests(labels, interests), [batch])
-    return sorted(tuple(row.values()) for part in batches for row in part.to_pylist())
+    served = broker.interests(labels, interests)
+    return sorted(rows_of(broker.matches(*served, [batch_of(events)])))
 
 
 TEXTS = ["issue = 'IBM'", "price < 300 AND issue = 'AAPL'", "price BETWEEN 5 AND 400"]
@@ -345,26 +349,23 @@ def test_all_pairs_a_few_events_at_a_time(
     labels, interests, events, wanted = sides
     assert matches(pickle.loads(pickle.dumps(broker(keys))), labels, interests, events) == wanted
     monkeypatch.setattr(all_pairs, "MATCH_CELLS", len(TEXTS))
-    batch = pa.record_batch({"event": pa.array(range(7)), "m": events})
-    found = broker(keys)
-    parts = list(found.matches(*found.interests(labels, interests), [batch]))
+    whole = broker(keys)
+    parts = list(whole.matches(*whole.interests(labels, interests), [batch_of(events)]))
     assert len(parts) == 7
-    assert sorted(tuple(row.values()) for part in parts for row in part.to_pylist()) == wanted
+    assert sorted(rows_of(parts)) == wanted
 
 
 def test_all_pairs_in_blocks(sides: Sides, keys: Roles) -> None:
     labels, interests, events, wanted = sides
-    batch = pa.record_batch({"event": pa.array(range(7)), "m": events})
     wishes = pa.record_batch({"subscription": labels, "m": interests})
-    packed = [list(blocks([side], side.nbytes // 2)) for side in (batch, wishes)]
+    packed = [list(blocks([side], side.nbytes // 2)) for side in (batch_of(events), wishes)]
     assert [len(parts) > 1 for parts in packed] == [True, True]
     crossed = [
         pa.record_batch({"block": e.column(0), "interests": i.column(0)})
         for e in packed[0]
         for i in packed[1]
     ]
-    found = broker(keys).block_matches(crossed)
-    assert sorted(tuple(row.values()) for part in found for row in part.to_pylist()) == wanted
+    assert sorted(rows_of(broker(keys).block_matches(crossed))) == wanted
 
 
 @pytest.mark.parametrize(
@@ -386,23 +387,43 @@ def test_malformed_messages_are_named_or_match_nothing(
     kept = matches(broker(keys, on_error="drop"), labels, bad, events)
     assert kept == [pair for pair in wanted if pair[0] != "s1"]
     rejecting = broker(keys, on_error="reject")
-    (refused,) = rejecting.rejected([pa.record_batch({"subscription": labels, "m": bad})])
-    ((label, why),) = (row.values() for row in refused.to_pylist())
-    assert label == "s1" and problem.format("interest").removeprefix("are ") in why
-    wrong = [
-        change(m) if i == 3 else m if i != 4 else None for i, m in enumerate(events.to_pylist())
-    ]
-    bad = pa.array(wrong, pa.binary())
+    refused = rejecting.rejected([pa.record_batch({"subscription": labels, "m": bad})])
+    ((label, why),) = rows_of(refused)
+    assert label == "s1" and problem.format("interest").removeprefix("are ") in str(why)
+    wrong = [change(m) if i == 3 else m for i, m in enumerate(events.to_pylist())]
+    bad = pa.array([*wrong[:4], None, *wrong[5:]], pa.binary())
     with pytest.raises(DecodeError, match="^event=3: .*" + problem.format("event")):
         matches(broker(keys), labels, interests, bad)
     kept = matches(broker(keys, on_error="drop"), labels, interests, bad)
     assert kept == [pair for pair in wanted if pair[1] not in (3, 4)]
-    batch = pa.record_batch({"event": pa.array(range(len(bad))), "m": bad})
-    found = list(rejecting.matches(*rejecting.interests(labels, interests), [batch]))
-    rows = [tuple(row.values()) for part in found for row in part.to_pylist()]
+    served = rejecting.interests(labels, interests)
+    rows = rows_of(rejecting.matches(*served, [batch_of(bad)]))
     ((nobody, event, why),) = (row for row in rows if row[2] is not None)
-    assert (nobody, event) == (None, 3) and problem.format("event").removeprefix("are ") in why
+    assert (nobody, event) == (None, 3) and problem.format("event").removeprefix("are ") in str(why)
     assert sorted(row[:2] for row in rows if row[2] is None) == kept
+
+
+def test_messages_of_a_revoked_user_match_nothing_and_are_no_fault(tmp_path: Path) -> None:
+    matcher = KeywordMatch(Schema(word=Category(["a", "b"])), group="toy64")
+    server = matcher.key_server()
+    sent = matcher.publisher(server.publisher_key("feed")).encode([{"word": "a"}] * 2)
+    users = [matcher.subscriber(server.subscriber_key(name)) for name in ("alice", "bob")]
+    rows = np.concatenate([user.encode("word = 'a'") for user in users])
+    server.revoke("subscriber", "alice")
+    (tmp_path / "broker").write_text(server.broker_key().to_text())
+    key = FileKey(tmp_path / "broker")
+    events, interests = (pa.array(list(map(bytes, side))) for side in (sent, rows))
+    answers, valid, causes = examine_rows(matcher, key, events, interests)
+    assert (answers.tolist(), valid.all(), causes.any()) == ([False, True], True, False)
+    for on_error in ("raise", "reject"):
+        every = AllPairs(matcher, key, "subscription", "m", ("event",), on_error)
+        labels = pa.array(["alice", "bob"])
+        assert [row[:2] for row in matches(every, labels, interests, events)] == [
+            ("bob", 0),
+            ("bob", 1),
+        ]
+        (refused,) = every.rejected([pa.record_batch({"subscription": labels, "m": interests})])
+        assert refused.num_rows == 0
 
 
 def test_messages_are_binary_columns(keys: Roles) -> None:
@@ -446,13 +467,12 @@ def test_epochs_match_while_both_sides_are_in_the_same(tmp_path: Path) -> None:
 
 
 def test_a_replaced_key_file_is_read_for_the_next_batch(tmp_path: Path) -> None:
-    key, found = FileKey(tmp_path / "seed"), []
+    key, messages = FileKey(tmp_path / "seed"), set()
     for _ in range(2):
         (tmp_path / "seed").write_text(SharedSeed.generate().to_text())
-        found.append(
-            event_messages(BOX, key, rows(["s"], [1], ["IBM"], [1.0], [1]), IDS)[0].as_py()
-        )
-    assert found[0] != found[1]
+        row = rows(["s"], [1], ["IBM"], [1.0], [1])
+        messages.add(event_messages(BOX, key, row, IDS)[0].as_py())
+    assert len(messages) == 2
 
 
 # -- one event for all interests of its round -----------------------------------------------------
@@ -533,14 +553,14 @@ def test_blocks_hold_neighbours_of_one_topic(cuts: list[list[str | None]], size:
     st.lists(st.tuples(st.sampled_from(["a", "b", "aa"]), st.integers(0, 3)), max_size=30),
     st.lists(st.integers(0, 30), max_size=8),
 )
+@example([("a", 1)] * 2 + [("b", 1)], [1])
+@example([("a", 1), ("b", 1), ("b", 2)], [1])
 def test_rows_with_the_ids_of_others_are_marked_across_batches(
     ids: list[tuple[str, int]], cuts: list[int]
 ) -> None:
     ids.sort()
-    label, number = (
-        pa.array([one[0] for one in ids], pa.string()),
-        pa.array([one[1] for one in ids], pa.int64()),
-    )
+    label = pa.array([label for label, _ in ids], pa.string())
+    number = pa.array([number for _, number in ids], pa.int64())
     place = pa.array(range(len(ids)), pa.int64())
     ends = [0, *sorted(min(cut, len(ids)) for cut in cuts), len(ids)]
     batches = [

@@ -12,7 +12,8 @@ import pytest
 from ccbps import SharedSeed
 from ccbps.matching import BranchingMatch, Matcher
 from tests.vectors.matching import generate_formula, generate_group
-from tests.vectors.matching.generate_branching import SCHEMA, cases
+from tests.vectors.matching.generate_branching import cases
+from tests.vectors.matching.parts import SCHEMA
 
 STORED: dict[str, Any] = {
     path.stem: json.loads(path.read_text())

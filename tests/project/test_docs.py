@@ -245,3 +245,17 @@ def test_the_notebook_is_that_of_its_page() -> None:
     )
     for page in set(re.findall(r"\]\(\.\./docs/([\w/]+\.md)", written)):
         assert (DOCS / page).exists(), page
+
+
+def test_pages_name_tests_that_exist() -> None:
+    files = [*(DOCS.parent / "tests").rglob("test_*.py")]
+    there = {path.name for path in files}
+    for path in files:
+        there |= set(re.findall(r"def (test_\w+)", path.read_text("utf-8")))
+    named = {
+        name
+        for page in DOCS.rglob("*.md")
+        for name in re.findall(r"\btest_\w+(?:\.py)?", page.read_text("utf-8"))
+    }
+    assert len(named) > 100
+    assert sorted(named - there) == []

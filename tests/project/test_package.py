@@ -1,4 +1,4 @@
-"""The package as users get it: what a wheel holds, that it works alone, what importing it loads."""
+"""Check the package as users get it: the wheel, its imports, and the pages of the project."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ print(matcher.broker().match(events, interests).tolist())
 
 
 def run(*command: str | Path, **environment: str) -> str:
-    """stdout of a command that is not to see this process's Python settings."""
+    """Return the output of a command that does not see this process's Python settings."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    result = subprocess.run(
-        [str(part) for part in command],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=clean | environment,
-    )
+    words = [str(part) for part in command]
+    result = subprocess.run(words, capture_output=True, text=True, env=clean | environment)
     assert result.returncode == 0, result.stderr
     return result.stdout
 
 
+def lines_of(program: str) -> list[str]:
+    """Return the lines that a program prints in a process that imports the source tree."""
+    return run(sys.executable, "-c", program, PYTHONPATH=str(ROOT)).splitlines()
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel of this tree, built with the backend that is installed here."""
+    """Build a wheel of this tree with the installed backend."""
     out = tmp_path_factory.mktemp("wheel")
     options = ["--no-deps", "--no-build-isolation", "--no-index", "--quiet"]
     run(sys.executable, "-m", "pip", "wheel", *options, "--wheel-dir", out, ROOT)
@@ -108,35 +108,21 @@ def test_wheel_matches_in_an_empty_environment(wheel: Path, tmp_path: Path) -> N
     origin, answers = run(python, "-I", "-c", MATCH).splitlines()
     assert Path(origin).is_relative_to(tmp_path)
     assert answers == "[True, False]"
-    error = run(
-        python, "-I", "-c", "try:\n    import ccbps.spark\nexcept ImportError as e:\n    print(e)"
-    )
-    assert "ccbps[spark]" in error
+    program = "try:\n    import ccbps.spark\nexcept ImportError as error:\n    print(error)"
+    assert "ccbps[spark]" in run(python, "-I", "-c", program)
 
 
 def test_importing_the_core_loads_no_optional_or_deferred_package() -> None:
-    heavy = ("pyspark", "pandas", "pyarrow", "sqlglot", "matplotlib", "scipy", "numba")
-    shown = run(
-        sys.executable,
-        "-c",
-        "import sys, time\n"
-        "start = time.perf_counter()\n"
-        "import ccbps, ccbps.matching, ccbps.delivery\n"
-        "seconds = time.perf_counter() - start\n"
-        f"print([name for name in {heavy!r} if name in sys.modules])\n"
-        "print(f'{seconds:.3f}')",
-        PYTHONPATH=str(ROOT),
-    )
-    loaded, seconds = shown.splitlines()
-    print(f"import ccbps, ccbps.matching, ccbps.delivery: {seconds} s")
-    assert loaded == "[]"
+    heavy = {"pyspark", "pandas", "pyarrow", "sqlglot", "matplotlib", "scipy", "numba"}
+    program = "import sys, ccbps, ccbps.matching, ccbps.delivery\n"
+    assert lines_of(f"{program}print({heavy!r} & sys.modules.keys())") == ["set()"]
 
 
 README = (ROOT / "README.md").read_text("utf-8")
 
 
 def blocks(text: str, language: str) -> list[str]:
-    """Code blocks of a page in a language."""
+    """Return the code blocks of a page in a language."""
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
@@ -144,7 +130,7 @@ def test_readme_example_prints_what_it_says() -> None:
     (example,) = blocks(README, "python")
     assert len([line for line in example.splitlines() if line]) == 12
     said = blocks(README, "text")[-1].splitlines()
-    shown = run(sys.executable, "-c", example, PYTHONPATH=str(ROOT)).splitlines()
+    shown = lines_of(example)
     assert len(shown) == len(said) == 3
     for printed, line in zip(shown[:2], said, strict=False):
         # Messages are other ones in each run: what they are and how long they are stays.
@@ -164,12 +150,10 @@ def test_readme_is_short_and_says_what_installs_the_package() -> None:
 
 
 def dead_links(text: str) -> list[str]:
-    """Links and pictures of a page whose targets are files beside it."""
-    inline = re.findall(r"\]\(\s*<?([^)>\s]+)", text) + re.findall(
-        r"(?:src|href)=.([^\"'>]+)", text
-    )
-    return [link for link in (*inline, *re.findall(r"^\[[^\]]+\]:\s*(\S+)", text, re.MULTILINE))
-            if not re.match(r"(https?|mailto):", link)]  # fmt: skip
+    """Return the links and pictures of a page whose targets are files beside it."""
+    kinds = (r"\]\(\s*<?([^)>\s]+)", r"(?:src|href)=.([^\"'>]+)", r"(?m)^\[[^\]]+\]:\s*(\S+)")
+    links = [link for kind in kinds for link in re.findall(kind, text)]
+    return [link for link in links if not re.match(r"(https?|mailto):", link)]
 
 
 def test_readme_has_no_link_that_a_package_index_cannot_follow() -> None:
@@ -225,27 +209,22 @@ def test_cost_table_of_the_documentation_is_true() -> None:
     )
     boxes = {
         "box over `UInt(16)`": Schema(a=UInt(16)),
-        "box over 2 `UInt(16)`": Schema({name: UInt(16) for name in "ab"}),
         "box of the example (51 bits)": schema,
-        "box over 4 `UInt(32)`": Schema({name: UInt(32) for name in "abcd"}),
-        "box over 8 `UInt(32)`": Schema({name: UInt(32) for name in "abcdefgh"}),
     }
+    for names, bits in (("ab", 16), ("abcd", 32), ("abcdefgh", 32)):
+        title = f"box over {len(names)} `UInt({bits})`"
+        boxes[title] = Schema({name: UInt(bits) for name in names})
     page = (ROOT / "docs" / "matchers" / "branching.md").read_text()
     section = page.partition("\n## Cost\n")[2].partition("\n## ")[0]
     rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line[:1] == "|"]
     assert len(rows) == 2 + 9
     for name, *numbers in rows[2:]:
+        box = boxes.get(name)
         matcher = (
-            BranchingMatch.box(boxes[name])
-            if name in boxes
-            else BranchingMatch(schema, name.strip("`"))
+            BranchingMatch(schema, name.strip("`")) if box is None else BranchingMatch.box(box)
         )
-        wanted = [
-            matcher.program.size + 1,
-            matcher.event_bytes,
-            matcher.randomness_bytes,
-            *matcher.encoding.operations.values(),
-        ]
+        wanted = [matcher.program.size + 1, matcher.event_bytes, matcher.randomness_bytes]
+        wanted += matcher.encoding.operations.values()
         assert [int(number.replace(",", "")) for number in numbers] == wanted, name
 
 
@@ -253,19 +232,18 @@ def test_installed_version_is_that_of_the_source() -> None:
     assert version("ccbps") == ccbps.__version__
 
 
+SUBMODULES = """
+import sys, ccbps
+print([name for name in ('ccbps.matching', 'ccbps.delivery') if name in sys.modules])
+print(ccbps.matching.BranchingMatch.__name__, ccbps.delivery.PayloadSealer.__name__)
+print('pyspark' in sys.modules, hasattr(ccbps, 'mathcing'))
+print({'BranchingMatch', '__getattr__'} & set(dir(ccbps)), 'matching' in dir(ccbps))
+print(ccbps.spark.FileKey.__name__)
+"""
+
+
 def test_submodules_are_there_after_importing_the_package() -> None:
-    shown = run(
-        sys.executable,
-        "-c",
-        "import sys, ccbps\n"
-        "print([name for name in ('ccbps.matching', 'ccbps.delivery') if name in sys.modules])\n"
-        "print(ccbps.matching.BranchingMatch.__name__, ccbps.delivery.PayloadSealer.__name__)\n"
-        "print('pyspark' in sys.modules, hasattr(ccbps, 'mathcing'))\n"
-        "print({'BranchingMatch', '__getattr__'} & set(dir(ccbps)), 'matching' in dir(ccbps))\n"
-        "print(ccbps.spark.FileKey.__name__)",
-        PYTHONPATH=str(ROOT),
-    )
-    assert shown.splitlines() == [
+    assert lines_of(SUBMODULES) == [
         "[]",
         "BranchingMatch PayloadSealer",
         "False False",
@@ -275,17 +253,11 @@ def test_submodules_are_there_after_importing_the_package() -> None:
 
 
 def test_spark_without_pyspark_names_the_extra() -> None:
-    shown = run(
-        sys.executable,
-        "-c",
-        "import sys\n"
-        "sys.modules['pyspark'] = None\n"  # as where it is not installed
-        "import ccbps\n"
-        "from ccbps import *\n"
-        "try:\n    ccbps.spark\nexcept ImportError as error:\n    print(error)\n",
-        PYTHONPATH=str(ROOT),
-    )
-    assert "ccbps.spark needs pyspark: pip install 'ccbps[spark]'" in shown
+    # None stands for a module that is not installed.
+    program = "import sys\nsys.modules['pyspark'] = None\nimport ccbps\nfrom ccbps import *\n"
+    program += "try:\n    ccbps.spark\nexcept ImportError as error:\n    print(error)"
+    (error,) = lines_of(program)
+    assert "ccbps.spark needs pyspark: pip install 'ccbps[spark]'" in error
 
 
 def test_citation_is_of_this_version() -> None:

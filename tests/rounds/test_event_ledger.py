@@ -618,8 +618,8 @@ def test_the_command_makes_a_ledger_only_if_it_is_told_to(
     there = tmp_path / "there"
     EventLedger(there)
     for path, more, said in (
-        (tmp_path / "typo", [], "typo is not there. A new ledger begins with round 0"),
-        (there, ["--new"], "there is there already"),
+        (tmp_path / "typo", [], "typo does not exist. A new ledger begins with round 0"),
+        (there, ["--new"], "there exists already"),
         (there, ["--listen", "here"], "address must be the server's 'host:port'"),
     ):
         assert main(["ledger", "--file", str(path), "--key", str(source.path), *more]) == 2

@@ -1,4 +1,4 @@
-"""Writes less_than_3bit.txt, at_most_3bit_old.txt and bristol.json: small circuits as text.
+"""Write less_than_3bit.txt, at_most_3bit_old.txt and bristol.json: small circuits as text.
 
 The gates are written by hand, line by line, from the description of the formats; neither the
 package's writer nor its blocks have a part in them. `bfcl`, another implementation, reads the first
@@ -59,14 +59,14 @@ AT_MOST_OLD = """\
 
 
 def answers_of_bfcl(text: str) -> list[int]:
-    """The output for x, y = 0, 0; 0, 1; ...; 7, 7."""
+    """Return the outputs for x, y = 0, 0; 0, 1; ...; 7, 7."""
     circuit = bfcl.circuit(text)
     bits = [[value >> i & 1 for i in range(3)] for value in range(8)]
     return [int(circuit.evaluate([bits[x], bits[y]])[0][0]) for x, y in product(range(8), repeat=2)]
 
 
 def vectors() -> dict[str, object]:
-    """The certificate: what each file is, its digest and its answers."""
+    """Return each file's function, digest and answers."""
     pairs = list(product(range(8), repeat=2))
     files = (
         ("less_than_3bit.txt", "x < y", LESS_THAN, answers_of_bfcl(LESS_THAN)),

@@ -1,4 +1,4 @@
-"""Writes ofsgp.json and public_function.json: whole messages, made without the package's encoders.
+"""Write ofsgp.json and public_function.json: whole messages, made without the package's encoders.
 
 Blinding, drawing of elements and their bytes come from tests/reference, the key stream from HKDF
 and AES-CTR of `cryptography`, fingerprints from their parts; only the programs, with the index
@@ -9,9 +9,6 @@ sequence, are the package's.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from ccbps import Category, Schema, UInt
@@ -21,7 +18,7 @@ from ccbps.matching.group.group_program import GroupMatch
 from tests.reference.fingerprints import category, fingerprint, index_digest, uint
 from tests.reference.group_programs import ONE, Preserving, blinded, sequence
 from tests.reference.group_wire import draw, padded, random_bytes, rank, write
-from tests.vectors.matching.generate_branching import SEED, bits, derive, head, stream
+from tests.vectors.matching.parts import event_bits, messages, round_bytes, write_vectors
 
 SCHEMA = Schema(issue=Category(["AAPL", "GOOG", "IBM"]), n=UInt(3))
 # Equal to y, but for the last bit if y's first one is set.
@@ -56,12 +53,12 @@ CASES: dict[str, list[tuple[dict[str, Any], Any, int, bool]]] = {
 
 
 def name_of(scheme: str, group: str, matcher: GroupMatch) -> bytes:
-    """The fingerprint of one of the matchers."""
+    """Return the fingerprint of a matcher."""
     length = matcher.length
     randomness = 2 * random_bytes(group, padded(group, length))
     index = matcher._index(0, length).tolist()
     if scheme == "ofsgp":
-        index = index[: length // 16]  # what each of the instructions repeats
+        index = index[: length // 16]  # the part that each instruction repeats
     layout = [2, length, 1 << 20, randomness, index_digest(index)]
     if scheme == "ofsgp":
         attributes = [category("issue", ["AAPL", "GOOG", "IBM"]), uint("n", 3)]
@@ -73,24 +70,18 @@ def name_of(scheme: str, group: str, matcher: GroupMatch) -> bytes:
     return fingerprint("FKN", [uint("x", 3)], parameters, layout)
 
 
-def event_bits(schema: Schema, event: Mapping[str, Any]) -> list[bool]:
-    codes = schema.encode([event]).codes
-    rows = [bits(int(codes[name][0, 0]), schema[name].bits) for name in schema]
-    return [bool(bit) for row in rows for bit in row]
-
-
 def program(matcher: GroupMatch, interest: Any) -> Preserving:
-    """What the package makes of an interest: interstitial elements and the index sequence."""
+    """Return an interest's program: interstitial elements and the index sequence."""
     prepared, length = matcher.prepare(interest), matcher.length
     ranks = matcher._interstitials(prepared, 0, length + 1).tolist()
     index = matcher._index(0, length).tolist()
     return [matcher.group.one_line(number) for number in ranks], index
 
 
-def messages(
+def bodies(
     name: str, made: Preserving, x: list[bool], tag: bytes, random: bytes
 ) -> tuple[bytes, bytes]:
-    """The blinded elements of both parties: the event's and the interest's."""
+    """Return the bodies of both messages: the blinded elements of both parties."""
     given, length = sequence(made, x), len(made[1])
     positions = padded(name, length)
     given[2 * length : 2 * length] = [ONE] * 2 * (positions - length)
@@ -104,45 +95,28 @@ def messages(
 
 
 def cases(scheme: str) -> list[dict[str, object]]:
-    """Every case of a scheme, in both groups, with its two messages."""
+    """Return every case of a scheme, in both groups, with its two messages."""
     out: list[dict[str, object]] = []
-    for name, matcher in MATCHERS[scheme].items():
-        own = name_of(scheme, name, matcher)
-        key = derive(derive(SEED, b"pair", b"alice"), b"stream", own)
-        size = 2 * random_bytes(name, padded(name, matcher.length)) + 7
+    for group, matcher in MATCHERS[scheme].items():
+        name = name_of(scheme, group, matcher)
+        size = 2 * random_bytes(group, padded(group, matcher.length)) + 7
         for event, interest, number, matched in CASES[scheme]:
-            random = stream(key, number, size)
-            made, x = program(matcher, interest), event_bits(matcher.schema, event)
-            bodies = messages(name, made, x, random[-7:], random[:-7])
-            heads = [head(kind, own, random[-7:]) for kind in (1, 2)]
-            event_message, interest_message = (
-                (head + body).hex() for head, body in zip(heads, bodies, strict=True)
-            )
-            out.append(
-                {
-                    "group": name, "event": event, "interest": interest, "round": number,
-                    "matched": matched, "event_message": event_message,
-                    "interest_message": interest_message,
-                }
-            )  # fmt: skip
+            random, tag = round_bytes(name, number, size)
+            x = [bool(bit) for bit in event_bits(matcher.schema, event)]
+            case = {"group": group, "event": event, "interest": interest, "round": number}
+            sent = bodies(group, program(matcher, interest), x, tag, random)
+            out.append(case | {"matched": matched} | messages(name, tag, *sent))
     return out
 
 
 if __name__ == "__main__":
-    for scheme, title in (
-        ("ofsgp", "OFSGPMatch"),
-        ("public_function", "PublicFunctionMatch"),
-    ):
-        vectors = {
-            "scheme": title,
-            "format": 2,
-            "source": "[SSM] Definition 4 over a program of fixed structure, or of the public "
+    for scheme, title in (("ofsgp", "OFSGPMatch"), ("public_function", "PublicFunctionMatch")):
+        write_vectors(
+            __file__,
+            f"{scheme}.json",
+            cases(scheme),
+            scheme=title,
+            source="[SSM] Definition 4 over a program of fixed structure, or of the public "
             "circuit; message format 2, layout 2",
-            "generator": "tests/vectors/matching/generate_group.py",
-            "confirmed_by": "tests/reference/group_programs.py (permutations as tuples)",
-            "seed": SEED.hex(),
-            "pair": "alice",
-            "cases": cases(scheme),
-        }
-        path = Path(__file__).with_name(f"{scheme}.json")
-        path.write_text(json.dumps(vectors, indent=1) + "\n")
+            confirmed_by="tests/reference/group_programs.py (permutations as tuples)",
+        )

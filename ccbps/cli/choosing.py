@@ -1,0 +1,240 @@
+"""``ccbps explain`` and ``ccbps check-predicate``: choose a matcher, examine a predicate."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import Namespace
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from ccbps import matching
+from ccbps.cli.command import REPEATED, Command, OneOf, Option
+from ccbps.cli.inputs import (
+    RECORD_FORMAT,
+    SCHEMA,
+    read_matcher,
+    read_records,
+    read_schema,
+    read_settings,
+    read_text,
+)
+from ccbps.cli.normal_text import box_text, normal_text
+from ccbps.errors import ParameterError, PredicateError
+from ccbps.matching import Matcher
+from ccbps.matching.contract.kinds import Keying
+from ccbps.matching.schemes import SCHEMES, proposals
+from ccbps.matching.words.word_matcher import WordMatcher
+from ccbps.predicates import Predicate, Schema
+
+MAKERS: Final = ("box", "hidden")
+"""Class methods that make a matcher: ``FormulaMatch.box``."""
+_REUSE: Final = {Keying.ROUNDS: "one-time", Keying.SERVER: "reusable", Keying.SESSION: "session"}
+
+
+def _explain(arguments: Namespace) -> int:
+    r"""Show a matcher's costs and leakage; list the matchers that take a predicate.
+
+    A matcher is public: it defines how events and predicates become messages, and all parties
+    need the same one. The command makes a matcher from a schema, the types of events' attributes.
+    It prints sizes, operations and the leakage card: the data that the broker learns, and known
+    attacks.
+
+    With --for and a predicate it lists the matchers that take the predicate. A matcher may follow
+    from the predicate: give one of the same form whose constants may be known.
+
+    Example:
+        ccbps explain --schema 'issue=Category(["AAPL", "IBM"]), price=UInt(16)' \
+            --for "issue = 'IBM' AND price < 120"
+        ccbps explain --schema 'issue=Category(["AAPL", "IBM"]), price=UInt(16)' \
+            --scheme TagMatch --out quotes.matcher
+    """
+    if arguments.matcher is not None:
+        return _show(read_matcher(arguments.matcher), arguments.out)
+    schema = read_schema(arguments.schema)
+    options = read_settings("--option", arguments.option)
+    if arguments.template is not None:
+        options["template"] = read_text(arguments.template)
+    if arguments.predicate is None:
+        if arguments.scheme is None:
+            raise ParameterError("--scheme NAME selects a matcher, and --for TEXT lists some")
+        return _show(_make_matcher(schema, arguments.scheme, options), arguments.out)
+    if options:
+        raise ParameterError("--for finds the options: leave out --template and --option")
+    predicate = schema.parse(read_text(arguments.predicate))
+    matchers = [*proposals(schema, predicate, include_broken=True)]
+    if arguments.scheme is not None:
+        for matcher in matchers:
+            if type(matcher).__name__ == arguments.scheme:
+                return _show(matcher, arguments.out)
+        raise ParameterError(f"no {arguments.scheme} takes this predicate")
+    if arguments.out is not None:
+        raise ParameterError("--out needs --scheme, which selects one of the matchers")
+    print("\n".join(line for _, line in _table(matchers)))
+    return 0 if matchers else 1
+
+
+def _show(matcher: Matcher, path: str | None) -> int:
+    """Print a matcher's explanation, and write the matcher to a new file."""
+    print(matcher.explain())
+    if path is not None:
+        with Path(path).open("x", encoding="utf-8") as file:
+            file.write(matcher.to_json() + "\n")
+        print(f"written to {path}")
+    return 0
+
+
+def _make_matcher(schema: Schema, name: str, options: dict[str, Any]) -> Matcher:
+    """Make a matcher by name: ``TagMatch``, or ``FormulaMatch.box``.
+
+    Raises:
+        ParameterError: there is no such matcher, or it does not take these options.
+    """
+    scheme_name, _, maker = name.partition(".")
+    scheme = {scheme.__name__: scheme for scheme in SCHEMES}.get(scheme_name)
+    if scheme is None or (maker and (maker not in MAKERS or not hasattr(scheme, maker))):
+        names = ", ".join(name for name in matching.__all__ if name.endswith("Match"))
+        raise ParameterError(f"there is no matcher {name}; there are {names}")
+    make: Any = getattr(scheme, maker) if maker else scheme
+    try:
+        matcher: Matcher = make(schema, **options)
+    except TypeError as error:
+        raise ParameterError(f"{name} does not take these options: {error}") from None
+    return matcher
+
+
+def _table(matchers: Iterable[Matcher]) -> Iterator[tuple[Matcher | None, str]]:
+    """Yield a heading, and a line for each matcher: sizes, reuse and security. Broken ones last."""
+    yield None, "event bytes  interest bytes  messages  security       matcher"
+    ordered = sorted(matchers, key=lambda matcher: matcher.leakage.security == "broken")
+    for matcher in ordered:
+        alike = [each.parameters() for each in ordered if repr(each) == repr(matcher)]
+        differences = "".join(
+            f" {name}={json.dumps(value)}"
+            for name, value in matcher.parameters().items()
+            if any(parameters.get(name) != value for parameters in alike)
+        )
+        yield (
+            matcher,
+            f"{matcher.event_bytes:>11,}  {matcher.interest_bytes:>14,}  "
+            f"{_REUSE[matcher.keying]:<8}  {matcher.leakage.security:<13}  "
+            f"{repr(matcher).strip('<>')}{differences}",
+        )
+
+
+def _check_predicate(arguments: Namespace) -> int:
+    r"""Show a predicate's meaning, the matchers that take it, and the records that match.
+
+    The command prints the predicate's meaning in values, however it was written, and the matchers
+    that take the predicate. Some of them widen it, so that the broker learns less, or works less.
+    With --records it counts the records that match. The exit status is 1 if the predicate cannot
+    be used; an error marks the place.
+
+    Nothing is encrypted or sent. The constants of a predicate are secret: where others use this
+    machine, write @FILE in place of the text.
+
+    Example:
+        ccbps check-predicate "issue = 'IBM' AND NOT price >= 120" \
+            --schema 'issue=Category(["AAPL", "IBM"]), price=UInt(16)'
+        echo '{"issue": "IBM", "price": 119}' | ccbps check-predicate "price < 120" \
+            --matcher quotes.matcher --records -
+    """
+    matcher = None if arguments.matcher is None else read_matcher(arguments.matcher)
+    schema = read_schema(arguments.schema) if matcher is None else matcher.schema
+    try:
+        predicate = schema.parse(read_text(arguments.predicate))
+        if arguments.value:
+            predicate = predicate.bind(**read_settings("--value", arguments.value))
+        if matcher is not None:
+            matcher.prepare(predicate)
+    except PredicateError as error:
+        print(error, file=sys.stderr)
+        return 1
+    matchers = (
+        [*proposals(schema, predicate, include_broken=True)] if matcher is None else [matcher]
+    )
+    print("\n".join([*_meaning(predicate), *_takers(predicate, matchers)]))
+    if arguments.records is not None:
+        print("\n".join(_counts(predicate, matchers, arguments)))
+    return 0 if matchers else 1
+
+
+def _meaning(predicate: Predicate) -> Iterator[str]:
+    """Yield lines on the meaning of a predicate."""
+    if predicate.unbound_names:
+        names = ", ".join(f":{name}" for name in predicate.unbound_names)
+        yield f"template    private constants {names}; --value gives them values"
+        return
+    yield f"means       {normal_text(predicate)}"
+    if predicate.never_matches:
+        yield "matches     no event at all"
+    try:
+        predicate.box()
+        yield "box         yes: an interval of every attribute"
+    except PredicateError as error:
+        yield f"box         no: {error.reason}"
+
+
+def _takers(predicate: Predicate, matchers: Iterable[Matcher]) -> Iterator[str]:
+    """Yield lines on the matchers that take a predicate, and on how some of them widen it."""
+    title = "taken by"
+    for matcher, line in _table(matchers):
+        yield f"{title:<12}{line}"
+        title = ""
+        if isinstance(matcher, WordMatcher):
+            widened = matcher.widened(predicate)
+            if widened != predicate.box():
+                yield f"{'':<12}  widened to {box_text(widened)}"
+
+
+def _counts(
+    predicate: Predicate, matchers: Iterable[Matcher], arguments: Namespace
+) -> Iterator[str]:
+    """Yield the number of records that match, and that each widening matcher lets through."""
+    total, matched = 0, 0
+    let_through = {matcher: 0 for matcher in matchers if isinstance(matcher, WordMatcher)}
+    for batch in read_records(arguments.records, arguments.format, predicate.schema):
+        events = predicate.schema.encode([record.values for record in batch])
+        total += len(batch)
+        matched += int(predicate.evaluate(events).sum())
+        for matcher in let_through:
+            let_through[matcher] += int(matcher.meaning(predicate, events).sum())
+    yield f"records     {matched:,} of {total:,} match"
+    for matcher, count in let_through.items():
+        if count != matched:
+            yield f"            {count:,} of {total:,} for {type(matcher).__name__}"
+
+
+EXPLAIN: Final = Command(
+    "explain",
+    _explain,
+    (
+        OneOf(SCHEMA, Option("--matcher FILE", "explain the matcher in a file"), required=True),
+        Option("--scheme NAME", "name such as TagMatch, FormulaMatch.box or FormulaMatch.hidden"),
+        Option(
+            "--for TEXT",
+            "predicate: list the matchers that take it, or make that of --scheme for it",
+            dest="predicate",
+        ),
+        Option("--template TEXT", "public predicate, with :name for private constants"),
+        Option(
+            "--option NAME=VALUE",
+            "another argument of the matcher, as JSON: 'topic=[\"issue\"]'",
+            **REPEATED,
+        ),
+        Option("--out FILE", "new file for the matcher, for all parties"),
+    ),
+)
+
+CHECK_PREDICATE: Final = Command(
+    "check-predicate",
+    _check_predicate,
+    (
+        Option("predicate TEXT", "condition, as written after WHERE"),
+        OneOf(SCHEMA, Option("--matcher FILE", "ask this matcher, over its schema"), required=True),
+        Option("--value NAME=VALUE", "value of a private constant :name", **REPEATED),
+        Option("--records FILE", "count the matching records of a file; - for standard input"),
+        RECORD_FORMAT,
+    ),
+)

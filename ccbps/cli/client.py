@@ -1,0 +1,146 @@
+"""Common parts of publish and subscribe: the connection, keys, topics and payloads.
+
+Payloads are encrypted under a seed that a publisher and its subscribers share and the broker does
+not have. Each payload has a key of its own (`ccbps.delivery.PayloadSealer`), and travels with that
+key, wrapped for the pair `PAIR`. The publication's number is bound to both, so nobody without the
+seed can replace a payload by another.
+
+Hazard: all who have the seed can read all payloads that they get, and could have sealed them.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from ccbps.cli.command import Option
+from ccbps.cli.secret_files import VARIABLE, read_password
+from ccbps.delivery.naive import KEY_BYTES, PayloadOpener, PayloadSealer
+from ccbps.errors import ParameterError
+from ccbps.filters.tokens import TopicTokens
+from ccbps.keys.role_key import RoleKey
+from ccbps.keys.seeds import SeedRing, SharedSeed
+from ccbps.keys.sources import FileKey, filter_key, role_key, seeds
+from ccbps.matching import Matcher
+from ccbps.matching.contract.kinds import Keying
+
+if TYPE_CHECKING:
+    from ccbps.mqtt import MqttClient, MqttUrl
+
+WAIT_SECONDS: Final = 10.0
+"""Seconds that a request waits for the broker's answer."""
+PAIR: Final = "payloads of the command line"
+
+ACCESS: Final = (
+    Option(
+        "--password-file FILE",
+        f"password at the MQTT server (default: the variable {VARIABLE})",
+    ),
+    Option("--ca FILE", "TLS certificates to trust (default: the system's)"),
+    Option(
+        "--mqtt", "MQTT version: 3 for 3.1.1 (default), or 5", type=int, choices=(3, 5), default=3
+    ),
+)
+CLIENT: Final = (
+    Option("--url URL", "MQTT server: mqtt://host:port or mqtts://host:port", required=True),
+    Option("--name NAME", "your name at the server and the broker", required=True),
+    *ACCESS,
+)
+TOPIC: Final = Option("--topic TEXT", "the topic (default: all topics)")
+FILTER: Final = Option("--filter FILE", "key of topics, which hides them from the broker")
+LEDGER: Final = Option("--ledger FILE", "ledger of used rounds, for one-time matchers")
+
+
+def mqtt_url(arguments: Namespace, name: str) -> MqttUrl:
+    """Return the MQTT server's URL with a user's name and password."""
+    from ccbps.mqtt import MqttUrl
+
+    password = read_password(arguments.password_file)
+    return MqttUrl(arguments.url, name, password, arguments.ca, arguments.mqtt)
+
+
+@contextmanager
+def naming_server(url: str) -> Iterator[None]:
+    """Name the server in errors of the system that the block raises."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(f"no connection to {url}: {error.strerror or error}") from None
+
+
+@contextmanager
+def connected(arguments: Namespace) -> Iterator[MqttClient]:
+    """Connect a client in the block.
+
+    Raises:
+        OSError: the server cannot be reached, or refuses the client.
+    """
+    from ccbps.mqtt import MqttClient
+
+    client = MqttClient(mqtt_url(arguments, arguments.name), timeout=WAIT_SECONDS)
+    with naming_server(arguments.url):
+        client.start()
+    try:
+        yield client
+    finally:
+        client.stop()
+
+
+def role_secret(matcher: Matcher, path: str, ledger: str | None) -> RoleKey | SharedSeed | SeedRing:
+    """Return the key or the seeds of a publisher or subscriber.
+
+    Args:
+        matcher: the public parameters.
+        path: path of the key's file.
+        ledger: path of the ledger of used rounds; None for none.
+
+    Raises:
+        ParameterError: the matcher has rounds and no ledger is given, or it has sessions.
+    """
+    scheme = type(matcher).__name__
+    if matcher.keying is Keying.SESSION:
+        raise ParameterError(
+            f"{scheme}'s publishers and subscribers talk first, and keep the result: write a "
+            "program for them, as docs/matchers/oblivious_topic.md shows"
+        )
+    if matcher.keying is Keying.SERVER:
+        return role_key(FileKey(path))
+    if ledger is None:
+        raise ParameterError(
+            f"{scheme} uses each round once: --ledger FILE remembers the used ones; the file is "
+            "made if it does not exist"
+        )
+    return seeds(FileKey(path))
+
+
+def topic_tokens(arguments: Namespace, has_topic: bool) -> TopicTokens | None:
+    """Return the maker of topics' tokens, or None if there are no topics.
+
+    Raises:
+        ParameterError: there is a topic without a key, or a key without a topic.
+    """
+    if has_topic != (arguments.filter is not None):
+        raise ParameterError("a topic needs the key of topics, --filter FILE, and it needs a topic")
+    return TopicTokens(filter_key(FileKey(arguments.filter))) if has_topic else None
+
+
+def seal_payloads(seed: SharedSeed, payloads: list[bytes], numbers: range) -> list[bytes]:
+    """Encrypt the payloads of publications. Each number is used once."""
+    sealer = PayloadSealer(seed)
+    wraps = sealer.wrap([*numbers], [*numbers], pairs=[PAIR] * len(numbers))
+    sealed = sealer.seal(payloads, [*numbers])
+    return [wrap.tobytes() + payload for wrap, payload in zip(wraps, sealed, strict=True)]
+
+
+def open_payload(seed: SharedSeed, sealed: bytes, number: int) -> bytes:
+    """Decrypt the payload of a publication.
+
+    Raises:
+        DecodeError: it was altered, or not sealed with this seed for this number.
+    """
+    wrap = np.frombuffer(sealed[:KEY_BYTES], dtype=np.uint8)[None]
+    return PayloadOpener(seed.pair(PAIR)).open([sealed[KEY_BYTES:]], wrap, [number])[0]

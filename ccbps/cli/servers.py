@@ -1,0 +1,274 @@
+"""``ccbps broker`` and ``ccbps ledger``: servers that run until a signal ends them."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import secrets
+import shlex
+import signal
+import sys
+import threading
+from argparse import Namespace
+from contextlib import ExitStack
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Final
+
+from ccbps import checks
+from ccbps.broker import MatchingBroker, Quota
+from ccbps.broker.metrics import metrics_page
+from ccbps.cli.client import ACCESS, mqtt_url, naming_server
+from ccbps.cli.command import REPEATED, Command, OneOf, Option
+from ccbps.cli.inputs import MATCHER, read_matcher, read_settings
+from ccbps.cli.secret_files import read_users
+from ccbps.cli.signals import ended_by_signals
+from ccbps.errors import CcbpsError, ParameterError
+from ccbps.keys.sources import FileKey, role_key
+from ccbps.matching import Matcher
+from ccbps.matching.contract.kinds import Answers
+from ccbps.network.channel import split_address
+from ccbps.rounds.event_ledger import EventLedger
+from ccbps.rounds.remote_ledger import LedgerServer
+
+QUOTAS: Final = tuple(field.name for field in fields(Quota))
+ORDERS: Final = "revoke CLIENT [USER], admit CLIENT, subscriptions CLIENT, metrics"
+
+
+def _broker(arguments: Namespace) -> int:
+    r"""Run a matching broker behind an MQTT server.
+
+    The broker matches encrypted publications with encrypted subscriptions, and delivers. It is a
+    client of an MQTT server, with the name broker: of any server, with --url, or of one that it
+    runs itself for clients on this machine, with --local. The MQTT server must let clients in
+    under their own names only, since the broker knows clients by their names
+    (docs/command_line.md has an access list for mosquitto).
+
+    The broker ends with Ctrl-C or SIGTERM. With --file, a broker that was killed continues
+    without loss. Its standard input takes these lines, from you alone:
+      revoke CLIENT         shut a client out: its subscriptions and waiting deliveries end
+      admit CLIENT          let the client in again
+      subscriptions CLIENT  print the names of its subscriptions
+      metrics               print counts
+
+    Example:
+        ccbps broker --matcher quotes.matcher --key broker.key --local 1883 --users users \
+            --file broker.db --metrics 9100
+    """
+    from ccbps.mqtt import MqttService
+
+    matcher = read_matcher(arguments.matcher)
+    with ExitStack() as stack:
+        # Entered first and left last, so that no signal interrupts the end of the others.
+        wait = stack.enter_context(ended_by_signals())
+        broker = _matching_broker(arguments, matcher)
+        stack.callback(broker.close)
+        metrics = ""
+        if arguments.metrics is not None:
+            page = stack.enter_context(metrics_page(broker, arguments.metrics))
+            metrics = f", metrics at {page}"
+        url = _broker_url(arguments, stack)
+        with naming_server(url.url):
+            stack.enter_context(MqttService(broker, url))
+        kept = f"kept in {arguments.file}" if arguments.file else "kept in memory only"
+        print(f"{repr(broker).strip('<>')}, at {url.url}, {kept}{metrics}", flush=True)
+        _listen(broker)
+        wait()
+    print("ended")
+    return 0
+
+
+def _matching_broker(arguments: Namespace, matcher: Matcher) -> MatchingBroker:
+    key = None if arguments.key is None else role_key(FileKey(arguments.key))
+    quota: dict[str, Any] = read_settings("--quota", arguments.quota)
+    for name in quota:
+        checks.choice("--quota", name, QUOTAS)
+    if arguments.file is not None:
+        # The file tells its reader all that the broker knows.
+        Path(arguments.file).touch(mode=0o600)
+    return MatchingBroker(
+        matcher if matcher.answers is Answers.SUBSCRIBER else matcher.broker(key),
+        path=arguments.file,
+        prefilter=None if arguments.prefilter == "none" else arguments.prefilter,
+        keep=arguments.keep,
+        quota=Quota(**quota),
+        when_full=arguments.when_full,
+    )
+
+
+def _broker_url(arguments: Namespace, stack: ExitStack) -> Any:
+    """Return the URL of the broker's MQTT server. With --local, start the server."""
+    from ccbps.mqtt import LocalServer, MqttUrl
+    from ccbps.mqtt.connection import BROKER as NAME
+
+    if arguments.local is None:
+        if arguments.users is not None:
+            raise ParameterError("--users is for --local; another server has users of its own")
+        return mqtt_url(arguments, NAME)
+    if arguments.users is None:
+        raise ParameterError("--local needs --users FILE, which keygen password makes")
+    users = read_users(arguments.users)
+    if NAME in users:
+        raise ParameterError(f"{arguments.users} must not have {NAME!r}, which is the broker's own")
+    password = secrets.token_urlsafe()
+    server = stack.enter_context(LocalServer({**users, NAME: password}, port=arguments.local))
+    return MqttUrl(server.url, NAME, password)
+
+
+def _listen(broker: MatchingBroker) -> None:
+    """Obey the lines of standard input until it ends, in a thread.
+
+    Only the user who started the broker, or who may write to the pipe that it reads, can shut a
+    client out. No message over the network can.
+    """
+    try:
+        # Not sys.stdin, whose lock the thread would still hold when Python ends.
+        lines = io.FileIO(sys.stdin.fileno(), closefd=False)
+    except (OSError, ValueError, AttributeError):
+        return  # there is no standard input
+    if hasattr(signal, "SIGTTIN") and os.isatty(lines.fileno()):
+        # If a shell has put the broker into the background, reading would stop all of it.
+        signal.signal(signal.SIGTTIN, signal.SIG_IGN)
+
+    def read() -> None:
+        with contextlib.suppress(OSError):
+            while line := lines.readline():
+                if text := line.decode("utf-8", "replace").strip():
+                    print(obey(broker, text), flush=True)
+
+    threading.Thread(target=read, name="console", daemon=True).start()
+
+
+def obey(broker: MatchingBroker, line: str) -> str:
+    """Obey an order of the operator, and return the answer.
+
+    =========================  =================================================================
+    order                      effect; names with blanks are in quotes
+    =========================  =================================================================
+    ``revoke CLIENT``          shuts a client out: its subscriptions and waiting deliveries end
+    ``revoke CLIENT USER``     also refuses messages made with the key of a user, which
+                               ``ccbps keygen revoke`` printed
+    ``admit CLIENT``           lets the client in again; it must subscribe anew
+    ``subscriptions CLIENT``   prints the names of the client's subscriptions
+    ``metrics``                prints counts
+    =========================  =================================================================
+    """
+    try:
+        match shlex.split(line):
+            case ["revoke", client, *user] if len(user) < 2:
+                broker.revoke(client, bytes.fromhex(user[0]) if user else None)
+                return f"{client} is shut out"
+            case ["admit", client]:
+                broker.admit(client)
+                return f"{client} is let in"
+            case ["subscriptions", client]:
+                return ", ".join(broker.subscriptions(client)) or f"{client} has none"
+            case ["metrics"]:
+                return broker.metrics().rstrip()
+    except (CcbpsError, ValueError, ImportError) as error:
+        return f"error: {error}"
+    return f"error: a line is one of: {ORDERS}"
+
+
+def _ledger(arguments: Namespace) -> int:
+    r"""Serve a ledger that allots rounds to events, for Spark's workers.
+
+    Use it on a cluster whose machines share no file system with locks. One process has the ledger
+    of events, and workers ask it: RemoteLedger('HOST:PORT', 'IDENTITY') in place of
+    EventLedger('FILE'). The command prints the identity of the file first. Workers and server
+    know one another by certificates that follow from the ledger's key, and talk over TLS 1.3.
+
+    Whoever has the key can make the publisher use a round twice, and so can a second ledger for
+    it: run one server for each key, with one file, and never with a copy of the file.
+
+    The server ends with Ctrl-C or SIGTERM. After a kill, start it again: it continues without
+    loss, and workers wait for it for a minute.
+
+    Example:
+        ccbps keygen seed --out feed.seed
+        ccbps keygen ledger --master feed.seed --out ledger.key
+        ccbps ledger --file quotes.ledger --new --key ledger.key --rounds 1000000 \
+            --listen 127.0.0.1:7400
+    """
+    host, port = split_address(arguments.listen)
+    exists = Path(arguments.file).exists()
+    if exists and arguments.new:
+        raise ParameterError(f"{arguments.file} exists already: leave out --new")
+    if not exists and not arguments.new:
+        raise ParameterError(
+            f"{arguments.file} does not exist. A new ledger begins with round 0: pass --new if its "
+            "key never had a ledger; otherwise take a new seed"
+        )
+    with ended_by_signals() as wait:
+        ledger = EventLedger(arguments.file, rounds=arguments.rounds)
+        keys = [FileKey(path) for path in arguments.key]
+        with LedgerServer(ledger, keys, host=host, port=port) as server:
+            print(f"ledger {ledger.identity()}", flush=True)
+            print(f"{ledger.used()} rounds used, at {server.address}", flush=True)
+            wait()
+    print("ended")
+    return 0
+
+
+BROKER: Final = Command(
+    "broker",
+    _broker,
+    (
+        MATCHER,
+        Option("--key FILE", "broker's key; one-time matchers have none"),
+        OneOf(
+            Option("--url URL", "MQTT server, mqtt:// or mqtts://, that has a user named broker"),
+            Option(
+                "--local PORT",
+                "run an MQTT server for clients on this machine; 0 for any free port",
+                type=int,
+            ),
+            required=True,
+        ),
+        Option("--users FILE", "passwords for --local, which keygen password makes"),
+        *ACCESS,
+        Option("--file FILE", "database of all that must not be lost (default: memory only)"),
+        Option(
+            "--prefilter",
+            "filter of topics that is asked first (default: cuckoo)",
+            choices=("cuckoo", "bloom", "none"),
+            default="cuckoo",
+        ),
+        Option(
+            "--keep N",
+            "number of publications kept for later subscribers (default: 0)",
+            type=int,
+            default=0,
+        ),
+        Option(
+            "--when-full",
+            "if a queue is full, drop its oldest delivery (default) or refuse publications for it",
+            choices=("drop", "refuse"),
+            default="drop",
+        ),
+        Option("--quota NAME=N", f"limit of each client: {', '.join(QUOTAS)}", **REPEATED),
+        Option("--metrics PORT", "serve http://127.0.0.1:PORT/metrics", type=int),
+    ),
+)
+
+LEDGER: Final = Command(
+    "ledger",
+    _ledger,
+    (
+        Option("--file FILE", "the ledger", required=True),
+        Option("--new", "make the file, for a key that never had a ledger", action="store_true"),
+        Option(
+            "--key FILE",
+            "key of keygen ledger; once for each publisher",
+            action="append",
+            required=True,
+        ),
+        Option(
+            "--listen HOST:PORT",
+            "address for workers (default: 127.0.0.1:7400, for this machine)",
+            default="127.0.0.1:7400",
+        ),
+        Option("--rounds N", "number of rounds that subscribers have interests for", type=int),
+    ),
+)
