@@ -25,19 +25,22 @@ from ccbps.rounds.event_ledger import EventLedger
 from ccbps.rounds.ledger_server import LedgerServer
 from ccbps.rounds.remote_ledger import RemoteLedger
 from ccbps.spark.all_pairs import match_all_pairs
+from ccbps.spark.columns import clean_names
 from ccbps.spark.delivery import deliver, open_payloads, seal_payloads, wrap_keys
 from ccbps.spark.encoding import encode_events, encode_interests
 from ccbps.spark.groups import answer_key_requests, open_from_groups, seal_for_groups
-from ccbps.spark.matching import match, match_column, register
-from ccbps.spark.names import clean_names
+from ccbps.spark.matching import match, match_column, match_own, register
 from ccbps.spark.networks import simulate
 from ccbps.spark.pairs import match_pairs
-from ccbps.spark.sessions import match_own
 from ccbps.spark.source import register_source
-from ccbps.spark.store_checking import check_messages
 from ccbps.spark.store_matching import match_messages
-from ccbps.spark.store_upkeep import compact_messages, drop_rounds, provided_rounds
-from ccbps.spark.store_writing import write_messages
+from ccbps.spark.stores import (
+    check_messages,
+    compact_messages,
+    drop_rounds,
+    provided_rounds,
+    write_messages,
+)
 from ccbps.spark.topic_filter import make_filter, prefilter, topic_tokens
 from ccbps.spark.watching import observe, progress, settings_for
 

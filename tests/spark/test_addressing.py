@@ -20,7 +20,7 @@ from ccbps import spark as cs
 from ccbps.delivery import SimpleCache
 from ccbps.errors import LedgerError, ParameterError, RandomnessReuseError
 from ccbps.matching import BroadcastMatch, FormulaMatch, TagMatch
-from ccbps.spark import addressing
+from ccbps.spark import encoding
 from tests.spark.conftest import KEY, MODE
 
 pytestmark = pytest.mark.spark
@@ -134,7 +134,7 @@ def test_two_jobs_at_once_share_a_ledger_and_read_their_input_once(
 
 
 def test_interests_are_encoded_ahead(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(addressing, "_TOGETHER", 16)
+    monkeypatch.setattr(encoding, "_TOGETHER", 16)
     wanted = spark.createDataFrame(
         [(*one, "x") for one in PREDICATES.items()],
         "subscription string, predicate string, owner string",

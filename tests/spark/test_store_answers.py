@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 from ccbps.arrays import Bools, Bytes
 from ccbps.errors import DecodeError
 from ccbps.matching import Broker
-from ccbps.spark.store_answers import ANSWERS, BITS, answers_of, unfolded
-from ccbps.spark.store_tables import as_spark
+from ccbps.spark.store_matching import ANSWERS, BITS, answers_of, unfolded
+from ccbps.spark.stores import as_spark
 from ccbps.store.plan import Block, Work
 from ccbps.wire import Cause
 from tests.spark.conftest import MODE

@@ -252,7 +252,7 @@ def test_arguments_of_generations_are_checked(spark: SparkSession, tmp_path: Pat
     with pytest.raises(ParameterError, match="no message store is there"):
         cs.drop_rounds(tmp_path, BOX, kind="event", before=3)
     for number in (-1, 1.5, True, 1 << 63):
-        with pytest.raises(ParameterError, match="before must be a round"):
+        with pytest.raises(ParameterError, match="before must be a whole number from 0"):
             cs.drop_rounds(tmp_path, BOX, kind="event", before=number)  # type: ignore[arg-type]
     with pytest.raises(ParameterError, match="kind must be"):
         cs.drop_rounds(tmp_path, BOX, kind="both", before=1)  # type: ignore[arg-type]

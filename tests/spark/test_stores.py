@@ -17,7 +17,7 @@ from ccbps import Schema, SharedSeed, UInt
 from ccbps import spark as cs
 from ccbps.errors import DecodeError, ParameterError, RandomnessReuseError
 from ccbps.matching import BroadcastMatch, FormulaMatch
-from ccbps.spark import store_writing
+from ccbps.spark import stores
 from ccbps.store import plan
 from ccbps.store.folder import Folder
 from ccbps.store.index import Index
@@ -344,18 +344,18 @@ def test_of_two_writers_the_later_one_fails(
     if mode == "overwrite":
         write(spark, event_rows({"s0": [39]}), path, "event")
     commit, first, second = (
-        store_writing.renew,
+        stores.renew,
         {"s0": list(range(20))},
         {"s0": list(range(20, 40))},
     )
 
     def late(*arguments: Any, **options: Any) -> None:
         # All parts of the one are written; the other comes and goes, and then it would commit.
-        monkeypatch.setattr(store_writing, "renew", commit)
+        monkeypatch.setattr(stores, "renew", commit)
         write(spark, event_rows(second), path, "event", mode=mode)
         commit(*arguments, **options)
 
-    monkeypatch.setattr(store_writing, "renew", late)
+    monkeypatch.setattr(stores, "renew", late)
     with pytest.raises(ParameterError, match=r"another call finished there .*index-0"):
         write(spark, event_rows(first), path, "event", mode=mode)
     got = answers(cs.match_messages(spark, path, tmp_path / "interests", BOX))
@@ -471,7 +471,7 @@ def spread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> tuple[Path, Path]:
     """Stores of both sides; sixteen rounds of a subscription are in one part."""
-    monkeypatch.setattr(store_writing, "SPAN_BITS", 4)
+    monkeypatch.setattr(stores, "SPAN_BITS", 4)
     paths = tmp_path / "events", tmp_path / "interests"
     write(spark, event_rows(sides[0]), paths[0], "event", partitions=4)
     write(spark, interest_rows(sides[1]), paths[1], "interest", partitions=3)
@@ -501,7 +501,7 @@ def test_what_is_sent_again_is_kept_once(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a source does that delivers at least once, in the same batch or a later one."""
-    monkeypatch.setattr(store_writing, "SPAN_BITS", 4)
+    monkeypatch.setattr(stores, "SPAN_BITS", 4)
     path, append = tmp_path / "events", {"mode": "append", "partitions": 3}
     first, second = ({"s0": [*range(low, low + 60)], "s1": [7]} for low in (0, 40))
     df = frame(spark, event_rows(first), "event_message")

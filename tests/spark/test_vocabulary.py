@@ -164,5 +164,5 @@ def test_names_that_differ_in_case_are_two_where_spark_tells_them_apart(
 
 def test_a_matcher_is_a_matcher(calls: dict[str, Call], tmp_path: Path) -> None:
     for call in calls.values():
-        with pytest.raises(ParameterError, match="matcher must be a matcher, got str"):
+        with pytest.raises(ParameterError, match="matcher must be a Matcher, got str"):
             call("box")
