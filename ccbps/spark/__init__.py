@@ -1,14 +1,15 @@
 """Matching in DataFrames: a thin layer from columns to columns over the same kernels.
 
-Arrow in, Arrow out, no rows in Python. Works under classic sessions and Spark Connect: only
-DataFrame methods and `pyspark.sql.functions` are used. NULL in, NULL out.
+Data come as Arrow columns and leave as Arrow columns, and there are no rows in Python. NULL stays
+NULL. The functions use only DataFrame methods and `pyspark.sql.functions`, so they work under
+classic sessions and Spark Connect.
 
-`encode_events`, `encode_interests` and `match` serve every scheme; what a row needs, and what comes
-out, follows from `matcher.keying` and `matcher.answers`. `match_pairs`, `match_all_pairs` and
-`match_own` are what `match` chooses from, and have more options. Keys are named by a `KeySource`,
-which says where a key is (an environment variable, a file) and never what it is.
+`encode_events`, `encode_interests` and `match` serve every scheme. The columns that a row needs,
+and those of the result, follow from `matcher.keying` and `matcher.answers`. `match` chooses one of
+`match_pairs`, `match_all_pairs` and `match_own`, which have more options. A `KeySource` names a
+key: it holds the place of the key (an environment variable, a file) and never the key itself.
 
-Needs ``pip install 'ccbps[spark]'`` and Java 17 or later.
+The package needs ``pip install 'ccbps[spark]'`` and Java 17 or later.
 """
 
 try:

@@ -35,7 +35,9 @@ def seal_payloads(
     pad_to: int = PAD_TO,
     on_error: Literal["raise", "reject"] = "raise",
 ) -> DataFrame:
-    """Encrypt payloads, one row per event: `event`, what `keep` names and a binary `output`.
+    """Encrypt payloads, with one row for each event.
+
+    The result has the columns `event`, those that `keep` names and a binary `output`.
 
     Example:
         .. code-block:: python
@@ -158,7 +160,7 @@ def deliver(
 
             matches = cs.match(events, interests, matcher).join(wrapped, ["subscription", "round"])
             delivered = cs.deliver(matches, sealed)
-            # event, subscription, round, sealed, wrapped_key: what matched
+            # event, subscription, round, sealed, wrapped_key: rows that matched
 
     Args:
         matches: answers, with the wrapped keys. Rows that did not match, or have no answer, are

@@ -162,7 +162,7 @@ def open_from_groups(
     remember: int = REMEMBER,
     on_error: str = "raise",
 ) -> DataFrame:
-    """Open what `seal_for_groups` sealed, each subscriber with a bounded cache of keys.
+    """Open messages of `seal_for_groups`, each subscriber with a bounded cache of keys.
 
     Args:
         df: the rows, batch or streaming, one for each event and subscriber. The result has no

@@ -40,9 +40,9 @@ from ccbps.spark.frames import (
 )
 
 _ONCE: Final = (
-    "each pair and round has one message in {}. Drop what arrived twice, for example with "
-    "dropDuplicates(); whatever is left was encoded twice under one round, and shows more than a "
-    "match"
+    "each pair and round has one message in {}. Drop messages that arrived twice, for example with "
+    "dropDuplicates(); those that are left were encoded twice under one round, and show more than "
+    "a match"
 )
 
 
@@ -126,7 +126,7 @@ def match_pairs(
     require(events, ids, binary=[event], name="events")
     require(interests, ids, text=labels, binary=[interest], name="interests")
     if not ids:
-        raise ParameterError("on=[] names no column: name what a pair and round are told apart by")
+        raise ParameterError("on=[] names no column: name those that tell pairs and rounds apart")
     if event == interest:
         raise ParameterError(f"both messages are called {event!r}; rename one column")
     if shared := (set(events.columns) & set(interests.columns)) - set(ids):

@@ -168,7 +168,7 @@ class _StreamReader(_Rows, DataSourceStreamReader):  # type: ignore[misc]
             if store != index.about.store or offset.get("version", 0) > index.version:
                 raise DecodeError(
                     f"path={self._folder.path!r}: this stream has read version "
-                    f"{offset['version']} of another store than the one that is there now: it "
+                    f"{offset['version']} of another store than the one that is there now, so it "
                     "cannot go on. Begin with a new checkpoint"
                 )
 
@@ -185,8 +185,9 @@ class _StreamReader(_Rows, DataSourceStreamReader):  # type: ignore[misc]
             if first <= low < last or first <= high < last:
                 raise DecodeError(
                     f"path={self._folder.path!r}: generations {first} to {last} were compacted "
-                    f"into one; this stream is at {low}, and wants what came up to {high}, so it "
-                    "cannot tell what is new. Compact what all streams have read, or start it anew"
+                    f"into one; this stream is at {low}, and reads up to {high}, so it cannot tell "
+                    "which messages are new. Compact generations that all streams have read, or "
+                    "start it anew"
                 )
         return _pieces(index.keeping(new[index.part]))
 
