@@ -1,14 +1,15 @@
 """Matching in DataFrames: a thin layer from columns to columns over the same kernels.
 
-Arrow in, Arrow out, no rows in Python. Works under classic sessions and Spark Connect: only
-DataFrame methods and `pyspark.sql.functions` are used. NULL in, NULL out.
+Data come as Arrow columns and leave as Arrow columns, and there are no rows in Python. NULL stays
+NULL. The functions use only DataFrame methods and `pyspark.sql.functions`, so they work under
+classic sessions and Spark Connect.
 
-`encode_events`, `encode_interests` and `match` serve every scheme; what a row needs, and what comes
-out, follows from `matcher.keying` and `matcher.answers`. `match_pairs`, `match_all_pairs` and
-`match_own` are what `match` chooses from, and have more options. Keys are named by a `KeySource`,
-which says where a key is (an environment variable, a file) and never what it is.
+`encode_events`, `encode_interests` and `match` serve every scheme. The columns that a row needs,
+and those of the result, follow from `matcher.keying` and `matcher.answers`. `match` chooses one of
+`match_pairs`, `match_all_pairs` and `match_own`, which have more options. A `KeySource` names a
+key: it holds the place of the key (an environment variable, a file) and never the key itself.
 
-Needs ``pip install 'ccbps[spark]'`` and Java 17 or later.
+The package needs ``pip install 'ccbps[spark]'`` and Java 17 or later.
 """
 
 try:
@@ -24,19 +25,22 @@ from ccbps.keys.sources import EnvKey, FileKey, KeySource
 from ccbps.rounds.event_ledger import EventLedger
 from ccbps.rounds.remote_ledger import LedgerServer, RemoteLedger
 from ccbps.spark.all_pairs import match_all_pairs
+from ccbps.spark.columns import clean_names
 from ccbps.spark.delivery import deliver, open_payloads, seal_payloads, wrap_keys
 from ccbps.spark.encoding import encode_events, encode_interests
 from ccbps.spark.groups import answer_key_requests, open_from_groups, seal_for_groups
-from ccbps.spark.matching import match, match_column, register
-from ccbps.spark.names import clean_names
+from ccbps.spark.matching import match, match_column, match_own, register
 from ccbps.spark.networks import simulate
 from ccbps.spark.pairs import match_pairs
-from ccbps.spark.sessions import match_own
 from ccbps.spark.source import register_source
-from ccbps.spark.store_checking import check_messages
 from ccbps.spark.store_matching import match_messages
-from ccbps.spark.store_upkeep import compact_messages, drop_rounds, provided_rounds
-from ccbps.spark.store_writing import write_messages
+from ccbps.spark.stores import (
+    check_messages,
+    compact_messages,
+    drop_rounds,
+    provided_rounds,
+    write_messages,
+)
 from ccbps.spark.topic_filter import make_filter, prefilter, topic_tokens
 from ccbps.spark.watching import observe, progress, settings_for
 

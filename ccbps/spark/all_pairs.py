@@ -1,24 +1,31 @@
 """All pairs: every event with every interest, each encoded once.
 
-How they meet is a strategy. *Closure*: a few interests travel to every worker with the plan; the
-events come in batches, and each batch is matched with all interests by one call of the same kernel
-as without Spark. *Blocks*: many interests are packed in blocks, and so are the events: a row of a
-cross join is then two blocks. *Topic*: both sides have a public column that says what they are
-about, and blocks of one topic each are joined on it; where it is NULL, a row is about all topics.
-A broker's key travels by name, too, since some schemes give it a share for each user.
+Events and interests meet by a strategy:
+
+- *Closure*: a few interests travel to every worker with the plan. The events come in batches. One
+  call of the kernel matches a batch with all interests.
+- *Blocks*: interests are packed in blocks, and so are the events. A row of a cross join is then two
+  blocks.
+- *Topic*: both sides have a public column of topics, and blocks of one topic each are joined on it.
+  A row whose topic is NULL is about all topics.
+
+A broker's key, too, travels by name, since some schemes give it a share for each user.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+from pyspark.sql.types import StructType
 
+from ccbps.checks import choice
 from ccbps.columnar.all_pairs import NO_INTERESTS, AllPairs, blocks
 from ccbps.errors import ParameterError
 from ccbps.keys.sources import KeySource
@@ -31,18 +38,15 @@ from ccbps.spark.frames import (
     check_on_error,
     is_connect,
     refuse_alike,
+    refuse_rejected,
     require,
 )
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 BLOCK_BYTES: Final = 8 << 20
-"""Of interests, or of events, in a row of the cross join, about."""
+"""Approximate size of the interests, or of the events, in a row of the cross join (bytes)."""
 CONNECT_BYTES: Final = 64 << 20
 CLASSIC_BYTES: Final = 128 << 20
-"""Of interests and their labels in a plan, at most."""
-_NESTED: Final = ("struct", "array", "map", "variant")
+"""Largest size of the interests and their labels in a plan (bytes)."""
 
 
 def match_all_pairs(
@@ -68,26 +72,26 @@ def match_all_pairs(
             # subscription, once for each event that it matches
 
     Args:
-        events: has `event`. Its other columns are kept. May be a stream.
-        interests: has `interest` and `subscription`.
-        matcher: public; one whose broker answers for all pairs (`Answers.ALL`).
-        key: where the workers find the broker's `RoleKey`.
-        subscription: string column of `interests` that names one.
-        topic: a column of both DataFrames that the broker sees, such as `topic_tokens` makes: only
-            rows of equal topics are matched, and those where it is NULL with all. None if there is
-            no such column.
-        strategy: how events and interests meet. "closure": the driver collects interests, and
-            workers get all of them. "blocks": both are packed in blocks, and crossed. "topic":
-            blocks of one topic are joined. "auto": by topic where there is one; else as a closure,
-            if interests (which are counted now) have at most 32 MiB, or in blocks.
+        events: event messages, perhaps a stream. Other columns are kept.
+        interests: interest messages, with their subscriptions.
+        matcher: the matcher; public. Its broker answers for all pairs (`Answers.ALL`).
+        key: source of the broker's `RoleKey` for the workers.
+        subscription: string column of `interests` that names a subscription.
+        topic: column of both DataFrames that the broker sees, such as `topic_tokens` makes. Rows of
+            equal topics are matched with each other, and rows whose topic is NULL with all rows.
+            None if there is no such column.
+        strategy: way in which events and interests meet. "closure": the driver collects interests,
+            and workers get all of them. "blocks": both are packed in blocks, and crossed. "topic":
+            blocks of one topic are joined. "auto": "topic" where there is one; else "closure", if
+            interests (which are counted now) have at most 32 MiB; else "blocks".
         event: binary column of `events`.
         interest: binary column of `interests`.
         on_error: "raise" fails the job at the first malformed message, and names its row. "drop"
-            lets malformed messages match nothing. "reject" does so, too, and gives each a row with
-            the cause in a string column "rejected", and NULL for what it did not meet:
-            `subscription` of an event, the columns of `events` of an interest (which has no such
-            row where `events` is a stream, since it comes again with each micro-batch). Messages of
-            users who were revoked match nothing either way.
+            lets malformed messages match nothing. "reject" does so, too, and gives each of them a
+            row with the cause in a string column "rejected". In this row the columns of the other
+            side are NULL. A malformed interest has no such row where `events` is a stream, since it
+            comes again with each micro-batch. Messages of users who were revoked match nothing
+            either way.
 
     Returns:
         A row for each match: `subscription`, the columns of `events` without the message and, with
@@ -97,19 +101,16 @@ def match_all_pairs(
         ParameterError: a column is missing, of the wrong type, or in both DataFrames, or names of
             the result differ in case only (unless ``spark.sql.caseSensitive`` is on); the matcher
             is of another kind; or the interests are too many for "closure".
-        DecodeError: (as the cause of Spark's error, when the result is computed; at once for
-            interests of the wrong width that the driver collects) with "raise", a message is
-            malformed.
+        DecodeError: (as the cause of Spark's error, when the result is computed) with "raise", a
+            message is malformed. Interests of the wrong width that the driver collects are refused
+            at once.
     """
     check_answers(matcher, "match_all_pairs")
     check_key(key)
-    kept = [name for name in events.columns if name != event]
+    kept = tuple(name for name in events.columns if name != event)
     refuse_alike(events, {"events": kept, "interests": [subscription]})
-    check_on_error(on_error, drop=True)
-    if strategy not in ("auto", "closure", "blocks", "topic"):
-        raise ParameterError(
-            f"strategy must be 'auto', 'closure', 'blocks' or 'topic', got {strategy!r}"
-        )
+    reject = check_on_error(on_error, drop=True)
+    choice("strategy", strategy, ("auto", "closure", "blocks", "topic"))
     if strategy != "auto" and (strategy == "topic") != (topic is not None):
         raise ParameterError(
             "strategy='topic' goes with topic=, a public column of both DataFrames; "
@@ -126,153 +127,125 @@ def match_all_pairs(
             "table, which is read again for each micro-batch of a stream of events"
         )
     if topic is not None:
-        _require_one_type(events, interests, topic)
-    pairs = _Pairs(events, matcher, key, subscription, event, on_error)
-    needed = [column(subscription), column(interest), *map(column, topics)]
-    few = interests.select(*needed)
-    for one in needed[:2]:
-        few = few.where(one.isNotNull())
-    if topic is not None:
-        found = pairs.by_topic(events, few, topic)
-    else:
-        found = pairs.of_all(events, few.select(*needed[:2]), strategy)
-    # A stream and a table have no union.
-    told = on_error == "reject" and not events.isStreaming
-    return pairs.with_interests(found, few) if told else found
-
-
-class _Pairs:
-    """One match, however its sides meet."""
-
-    def __init__(
-        self,
-        events: DataFrame,
-        matcher: Matcher,
-        key: KeySource,
-        subscription: str,
-        event: str,
-        on_error: str,
-    ) -> None:
-        kept = tuple(name for name in events.columns if name != event)
-        if on_error == "reject" and "rejected" in {name.lower() for name in (*kept, subscription)}:
+        kind, other = (df.schema[topic].dataType for df in (events, interests))
+        if kind.simpleString() != other.simpleString():
             raise ParameterError(
-                "there is a column 'rejected' already, and on_error='reject' makes one; drop it, "
-                "and the rows that it rejects"
+                f"topic={topic!r} must be of one type in both DataFrames, got "
+                f"{kind.simpleString()} and {other.simpleString()}"
             )
-        label = StructField(subscription, StringType())
-        why = [StructField("rejected", StringType())] * (on_error == "reject")
-        fields = [field for field in events.schema.fields if field.name in kept]
-        self._schema, self._bad = StructType([label, *fields, *why]), StructType([label, *why])
-        self._broker = AllPairs(matcher, key, subscription, event, kept, on_error)
+        if kind.typeName() in ("struct", "array", "map", "variant"):
+            raise ParameterError(
+                f"topic={topic!r} must be a column of single values, got {kind.simpleString()}"
+            )
+    schema = StructType().add(subscription, "string")
+    for field in events.schema.fields:
+        if field.name in kept:
+            schema.add(field)
+    if reject:
+        refuse_rejected([*kept, subscription])
+        schema.add("rejected", "string")
+    pairs = _Pairs(AllPairs(matcher, key, subscription, event, kept, on_error), schema)
+    label, message = column(subscription), column(interest)
+    asked = interests.select(label, message, *map(column, topics))
+    asked = asked.where(label.isNotNull()).where(message.isNotNull())
+    if topic is not None:
+        result = pairs.by_topic(events, asked, topic)
+    else:
+        result = pairs.of_all(events, asked, strategy)
+    # A stream and a table have no union.
+    if not reject or events.isStreaming:
+        return result
+    malformed = StructType([schema.fields[0], schema.fields[-1]])
+    labelled = asked.select(label, message)
+    rows = map_batches(labelled, pairs.broker.rejected, malformed)
+    return result.unionByName(rows, allowMissingColumns=True)
+
+
+@dataclass(frozen=True)
+class _Pairs:
+    """One match, by any strategy.
+
+    Attributes:
+        broker: answers for batches of events.
+        schema: columns of the result.
+    """
+
+    broker: AllPairs
+    schema: StructType
 
     def of_all(self, events: DataFrame, interests: DataFrame, strategy: str) -> DataFrame:
         """Match all events with all interests, by a strategy without topics."""
         # Counted without the messages, which are perhaps encoded only when they are asked for.
         label = column(interests.columns[0])
-        told = interests.select(label).agg(F.count(label), F.sum(F.octet_length(label))).first()
-        count, text = (0, 0) if told is None else (int(told[0]), int(told[1] or 0))
-        size = count * self._broker.matcher.interest_bytes + text
-        if strategy == "closure":
-            _check_closure(events, size)
-        if strategy == "closure" or (strategy == "auto" and size <= PLAN_BYTES):
-            return self.by_closure(events, interests)
-        return self.by_blocks(events, interests, -(-size // PLAN_BYTES), report=True)
-
-    def with_interests(self, found: DataFrame, interests: DataFrame) -> DataFrame:
-        """Add a row for each malformed interest."""
-        broker, labels = self._broker, interests.columns[:2]
-
-        bad = map_batches(interests.select(*map(column, labels)), broker.rejected, self._bad)
-        return found.unionByName(bad, allowMissingColumns=True)
-
-    def by_closure(self, events: DataFrame, interests: DataFrame) -> DataFrame:
-        """Match events at workers that have all interests, which the driver collects."""
-        broker, collected = self._broker, interests.toArrow()
-        labels, content = broker.interests(
-            collected.column(0).combine_chunks().cast(pa.string()),
-            collected.column(1).combine_chunks(),
-        )
-
+        totals = interests.select(label).agg(F.count(label), F.sum(F.octet_length(label))).first()
+        count, text = totals or (0, 0)
+        size = count * self.broker.matcher.interest_bytes + (text or 0)
+        connect = is_connect(events)
+        most = CONNECT_BYTES if connect else CLASSIC_BYTES
+        if strategy == "closure" and size > most:
+            why = (
+                "a plan of Spark Connect is one gRPC message of 128 MiB at most"
+                if connect
+                else "the driver holds all interests several times, in Java's memory "
+                "(spark.driver.memory) and in Python's, and sends them to every worker"
+            )
+            raise ParameterError(
+                f"strategy='closure' takes at most {most >> 20} MiB of interests, got "
+                f"{size / (1 << 20):.1f} MiB: {why}. Take strategy='blocks', or name a topic="
+            )
+        if strategy == "blocks" or (strategy == "auto" and size > PLAN_BYTES):
+            return self.by_blocks(events, interests, -(-size // PLAN_BYTES), report=True)
+        labels, messages = (chunks.combine_chunks() for chunks in interests.toArrow().columns)
+        collected = self.broker.interests(labels.cast(pa.string()), messages)
         # The plan holds messages, which the broker sees anyway, and no key.
-        return map_batches(events, partial(broker.matches, labels, content), self._schema)
+        return map_batches(events, partial(self.broker.matches, *collected), self.schema)
 
     def by_blocks(
         self, events: DataFrame, interests: DataFrame, tasks: int, *, report: bool
     ) -> DataFrame:
         """Match every block of events with every block of interests."""
         packed = _packed(interests.repartition(max(1, tasks)), None)
-        if report and self._broker.on_error == "reject":
-            # Where events meet this one, those that are malformed are reported, so each once.
+        if report and self.broker.on_error == "reject":
+            # Malformed events are reported where they meet this block, so once each.
             none = interests.sparkSession.range(0, 1, 1, 1)
             none = none.select(F.lit(NO_INTERESTS).alias("block"))
             # Events are packed once for each task of interests: there must be no more of these.
             packed = packed.union(none).coalesce(max(1, tasks))
-        return self._decided(
-            _packed(events, None).crossJoin(packed.withColumnRenamed("block", "interests"))
-        )
+        pairs = _packed(events, None).crossJoin(packed.withColumnRenamed("block", "interests"))
+        return map_batches(pairs, self.broker.block_matches, self.schema)
 
     def by_topic(self, events: DataFrame, interests: DataFrame, topic: str) -> DataFrame:
         """Match blocks of one topic with each other, and rows about all topics with everything."""
         some, every = (df.where(column(topic).isNotNull()) for df in (events, interests))
         packed = _packed(every, topic).withColumnRenamed("block", "interests")
-        # The join puts all blocks of a topic in one task, however many want it; so pairs of blocks
-        # are spread again, those of the same interests to one task, which prepares them once.
+        # The join puts all blocks of a topic in one task, however many interests have it. So pairs
+        # of blocks are spread again: those of the same interests to one task, which prepares these
+        # once.
         pairs = _packed(some, topic).join(packed, "topic")
         spread = pairs.withColumn("which", F.xxhash64("interests")).hint("rebalance", "which")
-        found = self._decided(spread.select("block", "interests"))
-        labels = interests.columns[:2]
+        blocks = spread.select("block", "interests")
+        result = map_batches(blocks, self.broker.block_matches, self.schema)
         wide, others = (df.where(column(topic).isNull()) for df in (events, interests))
         # Both are few, or nobody would have named a topic.
         for left, right in ((events, others), (wide, every)):
-            narrow = right.select(*map(column, labels))
-            found = found.unionByName(self.by_blocks(left, narrow, 1, report=left is events))
-        return found
-
-    def _decided(self, pairs: DataFrame) -> DataFrame:
-        return map_batches(pairs, self._broker.block_matches, self._schema)
+            narrow = right.select(*map(column, right.columns[:2]))
+            result = result.unionByName(self.by_blocks(left, narrow, 1, report=left is events))
+        return result
 
 
 def _packed(df: DataFrame, topic: str | None) -> DataFrame:
-    """Pack rows in a column `block`; with a topic, of one topic each, in a column `topic`."""
-    block_bytes = BLOCK_BYTES
-    schema = StructType([StructField("block", BinaryType())])
+    """Pack rows in a column `block`. With a topic, a block has one, in a column `topic`."""
+    block_bytes, schema = BLOCK_BYTES, StructType()
     if topic is not None:
-        schema = StructType([StructField("topic", df.schema[topic].dataType), *schema.fields])
+        schema.add("topic", df.schema[topic].dataType)
         df = df.repartition(column(topic))
-        # Spark sorts no stream: there, each batch is.
-        apart = df.isStreaming
-        df = df if apart else df.sortWithinPartitions(column(topic))
+        # Spark does not sort a stream, so each of its batches is sorted.
+        df = df if df.isStreaming else df.sortWithinPartitions(column(topic))
+    unsorted = topic is not None and df.isStreaming
 
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        if topic is not None and apart:
+        if unsorted:
             batches = (batch.take(pc.array_sort_indices(batch[topic])) for batch in batches)
         yield from blocks(batches, block_bytes, topic)
 
-    return map_batches(df, pack, schema)
-
-
-def _require_one_type(events: DataFrame, interests: DataFrame, topic: str) -> None:
-    kinds = [df.schema[topic].dataType.simpleString() for df in (events, interests)]
-    if kinds[0] != kinds[1]:
-        raise ParameterError(
-            f"topic={topic!r} must be of one type in both DataFrames, got {' and '.join(kinds)}"
-        )
-    if events.schema[topic].dataType.typeName() in _NESTED:
-        raise ParameterError(f"topic={topic!r} must be a column of single values, got {kinds[0]}")
-
-
-def _check_closure(events: DataFrame, size: int) -> None:
-    """Refuse interests that do not get to the workers with a plan."""
-    connect = is_connect(events)
-    most = CONNECT_BYTES if connect else CLASSIC_BYTES
-    if size > most:
-        why = (
-            "a plan of Spark Connect is one gRPC message of 128 MiB at most"
-            if connect
-            else "the driver holds all interests several times, in Java's memory "
-            "(spark.driver.memory) and in Python's, and sends them to every worker"
-        )
-        raise ParameterError(
-            f"strategy='closure' takes at most {most >> 20} MiB of interests, got "
-            f"{size / (1 << 20):.1f} MiB: {why}. Take strategy='blocks', or name a topic="
-        )
+    return map_batches(df, pack, schema.add("block", "binary"))

@@ -1,26 +1,22 @@
-"""Payloads through Spark: sealed once per event, keys wrapped per subscription, then opened."""
+"""Payloads in DataFrames: sealed once per event, opened with keys wrapped per subscription."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import DataFrame
 
 from ccbps.arrow import binary_column, binary_rows, by_round, chosen, integers, with_nulls
 from ccbps.ciphers.payloads import PAD_TO
-from ccbps.columnar.reasons import no_reasons, readable, refuse_rows, with_reasons
+from ccbps.columnar.reasons import readable, refuse_rows, with_reasons
 from ccbps.delivery.naive import KEY_BYTES, PayloadOpener, PayloadSealer
 from ccbps.errors import ParameterError
 from ccbps.keys.sources import KeySource, master, seeds
-from ccbps.spark.addressing import refuse_unstable
-from ccbps.spark.columns import NUMBER_REPEATED, column
+from ccbps.spark.columns import column, encode_rows, refuse_unstable
 from ccbps.spark.frames import check_keep, check_key, check_on_error, require
-from ccbps.spark.repeated import encode_rows
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 _ONE_EVENT: Final = "each number names one event, always"
 _ONE_KEY: Final = "each pair and round wraps one key, once"
@@ -39,7 +35,9 @@ def seal_payloads(
     pad_to: int = PAD_TO,
     on_error: Literal["raise", "reject"] = "raise",
 ) -> DataFrame:
-    """Encrypt payloads, one row per event: `event`, what `keep` names and a binary `output`.
+    """Encrypt payloads, with one row for each event.
+
+    The result has the columns `event`, those that `keep` names and a binary `output`.
 
     Example:
         .. code-block:: python
@@ -48,19 +46,22 @@ def seal_payloads(
             # event, sealed
 
     Args:
-        df: has `event`, a whole number that always names the same event; and `payload`, binary or
-            string.
-        key: where the workers find the publisher's master seed.
-        keep: other columns to leave as they are, in the clear, for the broker to see.
-        pad_to: payloads are padded to a multiple of this many bytes, as lengths leak information.
+        df: the rows, one for each event.
+        key: source of the publisher's master seed for the workers.
+        event: column of whole numbers, each of which always names the same event.
+        payload: binary or string column of payloads.
+        keep: names of other columns to leave as they are, in the clear, for the broker to see.
+        output: name of the column of sealed payloads.
+        pad_to: block size in bytes. Payloads are padded to a multiple of it, since lengths leak
+            information.
         on_error: "raise" fails the job where a number is negative or occurs twice, and seals
-            nothing where it or the payload is NULL; "reject" gives such rows NULL and the reason in
-            a string column "rejected".
+            nothing where the number or the payload is NULL. "reject" gives such rows NULL and the
+            reason in a string column "rejected".
 
     Raises:
         ParameterError: a column is missing or of the wrong type; `keep` names the payload; a number
             comes from rand() or the like; or, when the result is computed, is negative.
-        RandomnessReuseError: with "raise", an event number occurs twice. Runs one job to find out.
+        RandomnessReuseError: with "raise", an event number occurs twice. One job finds out.
     """
     check_key(key)
     reject = check_on_error(on_error)
@@ -82,16 +83,9 @@ def seal_payloads(
         messages = with_nulls(pa.array(sealed, pa.binary()), valid)
         return with_reasons(messages, reasons if reject else None)
 
+    names = [event, payload]
     return encode_rows(
-        df,
-        seal,
-        [event, payload],
-        kept,
-        output,
-        reject=reject,
-        once=[event],
-        what=_ONE_EVENT,
-        repeated=NUMBER_REPEATED,
+        df, seal, names, kept, output, reject=reject, once=[event], purpose=_ONE_EVENT
     )
 
 
@@ -114,22 +108,25 @@ def wrap_keys(
             # event, subscription, round, wrapped_key
 
     Args:
-        df: one row for each event and subscription; has `event`, `subscription`
-            and `round`.
-        key: where the workers find the publisher's master seed.
+        df: the rows, one for each event and subscription. All columns are kept.
+        key: source of the publisher's master seed for the workers.
+        event: column of the events' numbers.
+        subscription: string column with the label of the pair.
+        round: column with the round, a whole number.
+        output: name of the column of wrapped keys.
         on_error: "raise" fails the job where a (pair, round) occurs twice or a number is negative,
-            and wraps nothing where one of the three is NULL; "reject" gives such rows NULL and the
-            reason in a string column "rejected".
+            and wraps nothing where the event, the subscription or the round is NULL. "reject" gives
+            such rows NULL and the reason in a string column "rejected".
 
     Raises:
         ParameterError: a column is missing or of the wrong type; a number comes from rand() or the
             like; or, when the result is computed, is negative.
-        RandomnessReuseError: with "raise", a (pair, round) occurs twice. Runs one job to find out.
+        RandomnessReuseError: with "raise", a (pair, round) occurs twice. One job finds out.
     """
     check_key(key)
     reject = check_on_error(on_error)
     require(df, [], whole=[round, event], text=[subscription])
-    kept, ids = df.columns, [subscription, round]
+    ids = [subscription, round]
     names = [*ids, event]
     for name, argument in ((round, "round"), (event, "event")):
         refuse_unstable(df, name, argument)
@@ -144,7 +141,9 @@ def wrap_keys(
         out[order] = sealer.wrap(integers(numbers)[order], number, pairs=label)
         return with_reasons(binary_column(out, valid), reasons if reject else None)
 
-    return encode_rows(df, wrap, names, kept, output, reject=reject, once=ids, what=_ONE_KEY)
+    return encode_rows(
+        df, wrap, names, df.columns, output, reject=reject, once=ids, purpose=_ONE_KEY
+    )
 
 
 def deliver(
@@ -154,19 +153,21 @@ def deliver(
     event: str = "event",
     matched: str = "matched",
 ) -> DataFrame:
-    """Join matches with payloads: what each matched subscription receives from the broker.
+    """Join matches with the payloads that the broker sends to the subscriptions that matched.
 
     Example:
         .. code-block:: python
 
             matches = cs.match(events, interests, matcher).join(wrapped, ["subscription", "round"])
             delivered = cs.deliver(matches, sealed)
-            # event, subscription, round, sealed, wrapped_key: what matched
+            # event, subscription, round, sealed, wrapped_key: rows that matched
 
     Args:
-        matches: has `event`, the boolean `matched` and the wrapped keys; rows that did not match
-            (or are NULL) are dropped.
-        sealed: from `seal_payloads`, one row per event.
+        matches: answers, with the wrapped keys. Rows that did not match, or have no answer, are
+            dropped.
+        sealed: sealed payloads from `seal_payloads`, one row for each event.
+        event: column of both that names the event.
+        matched: boolean column of `matches`.
     """
     require(matches, [event, matched], name="matches")
     require(sealed, [event], name="sealed")
@@ -193,15 +194,20 @@ def open_payloads(
             # event, subscription, round, payload
 
     Args:
-        df: has the columns that the arguments name.
-        key: where the workers find the pairs' seeds, or the master they come from.
+        df: the rows, one for each event and subscription.
+        key: source of the pairs' seeds, or of the master they come from, for the workers.
+        subscription: string column with the label of the pair.
+        round: column with the round, a whole number.
+        sealed: binary column of sealed payloads.
+        wrapped: binary column of wrapped keys.
+        output: name of the column of payloads.
         on_error: "raise" fails the job at the first row that cannot be opened, and opens nothing
-            where a column is NULL; "reject" gives such rows NULL and the reason in a string column
+            where a column is NULL. "reject" gives such rows NULL and the reason in a string column
             "rejected".
 
     Raises:
         DecodeError (when the result is computed): with "raise", a payload, key, pair or round does
-            not fit; names its row by subscription and round.
+            not fit. The error names its row by subscription and round.
         KeyMismatchError (when the result is computed): with "raise", the key has no seed for a
             pair.
     """
@@ -224,10 +230,9 @@ def open_payloads(
         problems |= dict.fromkeys(np.flatnonzero(~good).tolist(), _KEY_WIDTH)
         if not reject:
             refuse_rows(problems, ids, (pairs, rounds), _ADVICE)
-        found = no_reasons(len(pairs))
+        places = np.flatnonzero(valid)
         for at, cause in problems.items():
-            found[at] = cause
-        reasons[valid] = found
+            reasons[places[at]] = cause
         back = pa.array(opened, pa.binary()).take(pa.array(np.argsort(order)))
         return with_reasons(with_nulls(back, valid), reasons if reject else None)
 

@@ -1,6 +1,6 @@
 """Encoders: attributes or predicates in, messages out.
 
-What a row needs besides follows from the matcher's keying:
+The other columns that a row needs follow from the matcher's keying:
 
 =================  ======================  ======================  =============================
 `matcher.keying`   an event's row          an interest's row       the key source holds
@@ -10,24 +10,31 @@ What a row needs besides follows from the matcher's keying:
 `Keying.SESSION`   a number, as round      (roles make requests)   the publisher role's key
 =================  ======================  ======================  =============================
 
-With rounds, a subscription is the label of the pair whose seed is used, and a (subscription,
-round) may be used by one event and one predicate, once each. A broadcast's events are for all
-subscriptions, and have a round alone; with sessions, a number is used by one event. Duplicates
-within a DataFrame are found, and none is encoded; rounds and numbers used by earlier jobs are
-the caller's to remember (a sequence number that never goes back will do), and the input must be
-stable: number rows once, in a table.
+With rounds, a subscription is the label of the pair whose seed is used. One event and one predicate
+may use a (subscription, round), once each. The events of a broadcast are for all subscriptions, and
+have a round alone. With sessions, one event uses a number.
 
-Of the other columns, only those that `keep` names stay, in the clear: nothing else in a DataFrame
+Duplicates within a DataFrame are found, and none of them is encoded. The caller must remember the
+rounds and numbers that earlier jobs used; a sequence number that never goes back will do. The input
+must be stable: number rows once, in a table. A ledger does both: it allots rounds to events, in the
+task that encodes them, and remembers them.
+
+Of the other columns, only those that `keep` names stay, in the clear. Nothing else in a DataFrame
 travels to the broker unasked.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Final, Literal
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
+from ccbps.checks import instance
+from ccbps.columnar.addressing import allotted_rounds
 from ccbps.columnar.encoding import event_messages, interest_messages
 from ccbps.columnar.sessions import payload_bytes
 from ccbps.errors import ParameterError
@@ -36,31 +43,35 @@ from ccbps.matching.contract.kinds import Answers, Keying
 from ccbps.matching.contract.matcher import Matcher
 from ccbps.rounds.event_ledger import EventLedger
 from ccbps.rounds.remote_ledger import RemoteLedger
-from ccbps.spark.addressing import (
-    address,
-    ahead,
-    check_ahead,
-    refuse_alone,
+from ccbps.spark.columns import (
+    AGAIN,
+    check_once,
+    column,
+    encode_rows,
+    mark_repeated,
     refuse_unstable,
-    with_refused,
+    row_function,
 )
-from ccbps.spark.columns import NUMBER_REPEATED, REPEATED
 from ccbps.spark.frames import (
+    PLAN_BYTES,
+    WHOLE,
     check_keep,
     check_key,
     check_matcher,
     check_on_error,
+    check_partitions,
     refuse_floats,
     refuse_given,
     require,
 )
-from ccbps.spark.repeated import check_once, encode_rows, mark_repeated
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-_ONCE = "each pair and round encodes one event and one predicate, once"
-_ONE_EVENT = "each number is for one event, once"
+_ONCE: Final = "each pair and round encodes one event and one predicate, once"
+_ONE_EVENT: Final = "each number is for one event, once"
+_REFUSED: Final = "__ccbps_refused"
+_ALLOTTED: Final = "__ccbps_allotted"
+_FIRST: Final = "__ccbps_first"
+_TOGETHER: Final = 1 << 14
+"""Number of rounds of a row that stay together when rows are spread."""
 
 
 def encode_events(
@@ -104,65 +115,74 @@ def encode_events(
             # subscription, round, id, event_message
 
     Args:
-        df: has the schema's attributes, and the columns that the arguments name.
-        matcher: public.
-        key: where the workers find the publisher's master seed; or, without rounds, its `RoleKey`.
-        subscription: with rounds only, and no broadcast, string column with the label of the pair;
-            None for "subscription". With a ledger, a new column.
-        round: column with the round, a whole number, or with sessions the event's number, which is
-            public; None for "round". Without either it does not apply. With a ledger, a new column.
-        ledger: with rounds only: allots a round to each event, and remembers it with a digest of
-            the event, so that a task, a job or a stream that runs again writes the same messages.
-            All workers must reach its file; or, of a `RemoteLedger`, the server that has it.
-        labels: with a ledger, and no broadcast: the subscriptions that events are encoded for.
-        event: with a ledger, column that names each event once and for all, a whole number or a
-            string; None for "event". Errors show it.
-        payload: with sessions whose matcher has `payload_bytes` only, and then always: binary
-            column, values of at most that many bytes. Elsewhere see `seal_payloads`.
-        keep: other columns to leave as they are, in the clear, for the broker to see.
+        df: the rows, with the schema's attributes and the columns that the arguments name.
+        matcher: the matcher; public.
+        key: source of the publisher's master seed for the workers; without rounds, of its
+            `RoleKey`.
+        subscription: string column with the label of the pair; None for "subscription". It applies
+            with rounds only, and not to a broadcast. With a ledger it is a new column.
+        round: column with the round, a whole number; with sessions, with the event's number, which
+            is public. None for "round". It applies with rounds and sessions only. With a ledger it
+            is a new column.
+        payload: binary column of values of at most `payload_bytes`. It applies with sessions whose
+            matcher has `payload_bytes` only, and is required there. Elsewhere see `seal_payloads`.
+        ledger: ledger that allots a round to each event. It remembers the round with a digest of
+            the event, so a task, a job or a stream that runs again writes the same messages. It
+            applies with rounds only. All workers must reach its file; or, for a `RemoteLedger`, the
+            server that has it.
+        labels: subscriptions that events are encoded for. They apply with a ledger only, and not to
+            a broadcast.
+        event: column that names each event once and for all, a whole number or a string; None for
+            "event". It applies with a ledger only. Errors show its values.
+        keep: names of other columns to leave as they are, in the clear, for the broker to see.
         output: name of the message column.
         on_error: "raise" fails the job at the first row that cannot be encoded: a record that does
-            not fit the schema or, with sessions, is of none of the publisher's topics or has a
-            payload that is too long; "reject" gives it NULL and the reason, which shows no value,
-            in a string column "rejected", and so to rows with a NULL, a negative number or a pair
-            for which the key has no seed, and to all rows of a (subscription, round) or a number
-            that occurs several times.
+            not fit the schema or, with sessions, that has none of the publisher's topics or too
+            long a payload. "reject" gives such a row NULL and the reason, which shows no value, in
+            a string column "rejected". It does so, too, for rows with a NULL, a negative number or
+            a pair for which the key has no seed, and for all rows of a (subscription, round) or a
+            number that occurs several times.
 
     Returns:
-        `subscription` and `round` where they apply, what `keep` names and a binary message column,
-        NULL where one of subscription, round and payload is; with "reject", also "rejected" (NULL
-        where nothing is wrong).
+        The columns `subscription` and `round` where they apply, those that `keep` names, and a
+        binary message column, which is NULL where the subscription, the round or the payload is.
+        With "reject", also "rejected" (NULL where nothing is wrong).
 
     Raises:
         ParameterError: a column is missing, of the wrong type, or used twice; an argument does not
             apply to this matcher; `keep` names an attribute or the payload; or, when the result is
             computed, a number is negative.
         RandomnessReuseError: with "raise" and no ledger, a (subscription, round) or a number occurs
-            twice (runs one job to find out); or, when the result is computed, an event's id was
-            used for other content, or a number may have been used before the role's key was saved.
+            twice; one job finds out. Or, when the result is computed, an event's id was used for
+            other content, or a number may have been used before the role's key was saved.
         LedgerError: the ledger cannot be used; or, when the result is computed, rounds run out.
-        KeyMismatchError (when the result is computed): a ledger's server has not the key of the
+        KeyMismatchError (when the result is computed): the server of a ledger lacks the key of the
             seed.
-        EventError (when the result is computed): with "raise", a row cannot be encoded; names it
-            by subscription and round.
+        EventError (when the result is computed): with "raise", a row cannot be encoded. The error
+            names it by subscription and round.
     """
     reject = check_on_error(on_error)
     check_key(key)
     check_matcher(matcher)
-    ids = _event_ids(matcher, subscription, round)
+    public = _event_ids(matcher, subscription, round)
     payloads = _payloads(matcher, payload)
     attributes = list(matcher.schema)
-    _require_apart(matcher, ids, [*attributes, *payloads])
+    private = [*attributes, *payloads]
+    ids = _apart(public, private)
     refuse_floats(df, [name for name in attributes if name in df.columns])
     if ledger is None:
-        refuse_alone(labels=labels, event=event)
-        kept = check_keep(keep, ids, [*attributes, *payloads])
-        whole, text = ids[-1:], ids[:-1]
-        require(df, [*attributes, *kept], whole=whole, text=text, binary=payloads, rest=False)
-        for name in ids:
-            refuse_unstable(df, name, "round" if name in whole else "subscription")
+        for name, value in (("labels", labels), ("event", event)):
+            if value is not None:
+                raise ParameterError(
+                    f"{name}= is for a ledger, which allots rounds: give ledger=, too"
+                )
+        kept = check_keep(keep, ids, private)
+        numbers, texts = ids[-1:], ids[:-1]
+        require(df, [*attributes, *kept], whole=numbers, text=texts, binary=payloads, rest=False)
+        for argument, name in public.items():
+            refuse_unstable(df, name, argument)
     else:
-        df, kept = address(df, matcher, key, ids, ledger, labels, event, keep, reject)
+        df, kept = _address(df, matcher, key, ids, ledger, labels, event, keep, reject)
 
     def encode(row: pa.Array) -> pa.Array:
         return event_messages(
@@ -177,10 +197,14 @@ def encode_events(
         output,
         reject=reject,
         once=ids if ledger is None else (),
-        what=_ONCE if ids[1:] else _ONE_EVENT,
-        repeated=REPEATED if ids[1:] else NUMBER_REPEATED,
+        purpose=_ONCE if ids[1:] else _ONE_EVENT,
     )
-    return result if ledger is None or not reject else with_refused(result)
+    if ledger is None or not reject:
+        return result
+    # The reason of the ledger, or else of the encoder.
+    why = F.coalesce(F.col(_REFUSED), F.col("rejected")).alias("rejected")
+    others = [name for name in result.columns if name not in (_REFUSED, "rejected")]
+    return result.select(*map(column, others), why)
 
 
 def encode_interests(
@@ -201,8 +225,8 @@ def encode_interests(
 ) -> DataFrame:
     """Encode subscriptions: one row for each; with rounds, for each subscription and round.
 
-    Requests of matchers with sessions are made by the subscriber role itself, which remembers their
-    secrets.
+    A matcher with sessions has no such rows: its subscriber role makes requests, and remembers
+    their secrets.
 
     Example:
         With rounds, and with a key server:
@@ -220,44 +244,43 @@ def encode_interests(
             # subscription, interest_message
 
     Args:
-        df: has the columns that the arguments name.
-        matcher: public.
-        key: where the workers find the subscribers' seeds (or the master they come from); or,
-            without rounds, a subscriber's `RoleKey`.
+        df: the rows, with the columns that the arguments name.
+        matcher: the matcher; public.
+        key: source of the subscribers' seeds (or of the master they come from) for the workers;
+            without rounds, of a subscriber's `RoleKey`.
         subscription: string column that names the subscription; with rounds, the label of the pair.
             It is public, and is kept.
-        round: with rounds only, column with the round, a whole number; None for "round". With
-            `rounds`, a new column.
-        rounds: with rounds only: encode each row for all of these, which no job before has encoded
-            for. Each subscription has one row then.
-        partitions: with `rounds`, tasks that these are spread over; None leaves them in those of
-            the rows, which is one task where there is one subscription.
+        round: column with the round, a whole number; None for "round". It applies with rounds only.
+            With `rounds` it is a new column.
+        rounds: rounds to encode each row for, none of which an earlier job has used. They apply
+            with rounds only. Each subscription has one row then.
+        partitions: number of tasks that `rounds` are spread over. None leaves them in those of the
+            rows, which is one task where there is one subscription.
         predicate: column with SQL text, where an interest is a predicate; None for "predicate".
-        constants: where the matcher has `private_names`, the column of each; by default, columns of
-            the same names.
-        double_quoted_strings: in predicates, what is in double quotes is a string, as in Spark, and
-            names are quoted with backticks only; see `Schema.parse`.
-        keep: other columns to leave as they are, in the clear, for the broker to see.
+        constants: names of the columns that hold the matcher's `private_names`; by default, columns
+            of the same names.
+        double_quoted_strings: take text in double quotes for a string, as Spark does. Names are
+            then quoted with backticks only; see `Schema.parse`.
+        keep: names of other columns to leave as they are, in the clear, for the broker to see.
         output: name of the message column.
-        on_error: "raise" fails the job at the first row that cannot be encoded; "reject" gives it
-            NULL and the reason, which shows no value, in a string column "rejected", and so to rows
-            with a NULL, a negative round or a pair for which the key has no seed, and to all rows
-            of a (subscription, round) that occurs several times.
+        on_error: "raise" fails the job at the first row that cannot be encoded. "reject" gives it
+            NULL and the reason, which shows no value, in a string column "rejected". It does so,
+            too, for rows with a NULL, a negative round or a pair for which the key has no seed, and
+            for all rows of a (subscription, round) that occurs several times.
 
     Returns:
-        `subscription`, `round` where it applies, what `keep` names and a binary message column,
-        NULL where one of subscription, round, predicate and constants is; with "reject", also
-        "rejected" (NULL where nothing is wrong).
+        The column `subscription`, `round` where it applies, the columns that `keep` names, and a
+        binary message column, which is NULL where the subscription, the round, the predicate or a
+        constant is. With "reject", also "rejected" (NULL where nothing is wrong).
 
     Raises:
         ParameterError: a column is missing, of the wrong type, or used twice; an argument does not
             apply to this matcher; `keep` names a column of the predicate; or `round` comes from
             rand(), monotonically_increasing_id() or the like, which change when a task runs again.
-        RandomnessReuseError: with "raise", a (subscription, round) occurs twice. Runs one job to
-            find out.
-        PredicateError (when the result is computed): with "raise", a predicate cannot be used;
-            names its subscription and round, and shows no name or constant of the predicate but the
-            schema's own names.
+        RandomnessReuseError: with "raise", a (subscription, round) occurs twice. One job finds out.
+        PredicateError (when the result is computed): with "raise", a predicate cannot be used. The
+            error names its subscription and round, and shows no name or constant of the predicate
+            but the schema's own names.
     """
     reject = check_on_error(on_error)
     check_key(key)
@@ -267,34 +290,34 @@ def encode_interests(
             f"{type(matcher).__name__} has sessions: a subscriber role encodes its requests "
             "itself, on the driver, and remembers their secrets; its key is for match"
         )
+    public = {"subscription": subscription}
     if matcher.keying is Keying.ROUNDS:
-        whole = ["round" if round is None else round]
+        public["round"] = "round" if round is None else round
     else:
         refuse_given(matcher, matcher.keying, round=round, rounds=rounds)
-        whole = []
-    check_ahead(rounds, partitions)
-    ids, private = [subscription, *whole], _sources(matcher, predicate, constants)
-    if double_quoted_strings and matcher.private_names is not None:
-        raise ParameterError(
-            f"double_quoted_strings= does not apply to {type(matcher).__name__}: its interests are "
-            "values of private constants, and no SQL"
-        )
-    _require_apart(matcher, ids, private)
+    partitions = check_partitions(partitions)
+    if partitions is not None and rounds is None:
+        raise ParameterError("partitions= is for rounds=, which it spreads over tasks")
+    private = _sources(matcher, predicate, constants)
+    if matcher.private_names is not None:
+        why = "its interests are values of private constants, and no SQL"
+        refuse_given(matcher, why, double_quoted_strings=double_quoted_strings or None)
+    ids = _apart(public, private)
     kept = check_keep(keep, ids, private)
-    # Where interests are predicates, they are text; constants are of any type.
+    # Predicates are text; constants are of any type.
     texts = [subscription] + private * (matcher.private_names is None)
-    there = [name for name in kept if rounds is None or name not in whole]
-    known = whole if rounds is None else []
-    require(df, [*private, *there], whole=known, text=texts, rest=False)
+    given = ids if rounds is None else ids[:1]
+    there = [name for name in kept if name in given or name not in ids]
+    require(df, [*private, *there], whole=given[1:], text=texts, rest=False)
     refuse_floats(df, private)
-    rows, once = df, [name for name in ids if rounds is None or name not in whole]
-    if whole:
-        for name in once:
-            refuse_unstable(df, name, "round" if name in known else "subscription")
-    if whole and reject:
-        df = mark_repeated(df, once, _ONCE)
+    rows = df
+    if ids[1:]:
+        for argument, name in zip(public, given, strict=False):
+            refuse_unstable(df, name, argument)
+        if reject:
+            df = mark_repeated(df, given, _ONCE)
     if rounds is not None:
-        df = ahead(df, [*there, *private], whole[0], rounds, partitions)
+        df = _ahead(df, [*there, *private], ids[1], rounds, partitions)
 
     def encode(row: pa.Array) -> pa.Array:
         return interest_messages(
@@ -302,21 +325,21 @@ def encode_interests(
         )
 
     result = encode_rows(df, encode, [*ids, *private], kept, output, reject=reject)
-    if whole and not reject:
-        check_once(rows, once, _ONCE)
+    if ids[1:] and not reject:
+        check_once(rows, given, _ONCE)
     return result
 
 
-def _event_ids(matcher: Matcher, subscription: str | None, round: str | None) -> list[str]:
-    """Return the columns that name an event's row: text but the last, which is a whole number."""
-    number = "round" if round is None else round
+def _event_ids(matcher: Matcher, subscription: str | None, round: str | None) -> dict[str, str]:
+    """Return the columns that name an event's row, by the arguments that name them."""
+    number = {"round": "round" if round is None else round}
     if matcher.answers is Answers.PAIRS:
-        return ["subscription" if subscription is None else subscription, number]
+        return {"subscription": "subscription" if subscription is None else subscription, **number}
     refuse_given(matcher, matcher.keying, subscription=subscription)
     if matcher.keying is not Keying.SERVER:
-        return [number]
+        return number
     refuse_given(matcher, matcher.keying, round=round)
-    return []
+    return {}
 
 
 def _payloads(matcher: Matcher, payload: str | None) -> list[str]:
@@ -337,34 +360,142 @@ def _sources(
     matcher: Matcher, predicate: str | None, constants: Mapping[str, str] | None
 ) -> list[str]:
     """Return the columns that an interest is made of."""
-    names, of = matcher.private_names, type(matcher).__name__
+    names = matcher.private_names
     if names is None:
-        if constants is not None:
-            raise ParameterError(
-                f"constants= does not apply to {of}: its interests are predicates, without private "
-                "constants"
-            )
+        why = "its interests are predicates, without private constants"
+        refuse_given(matcher, why, constants=constants)
         return ["predicate" if predicate is None else predicate]
-    if predicate is not None:
+    listed, constants = ", ".join(names) or "none", constants or {}
+    why = f"an interest is values of its private constants, {listed}; name their columns in "
+    refuse_given(matcher, why + "constants=", predicate=predicate)
+    if unknown := {*constants} - {*names}:
         raise ParameterError(
-            f"predicate= does not apply to {of}: an interest is values of its private constants, "
-            f"{', '.join(names) or 'none'}; name their columns in constants="
+            f"constants names {min(unknown)!r}; the matcher's private constants are {listed}"
         )
-    unknown = set(constants or {}) - set(names)
-    if unknown:
-        raise ParameterError(
-            f"constants names {min(unknown)!r}; the matcher's private constants are "
-            f"{', '.join(names) or 'none'}"
-        )
-    return [(constants or {}).get(name, name) for name in names]
+    return [constants.get(name, name) for name in names]
 
 
-def _require_apart(matcher: Matcher, ids: Sequence[str], private: Iterable[str]) -> None:
-    """Refuse a public column that is also to be encoded."""
-    alone = len(ids) == 1 and matcher.keying is not Keying.SERVER
-    for argument, name in zip(("subscription", "round")[alone:], ids, strict=False):
+def _apart(public: Mapping[str, str], private: Iterable[str]) -> list[str]:
+    """Return the public columns, none of which is also to be encoded."""
+    for argument, name in public.items():
         if name in private:
             raise ParameterError(
                 f"{argument}={name!r} is also a column to be encoded; use another column for "
                 f"{argument}="
             )
+    return list(public.values())
+
+
+def _address(
+    df: DataFrame,
+    matcher: Matcher,
+    key: KeySource,
+    ids: Sequence[str],
+    ledger: EventLedger | RemoteLedger,
+    labels: Sequence[str] | None,
+    event: str | None,
+    keep: Sequence[str],
+    reject: bool,
+) -> tuple[DataFrame, list[str]]:
+    """Give each event a round, and repeat it for each label.
+
+    Returns:
+        A DataFrame with the columns `ids`, `keep` and the schema's; and the names of those that
+        stay. With `reject`, also a column that stays, `_REFUSED`: the reason why an event has no
+        round. Such an event has one row, whose `ids` are NULL.
+
+    Raises:
+        ParameterError: an argument does not fit the matcher or the DataFrame.
+    """
+    if matcher.keying is not Keying.ROUNDS:
+        refuse_given(matcher, matcher.keying, ledger=ledger, labels=labels, event=event)
+    attributes, name = list(matcher.schema), "event" if event is None else event
+    kept = check_keep(keep, [], [*attributes, *ids])
+    require(df, [*attributes, *kept], rest=False)
+    instance("ledger", ledger, (EventLedger, RemoteLedger))
+    kind = df.schema[name].dataType.typeName() if name in df.columns else "not there"
+    if kind not in (*WHOLE, "string"):
+        raise ParameterError(
+            f"event={name!r} must be a column of whole numbers or strings that names each event "
+            f"once and for all; it is {kind}"
+        )
+    refuse_unstable(df, name, "event")
+    if matcher.answers is Answers.ROUND:
+        refuse_given(matcher, Keying.ROUNDS, labels=labels)
+    else:
+        labels = _checked_labels(labels)
+    if isinstance(ledger, EventLedger):
+        ledger.foretell()  # workers say it, too, but nobody may read what they say
+
+    @row_function("round bigint, rejected string" if reject else "bigint")
+    def allot(row: pa.Array) -> pa.Array:
+        return allotted_rounds(matcher, key, ledger, row, name, reject=reject)
+
+    record = [column(attribute).alias(str(place)) for place, attribute in enumerate(attributes)]
+    row = F.struct(column(name).cast("string").alias("event"), *record)
+    others = [column(other) for other in (*kept, *attributes)]
+    allotted = df.select(*others, allot(row).alias(_ALLOTTED))
+    number = F.col(f"{_ALLOTTED}.round" if reject else _ALLOTTED)
+    columns = [number.alias(ids[-1]), *others]
+    if labels is not None:
+        # As one constant, however many there are.
+        every = F.from_json(F.lit(json.dumps(labels, ensure_ascii=False)), "array<string>")
+        columns.insert(0, F.explode_outer(F.when(number.isNotNull(), every)).alias(ids[0]))
+    if reject:
+        columns.append(F.col(f"{_ALLOTTED}.rejected").alias(_REFUSED))
+    return allotted.select(*columns), [*ids, *kept, *[_REFUSED] * reject]
+
+
+def _checked_labels(labels: Sequence[str] | None) -> list[str]:
+    """Return the labels, each once; refuse labels that a plan cannot hold."""
+    if isinstance(labels, str) or not labels or not all(map(_is_label, labels)):
+        raise ParameterError(
+            "labels must name the subscriptions that events are encoded for, such as "
+            f"['alice/cheap', 'bob/all'], got {labels!r}"
+        )
+    size = sum(len(label.encode()) for label in labels)
+    if size > PLAN_BYTES:
+        raise ParameterError(
+            f"labels= takes at most {PLAN_BYTES >> 20} MiB of names, got {size >> 20} MiB: they "
+            "travel with the plan, which is one gRPC message in Spark Connect. Encode for some of "
+            "them at a time, or take BroadcastMatch, whose events have no labels"
+        )
+    return list(dict.fromkeys(labels))
+
+
+def _is_label(label: object) -> bool:
+    """Return whether a plan can hold a label: no half of a character, not too long for Java."""
+    return (
+        isinstance(label, str)
+        and len(label) <= 1 << 20
+        and label == label.encode("utf-8", "replace").decode()
+    )
+
+
+def _ahead(
+    df: DataFrame, columns: Sequence[str], name: str, rounds: range, partitions: int | None
+) -> DataFrame:
+    """Repeat some columns of each row for each of `rounds`, which become the second column."""
+    if (
+        not isinstance(rounds, range)
+        or rounds.step != 1
+        or not 0 <= rounds.start < rounds.stop <= 1 << 63
+    ):
+        raise ParameterError(
+            f"rounds must be a range of rounds from 0 on, such as range(5000, 6000), got {rounds!r}"
+        )
+    if name in df.columns:
+        raise ParameterError(
+            f"round={name!r} is a new column with rounds=, and the DataFrame has one of that name"
+        )
+    count = rounds.stop - rounds.start
+    size = min(_TOGETHER, -(-count // (partitions or 1)))
+    last = F.lit(rounds.stop - 1).cast("long")
+    # In two steps, so that no array is long, and few rows travel between tasks.
+    starts = F.sequence(F.lit(rounds.start).cast("long"), last, F.lit(size).cast("long"))
+    kept = [column(other) for other in (*columns, *[AGAIN] * (AGAIN in df.columns))]
+    some = df.select(*kept, F.explode(starts).alias(_FIRST))
+    some = some if partitions is None else some.repartition(partitions)
+    until = column(_FIRST) + F.least(F.lit(size - 1), last - column(_FIRST))
+    every = F.explode(F.sequence(column(_FIRST), until)).alias(name)
+    return some.select(kept[0], every, *kept[1:])

@@ -1,23 +1,25 @@
-"""What the adapter asks of DataFrames and arguments before anything is computed."""
+"""Checks of DataFrames and arguments, before anything is computed."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from pyspark.sql import DataFrame
+
+from ccbps.checks import choice, instance, whole
 from ccbps.errors import ParameterError
 from ccbps.keys.sources import KeySource
 from ccbps.matching.contract.kinds import Answers, Keying
 from ccbps.matching.contract.matcher import Matcher
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 PLAN_BYTES: Final = 32 << 20
-"""Messages that travel with the plan, at most: Spark Connect fails, or hangs, at 128 MiB."""
+"""Largest size of the messages that travel with a plan (bytes). Spark Connect fails, or hangs, at
+128 MiB."""
+WHOLE: Final = ("byte", "short", "integer", "long")
+"""Spark's types of whole numbers."""
 
-_WHY: Final[dict[Keying | Answers, str]] = {
+_REASONS: Final[dict[Keying | Answers, str]] = {
     Keying.ROUNDS: "its messages are each made for one pair and round, from a shared seed",
     Keying.SERVER: "its messages are made with the keys of a key server, and have no rounds",
     Keying.SESSION: "its publisher and subscribers agree on keys in sessions, before there are "
@@ -29,21 +31,20 @@ _WHY: Final[dict[Keying | Answers, str]] = {
     Answers.ALL: "its broker answers for every event with every interest",
     Answers.SUBSCRIBER: "no broker answers; its subscribers find out by themselves what matches",
 }
-_BROADCAST: Final = "from a shared seed, an event message of a round serves all subscriptions"
-_DECIDES: Final[dict[Answers, str]] = {
+
+_FUNCTIONS: Final[dict[Answers, str]] = {
     Answers.PAIRS: "match_pairs",
     Answers.ROUND: "match_pairs",
     Answers.ALL: "match_all_pairs",
     Answers.SUBSCRIBER: "match_own",
 }
-_WHOLE = ("byte", "short", "integer", "long")
 
 
 def check_keep(keep: Sequence[str], always: Sequence[str], private: Sequence[str]) -> list[str]:
     """Return the columns that an encoder leaves as they are: `always`, then `keep`.
 
     Raises:
-        ParameterError: `keep` is not a list of names, or names what is to be encoded.
+        ParameterError: `keep` is not a list of names, or names a column that is to be encoded.
     """
     if isinstance(keep, str) or not all(isinstance(name, str) for name in keep):
         raise ParameterError(f"keep must be a list of column names, got {keep!r}")
@@ -59,8 +60,8 @@ def check_keep(keep: Sequence[str], always: Sequence[str], private: Sequence[str
 def refuse_floats(df: DataFrame, columns: Iterable[str]) -> None:
     """Refuse columns of FLOAT.
 
-    A decimal stored there is only some number near it, and how near depends on the number, so that
-    one row would be encoded and the next refused.
+    A decimal that is stored as FLOAT becomes a number near it. How near depends on the number, so
+    one row would be encoded and the next one refused.
     """
     for name in columns:
         if df.schema[name].dataType.typeName() == "float":
@@ -73,73 +74,68 @@ def refuse_floats(df: DataFrame, columns: Iterable[str]) -> None:
 
 def check_key(key: object) -> KeySource:
     """Return a key source; refuse a key itself."""
-    if not isinstance(key, KeySource):
-        raise ParameterError(
-            f"key must be a KeySource such as FileKey('path') or EnvKey('NAME'), got "
-            f"{type(key).__name__}; a key itself must not enter a Spark plan"
-        )
-    return key
+    hint = "pass FileKey('path') or EnvKey('NAME'), since a key must not enter a Spark plan"
+    return instance("key", key, KeySource, hint=hint)
 
 
-def parallelism(spark: SparkSession) -> int:
-    """Return how many tasks the session runs at a time; 0 if unknown, as in Spark Connect."""
-    return 0 if is_connect(spark) else int(spark.sparkContext.defaultParallelism)
-
-
-def is_connect(of: object) -> bool:
-    """Return whether a session, or a DataFrame, is one of Spark Connect."""
-    return "connect" in type(of).__module__
-
-
-def check_matcher(matcher: Matcher) -> None:
+def check_matcher(matcher: object) -> None:
     """Refuse anything but a matcher."""
-    if not isinstance(matcher, Matcher):
-        raise ParameterError(f"matcher must be a matcher, got {type(matcher).__name__}")
+    instance("matcher", matcher, Matcher)
 
 
 def check_answers(matcher: Matcher, function: str) -> None:
-    """Refuse a matcher that another of the three functions of `ccbps.spark.match` is for."""
+    """Refuse a matcher that needs another one of the functions that `ccbps.spark.match` calls."""
     check_matcher(matcher)
-    right = _DECIDES[matcher.answers]
+    right = _FUNCTIONS[matcher.answers]
     if right != function:
         raise ParameterError(
-            f"{function} does not apply to {type(matcher).__name__}: {_WHY[matcher.answers]}; call "
-            f"{right}"
+            f"{function} does not apply to {type(matcher).__name__}: {_REASONS[matcher.answers]}; "
+            f"call {right}"
         )
 
 
-def refuse_given(matcher: Matcher, because: Keying | Answers, **arguments: object) -> None:
-    """Refuse arguments that are not None, because a matcher has no use for them."""
+def refuse_given(matcher: Matcher, because: Keying | Answers | str, **arguments: object) -> None:
+    """Refuse arguments that are not None, since a matcher of this kind has no use for them."""
     for name, value in arguments.items():
         if value is not None:
-            broadcast = because is Keying.ROUNDS and matcher.answers is Answers.ROUND
-            why = _BROADCAST if broadcast else _WHY[because]
-            raise ParameterError(f"{name}= does not apply to {type(matcher).__name__}: {why}")
+            reason = because if isinstance(because, str) else _REASONS[because]
+            if because is Keying.ROUNDS and matcher.answers is Answers.ROUND:
+                reason = "from a shared seed, an event message of a round serves all subscriptions"
+            raise ParameterError(f"{name}= does not apply to {type(matcher).__name__}: {reason}")
 
 
 def check_on_error(on_error: str, *, drop: bool = False) -> bool:
-    """Return whether rows that cannot be used are set aside with the reason.
+    """Return whether rows that cannot be used are set aside with a reason.
 
     Args:
         on_error: the caller's choice.
-        drop: allow "drop", too, since the result has matches only.
+        drop: allow "drop", too, for results whose rows are matches.
 
     Raises:
         ParameterError: there is no such choice.
     """
-    choices = "'raise', 'reject' or 'drop'" if drop else "'raise' or 'reject'"
-    if on_error not in ("raise", "reject") and not (drop and on_error == "drop"):
-        why = "; the result has all rows, so that none is dropped" * (on_error == "drop")
-        raise ParameterError(f"on_error must be {choices}, got {on_error!r}{why}")
-    return on_error == "reject"
+    options = ("raise", "reject", "drop") if drop else ("raise", "reject")
+    hint = "the result has all rows, so that none is dropped" if on_error == "drop" else ""
+    return choice("on_error", on_error, options, hint=hint) == "reject"
 
 
-def check_partitions(partitions: int | None) -> None:
-    """Refuse a number of tasks below 1; None is Spark's own choice."""
-    if partitions is not None and (not isinstance(partitions, int) or partitions < 1):
+def refuse_rejected(names: Iterable[str]) -> None:
+    """Refuse a column "rejected", since the result gets one."""
+    if "rejected" in {name.lower() for name in names}:
         raise ParameterError(
-            f"partitions must be a whole number, at least 1, or None, got {partitions!r}"
+            "there is a column 'rejected' already, and the result gets one; drop it, and the rows "
+            "that it rejects"
         )
+
+
+def check_partitions(partitions: int | None) -> int | None:
+    """Return a number of tasks, at least 1; or None, which leaves the choice to Spark."""
+    return None if partitions is None else whole("partitions", partitions, 1)
+
+
+def is_connect(client: object) -> bool:
+    """Return whether a session, or a DataFrame, belongs to Spark Connect."""
+    return "connect" in type(client).__module__
 
 
 def require(
@@ -153,17 +149,29 @@ def require(
     name: str = "the DataFrame",
     rest: bool = True,
 ) -> None:
-    """Refuse a DataFrame that lacks columns, or has them of types that do not name rows exactly.
+    """Refuse a DataFrame that lacks columns, or has columns of unsuitable types.
 
     Args:
-        whole: columns that must hold whole numbers.
-        text: columns that must hold strings.
-        binary: columns that must hold bytes.
-        boolean: columns that must hold true and false.
-        rest: the other columns are used, too: they are kept.
+        df: the DataFrame.
+        columns: names of columns of any type.
+        whole: names of columns of whole numbers.
+        text: names of columns of strings.
+        binary: names of columns of bytes.
+        boolean: names of columns of true and false.
+        name: name of the DataFrame in errors.
+        rest: check the names of all other columns, too, since they are kept.
     """
     used = [*columns, *whole, *text, *binary, *boolean]
-    _require_unique(df, df.columns if rest else used, name)
+    if len({c.lower() for c in df.columns}) < len(df.columns):
+        # Spark could not tell which one of several columns is meant.
+        fold = str if _tells_case(df) else str.lower
+        for c in df.columns if rest else used:
+            same = [other for other in df.columns if fold(other) == fold(c)]
+            if len(same) > 1:
+                raise ParameterError(
+                    f"{name} has {len(same)} columns named {same[0]!r} (and {same[1]!r}); rename "
+                    "or drop one"
+                )
     missing = [c for c in used if c not in df.columns]
     if missing:
         dropped = any(c.endswith("_message") for c in df.columns)
@@ -172,7 +180,7 @@ def require(
             + dropped * "; encoders leave out the columns that keep=[...] does not name"
         )
     for wanted, names, kinds in (
-        ("a whole number", whole, _WHOLE),
+        ("a whole number", whole, WHOLE),
         ("a string", text, ("string",)),
         ("binary", binary, ("binary",)),
         ("a boolean", boolean, ("boolean",)),
@@ -184,12 +192,13 @@ def require(
 
 
 def refuse_alike(df: DataFrame, sides: Mapping[str, Iterable[str]]) -> None:
-    """Refuse a result whose columns differ in case only, where Spark does not tell these apart.
+    """Refuse column names that differ in case only, unless Spark tells these apart.
+
+    Names of one side are not compared with each other, and equal names are allowed.
 
     Args:
-        df: of the session.
-        sides: where columns are from, in words, and their names. What one side has twice, and what
-            two sides have in the same case, is left to others.
+        df: a DataFrame of the session.
+        sides: origin of the columns, in words, and their names.
     """
     seen: dict[str, tuple[str, str]] = {}
     for side, names in sides.items():
@@ -205,22 +214,3 @@ def refuse_alike(df: DataFrame, sides: Mapping[str, Iterable[str]]) -> None:
 def _tells_case(df: DataFrame) -> bool:
     """Return whether names that differ in case are two names in this session."""
     return bool(df.sparkSession.conf.get("spark.sql.caseSensitive").lower() == "true")
-
-
-def _require_unique(df: DataFrame, columns: Iterable[str], name: str) -> None:
-    """Refuse two columns of one name: Spark could not tell which is meant."""
-    if len({c.lower() for c in df.columns}) == len(df.columns):
-        return
-    exact = _tells_case(df)
-
-    def fold(c: str) -> str:
-        return c if exact else c.lower()
-
-    counts = Counter(map(fold, df.columns))
-    for c in columns:
-        if counts[fold(c)] > 1:
-            first, second, *_ = (d for d in df.columns if fold(d) == fold(c))
-            raise ParameterError(
-                f"{name} has {counts[fold(c)]} columns named {first!r} (and {second!r}); rename or "
-                "drop one"
-            )

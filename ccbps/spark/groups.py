@@ -1,37 +1,42 @@
 """Delivery to groups in DataFrames, batch or streaming: sealed as a strategy plans it, and opened.
 
-Workers find the broker's state and subscribers' keys through a `KeySource`, and read it again for
-every micro-batch, so who joins or leaves is known from the next one on. What Spark keeps in its
-state store is in `ccbps.spark.group_state`.
+Workers find the broker's state and the subscribers' keys through a `KeySource`. They read it again
+for every micro-batch, so a join or a leave takes effect with the next one. The docstring of
+`ccbps.spark.group_state` says what Spark keeps in its state store.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType
 
-from ccbps.arrow import chosen, is_valid, with_nulls
+from ccbps.checks import instance, whole
 from ccbps.ciphers.payloads import PAD_TO
+from ccbps.columnar.reasons import no_reasons, with_reasons
 from ccbps.delivery.group_sealer import GroupSealer
 from ccbps.delivery.plans import Strategy
 from ccbps.delivery.strategies import Naive
 from ccbps.errors import DecodeError, ParameterError
 from ccbps.keys.sources import KeySource, broker_state
-from ccbps.spark.addressing import refuse_unstable
-from ccbps.spark.columns import AGAIN, NUMBER_REPEATED, column, finish_struct, row_function, struct
-from ccbps.spark.frames import check_key, check_on_error, require
-from ccbps.spark.repeated import check_once, mark_repeated
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from ccbps.spark.columns import (
+    AGAIN,
+    NUMBER_REPEATED,
+    check_once,
+    column,
+    encode_rows,
+    mark_repeated,
+    refuse_unstable,
+)
+from ccbps.spark.frames import WHOLE, check_key, check_on_error, require
 
 CAPACITY: Final = 1 << 12
 REMEMBER: Final = 1 << 12
 _ONE_EVENT: Final = "each number names one event, always"
 _MEMBER_REPEATED: Final = "the event and member occur more than once"
-_WHOLE: Final = ("tinyint", "smallint", "int", "bigint")
 _PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
 _ROCKS: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
@@ -55,34 +60,39 @@ def seal_for_groups(
     started again with another strategy begins with an empty cache: groups' keys are sent once more.
 
     Args:
-        df: a row for each event, batch or streaming: `event`, a whole number that always names the
-            same event; `members`, an array of subscribers' numbers; and `payload`, binary or
-            string. Or a row for each event and member, whose number is `members`: rows of one event
-            that come in one micro-batch are its group. The result has none of its other columns.
-        strategy: plans; of as many subscribers as the state. It travels in the plan, so take a new
-            one, which remembers no group.
-        state: where workers find the text of the `GroupSealer.state`: the broker's keys.
-        as_of: a column with the broker's epoch (`GroupSealer.since`) in which the group was found.
-            Without it a number that was given to somebody else meanwhile means the newcomer, also
+        df: the rows, batch or streaming: one for each event, or one for each event and member. In
+            the second case the rows of an event that come in one micro-batch are its group. The
+            result has no columns but those below.
+        strategy: the strategy, for as many subscribers as the state. It travels in the plan, so
+            take a new one, which remembers no group.
+        state: source of the text of the `GroupSealer.state`, the broker's keys, for the workers.
+        event: column of whole numbers, each of which always names the same event.
+        members: column of the subscribers' numbers: an array for each event, or one number for each
+            event and member.
+        payload: binary or string column of payloads.
+        as_of: column with the broker's epoch (`GroupSealer.since`) in which the group was found.
+            Without it, a number that was given to somebody else meanwhile means the newcomer, also
             where a micro-batch is repeated.
-        lanes: sealers that work side by side. With a row for each member, an event is in one lane,
-            and equal groups may be in several.
-        pad_to: payloads are padded to a multiple of this many bytes, as lengths leak information.
-        on_error: "raise"; or "reject": a row that cannot be sealed gives one row with the reason in
-            a column `rejected`, and no message. In a batch, so does each row whose event number
-            (and member) occurs more than once; to find out, `df` is computed twice.
+        lanes: number of sealers that work side by side. With a row for each member, an event is in
+            one lane, and equal groups may be in several.
+        pad_to: block size in bytes. Payloads are padded to a multiple of it, since lengths leak
+            information.
+        on_error: "raise" fails the job at the first row that cannot be sealed. "reject" gives such
+            a row no message, and the reason in a column `rejected`. In a batch it does so for each
+            row whose event number (and member) occurs more than once, too; to find out, `df` is
+            computed twice.
 
     Returns:
-        a row for each event and member: `event`, `subscriber`, the member's number, and `message`,
+        A row for each event and member: `event`, `subscriber`, the member's number, and `message`,
         which that subscriber opens. Members who left, or joined after `as_of`, are left out; with
         "reject" they have a row with the reason.
 
     Raises:
         ParameterError: a column is missing or of the wrong type; or the stream's state store is not
-            RocksDB. When the result is computed: a row cannot be sealed.
+            RocksDB; or, when the result is computed, a row cannot be sealed.
         RandomnessReuseError: with "raise", an event number (and member) occurs twice in a batch.
-            Runs one job to find out. A stream is not looked through, with "reject" neither: what
-            comes twice in it is sealed twice, and each receiver opens the first that it gets. Drop
+            One job finds out. A stream is not searched, not even with "reject": an event that comes
+            twice in it is sealed twice, and each receiver opens the first one that it gets. Drop
             copies before, for example with ``dropDuplicatesWithinWatermark``.
 
     Example:
@@ -100,10 +110,8 @@ def seal_for_groups(
     """
     check_key(state)
     reject = check_on_error(on_error)
-    if not isinstance(strategy, Strategy):
-        raise ParameterError(f"strategy must be a Strategy, got {type(strategy).__name__}")
-    if type(lanes) is not int or lanes < 1:
-        raise ParameterError(f"lanes must be a whole number, at least 1, got {lanes!r}")
+    instance("strategy", strategy, Strategy)
+    lanes = whole("lanes", lanes, 1)
     GroupSealer(Naive(1), pad_to=pad_to)
     require(df, [payload], whole=[event] if as_of is None else [event, as_of], rest=False)
     refuse_unstable(df, event, "event")
@@ -115,12 +123,18 @@ def seal_for_groups(
         group = column(members)
         lane = F.array_sort(F.array_distinct(group))
     ids, aside = [event, *[members] * pairs], None
-    if not df.isStreaming:
-        if reject:
-            df = mark_repeated(df, ids, _ONE_EVENT)
-            aside, df = _set_aside(df, event, members if pairs else None), df.where(~column(AGAIN))
-        else:
-            check_once(df, ids, _ONE_EVENT)
+    if not (df.isStreaming or reject):
+        check_once(df, ids, _ONE_EVENT)
+    elif not df.isStreaming:
+        marked = mark_repeated(df, ids, _ONE_EVENT)
+        member = column(members) if pairs else F.lit(None)
+        aside = marked.where(column(AGAIN)).select(
+            column(event).cast("long").alias("event"),
+            member.cast("long").alias("subscriber"),
+            F.lit(None).cast("binary").alias("message"),
+            F.lit(_MEMBER_REPEATED if pairs else NUMBER_REPEATED).alias("rejected"),
+        )
+        df = marked.where(~column(AGAIN))
     rows = df.select(
         column(event).cast("long").alias("event"),
         group.cast("array<long>").alias("members"),
@@ -148,21 +162,26 @@ def open_from_groups(
     remember: int = REMEMBER,
     on_error: str = "raise",
 ) -> DataFrame:
-    """Open what `seal_for_groups` sealed, each subscriber with a bounded cache of keys.
+    """Open messages of `seal_for_groups`, each subscriber with a bounded cache of keys.
 
     Args:
-        df: a row for each event and subscriber, batch or streaming. The result has none of its
-            other columns.
-        keys: where workers find the text of a `SubscriberKey` or a `SubscriberRing`.
-        answer: a binary column with answers of `answer_key_requests` to these messages, or NULL.
-        capacity: keys that each subscriber keeps.
-        remember: events that each subscriber remembers, so as to refuse replays.
-        on_error: "raise"; or "reject": a message that cannot be opened has NULL and the reason in a
-            column `rejected`. Copies of events that were opened are dropped, or rejected.
+        df: the rows, batch or streaming, one for each event and subscriber. The result has no
+            columns but those below.
+        keys: source of the text of a `SubscriberKey` or a `SubscriberRing` for the workers.
+        event: column of the events' numbers.
+        subscriber: column of the subscribers' numbers.
+        message: binary column of sealed messages.
+        answer: binary column with answers of `answer_key_requests` to these messages, or NULL.
+        capacity: number of keys that each subscriber keeps.
+        remember: number of events that each subscriber remembers, so as to refuse replays.
+        on_error: "raise" fails the job at the first message that cannot be opened, and drops copies
+            of events that were opened. "reject" gives each of these NULL and the reason in a column
+            `rejected`.
 
     Returns:
-        `event`, `subscriber`, `payload`, and `request`: binary where the subscriber does not hold
-        the key. Then let the broker answer, and open the message again with its answer.
+        The columns `event`, `subscriber`, `payload`, and `request`, a binary request for the key
+        where the subscriber does not hold it. Let the broker answer it, and open the message again
+        with the answer.
 
     Raises:
         ParameterError: a column is missing or of the wrong type; or the stream's state store is not
@@ -204,13 +223,15 @@ def answer_key_requests(
     output: str = "answer",
     on_error: str = "raise",
 ) -> DataFrame:
-    """Answer subscribers' requests for keys: adds a binary column.
+    """Answer subscribers' requests for keys in a new binary column.
 
     Args:
-        df: has `request`, binary; NULL stays NULL.
-        state: where workers find the text of the `GroupSealer.state`.
-        on_error: "raise"; or "reject": a request that is refused has NULL and the reason in a
-            column `rejected`.
+        df: the rows. All columns are kept.
+        state: source of the text of the `GroupSealer.state` for the workers.
+        request: binary column of requests. NULL stays NULL.
+        output: name of the column of answers.
+        on_error: "raise" fails the job at the first request that is refused. "reject" gives it NULL
+            and the reason in a column `rejected`.
 
     Raises:
         DecodeError (when the result is computed): a request is malformed, or for keys that its
@@ -225,36 +246,25 @@ def answer_key_requests(
             late = cs.open_from_groups(answered, own, answer="answer")
     """
     check_key(state)
-    check_on_error(on_error)
+    reject = check_on_error(on_error)
     require(df, [], binary=[request])
-    reject = on_error == "reject"
 
-    @row_function("answer binary, rejected string")
     def answer_rows(row: pa.Array) -> pa.Array:
         (requests,) = row.flatten()
-        valid = is_valid(requests)
         secret = broker_state(state)
         sealer = GroupSealer(Naive(secret.subscribers), secret)
-        answers: list[bytes | None] = []
-        reasons: list[str | None] = []
-        for asked in chosen(valid, requests)[0].to_pylist():
-            answer, reason = None, None
+        answers: list[bytes | None] = [None] * len(row)
+        reasons = no_reasons(len(row))
+        for place, message in enumerate(requests.to_pylist()):
             try:
-                answer = sealer.answer(asked)
+                answers[place] = None if message is None else sealer.answer(message)
             except DecodeError as error:
                 if not reject:
                     raise
-                reason = str(error)
-            answers.append(answer)
-            reasons.append(reason)
-        columns = [
-            with_nulls(pa.array(answers, pa.binary()), valid),
-            with_nulls(pa.array(reasons, pa.string()), valid),
-        ]
-        return pa.StructArray.from_arrays(columns, names=["answer", "rejected"])
+                reasons[place] = str(error)
+        return with_reasons(pa.array(answers, pa.binary()), reasons if reject else None)
 
-    answered = finish_struct(df, [], answer_rows(struct([request])), "answer", output)
-    return answered if reject else answered.drop("rejected")
+    return encode_rows(df, answer_rows, [request], df.columns, output, reject=reject)
 
 
 def _with_state(df: DataFrame, by: str, processor: Any, columns: str, reject: bool) -> DataFrame:
@@ -265,30 +275,18 @@ def _with_state(df: DataFrame, by: str, processor: Any, columns: str, reject: bo
     )
 
 
-def _set_aside(df: DataFrame, event: str, member: str | None) -> DataFrame:
-    """Return a row of the result for each row that `mark_repeated` has marked."""
-    why = NUMBER_REPEATED if member is None else _MEMBER_REPEATED
-    return df.where(column(AGAIN)).select(
-        column(event).cast("long").alias("event"),
-        (F.lit(None) if member is None else column(member)).cast("long").alias("subscriber"),
-        F.lit(None).cast("binary").alias("message"),
-        F.lit(why).alias("rejected"),
-    )
-
-
 def _are_pairs(df: DataFrame, members: str) -> bool:
     """Return whether a row holds one member, and not an array of them."""
     if members not in df.columns:
         raise ParameterError(f"column {members!r} is missing: df has {', '.join(df.columns)}")
-    kind = df.schema[members].dataType.simpleString()
-    if kind in _WHOLE:
-        return True
-    if kind not in [f"array<{whole}>" for whole in _WHOLE]:
+    kind = df.schema[members].dataType
+    number = kind.elementType if isinstance(kind, ArrayType) else kind
+    if number.typeName() not in WHOLE:
         raise ParameterError(
-            f"column {members!r} must be an array of whole numbers, or one, got {kind}; cast it "
-            "first"
+            f"column {members!r} must be an array of whole numbers, or one, got "
+            f"{kind.simpleString()}; cast it first"
         )
-    return False
+    return number is kind
 
 
 def _require_store(df: DataFrame) -> None:

@@ -1,7 +1,6 @@
-"""Matching: messages in, answers out, by whoever the matcher lets find out what matches.
+"""Matching: messages in, answers out, by the party that the matcher lets find out what matches.
 
-`match` chooses by the matcher's answers; each of the functions that it chooses from has more
-options:
+`match` chooses a function by the matcher's answers. The functions themselves have more options:
 
 ====================  =================  ===================================  ==================
 `matcher.answers`     function           decides                              a row of the result
@@ -11,30 +10,44 @@ options:
 `Answers.ALL`         `match_all_pairs`  every event with every interest      each match
 `Answers.SUBSCRIBER`  `match_own`        every event, for its own interests   each match
 ====================  =================  ===================================  ==================
+
+With `match_own`, every event message goes to everybody, and a subscriber's job finds out which ones
+it opens. Requests and sessions are few. The roles exchange them once, on the driver, and their
+`key` holds the result, which the workers read.
+
+Hazard: a number that two events share shows whether they are alike, and opens the payload of one to
+anyone who knows the other's. `ccbps.spark.encode_events` says who must care for numbers.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from ccbps.columnar.pairs import answer_column, examine_rows
 from ccbps.columnar.reasons import refuse
+from ccbps.columnar.sessions import Opening, payload_bytes
 from ccbps.errors import ParameterError
 from ccbps.keys.sources import KeySource
 from ccbps.matching.contract.kinds import Answers, Keying
 from ccbps.matching.contract.matcher import Matcher
 from ccbps.spark.all_pairs import match_all_pairs
-from ccbps.spark.frames import check_key, check_matcher, check_on_error, refuse_given
+from ccbps.spark.columns import map_batches
+from ccbps.spark.frames import (
+    check_answers,
+    check_key,
+    check_matcher,
+    check_on_error,
+    refuse_alike,
+    refuse_given,
+    require,
+)
 from ccbps.spark.pairs import match_pairs
-from ccbps.spark.sessions import match_own
 from ccbps.spark.workers import on_worker
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql._typing import ColumnOrName
 
 
 def match(
@@ -70,18 +83,20 @@ def match(
             # round, subscription, matched
 
     Args:
-        events: has the columns that the function needs.
-        interests: likewise; None where the subscriber finds out: its key holds its interests.
-        matcher: public.
-        key: where the workers find the broker's or the subscriber's `RoleKey`; None with rounds.
-        on_error: see the function; "drop" is for results whose rows are matches.
+        events: event messages, with the columns that the function needs.
+        interests: interest messages, likewise; None where the subscriber finds out, since its key
+            holds its interests.
+        matcher: the matcher; public.
+        key: source of the broker's or the subscriber's `RoleKey` for the workers; None with rounds.
+        on_error: treatment of malformed messages; see the function. "drop" is for results whose
+            rows are matches.
 
     Returns:
-        What the function returns.
+        The result of the function.
 
     Raises:
-        ParameterError: `interests` or `key` does not apply to this matcher, or is missing; or as
-            the function, which raises other errors, too.
+        ParameterError: `interests` or `key` does not apply to this matcher, or is missing. The
+            function raises other errors, too.
     """
     check_matcher(matcher)
     if matcher.answers is Answers.SUBSCRIBER:
@@ -98,9 +113,67 @@ def match(
     return match_pairs(events, interests, matcher, on_error=on_error)  # type: ignore[arg-type]
 
 
+def match_own(
+    events: DataFrame,
+    matcher: Matcher,
+    key: KeySource,
+    *,
+    event: str = "event_message",
+    on_error: Literal["raise", "reject", "drop"] = "raise",
+) -> DataFrame:
+    """Find the events that match a subscriber's own interests, which its key holds.
+
+    Example:
+        .. code-block:: python
+
+            alice = cs.FileKey("/run/secrets/alice-topics")
+            mine = cs.match_own(numbered, topics, alice, on_error="drop")
+            # round, interest: one row for each event and interest that match
+
+    Args:
+        events: event messages. Other columns are kept.
+        matcher: the matcher; public. Its subscribers find out what matches (`Answers.SUBSCRIBER`).
+        key: source of the subscriber's `RoleKey` for the workers.
+        event: binary column of `events`.
+        on_error: "raise" fails the job at the first malformed message, and names its row. "drop"
+            lets it match nothing. "reject" gives it a row with the cause in a string column
+            "rejected", and NULL for `interest`.
+
+    Returns:
+        A row for each match: the columns of `events` without the message; `interest`, long, the
+        interest's place among those that the subscriber encoded; where the matcher has payloads,
+        the binary `payload`; and, with "reject", "rejected". A message that is NULL matches
+        nothing.
+
+    Raises:
+        ParameterError: a column is missing, of the wrong type, or has the name of a result; or the
+            matcher is of another kind.
+        DecodeError: (as the cause of Spark's error, when the result is computed) with "raise", a
+            message is malformed.
+    """
+    check_answers(matcher, "match_own")
+    check_key(key)
+    kept = tuple(name for name in events.columns if name != event)
+    refuse_alike(events, {"events": kept, "the result": ["interest", "payload", "rejected"]})
+    reject = check_on_error(on_error, drop=True)
+    require(events, [], binary=[event], name="events")
+    results = {"interest": "long"}
+    if payload_bytes(matcher):
+        results["payload"] = "binary"
+    if reject:
+        results["rejected"] = "string"
+    schema = StructType([field for field in events.schema.fields if field.name in kept])
+    for name, kind in results.items():
+        if name in kept:
+            raise ParameterError(f"column {name!r} would be there twice; rename it")
+        schema.add(name, kind)
+    opening = Opening(matcher, key, event, kept, tuple(schema.names), on_error)
+    return map_batches(events, opening.matches, schema)
+
+
 def match_column(
-    event: ColumnOrName,
-    interest: ColumnOrName,
+    event: Column | str,
+    interest: Column | str,
     matcher: Matcher,
     key: KeySource | None = None,
     *,
@@ -108,8 +181,8 @@ def match_column(
 ) -> Column:
     """Decide the event and interest message of the same row, in a BOOLEAN column.
 
-    For DataFrames that hold both already; `match` joins them. NULL where a message is NULL. It sees
-    no rounds, so the caller must know whether one occurs twice.
+    Use it for DataFrames that hold both already; `match` joins them. The result is NULL where a
+    message is NULL. It sees no rounds, so the caller must know whether one occurs twice.
 
     Example:
         .. code-block:: python
@@ -119,19 +192,19 @@ def match_column(
             answers = both.select("round", matched.alias("matched"))
 
     Args:
-        event: binary.
-        interest: binary.
-        matcher: public; one with a broker.
-        key: where the workers find the broker's `RoleKey`; None with rounds.
-        on_error: "raise" fails the job at the first malformed message; with "reject" the column is
-            a STRUCT of `matched`, NULL where a message is malformed, and `rejected`, a string that
-            says why, or NULL.
+        event: binary column of event messages.
+        interest: binary column of interest messages.
+        matcher: the matcher; public. A broker answers for it.
+        key: source of the broker's `RoleKey` for the workers; None with rounds.
+        on_error: "raise" fails the job at the first malformed message. With "reject" the column is
+            a STRUCT of `matched`, NULL where a message is malformed, and `rejected`, the reason as
+            a string, or NULL.
 
     Raises:
         ParameterError: no broker answers, or the key does not apply or is missing; or, when
             computed, a column is neither binary nor NULL.
-        DecodeError (as the cause of Spark's error, when computed): with "raise", a malformed
-            message; names its row by position in the Arrow batch.
+        DecodeError: (as the cause of Spark's error, when computed) with "raise", a message is
+            malformed. The error names its row by position in the Arrow batch.
     """
     return _decider(matcher, key, on_error)(event, interest)
 
@@ -159,10 +232,11 @@ def register(
             )
 
     Args:
-        matcher: public; one with a broker.
-        key: where the workers find the broker's `RoleKey`; None with rounds.
-        name: of the function; another matcher needs another one.
-        on_error: as in `match_column`.
+        spark: the session.
+        matcher: the matcher; public. A broker answers for it.
+        key: source of the broker's `RoleKey` for the workers; None with rounds.
+        name: name of the function; another matcher needs another one.
+        on_error: treatment of malformed messages, as in `match_column`.
 
     Raises:
         ParameterError: the name is no identifier; or as `match_column` does.

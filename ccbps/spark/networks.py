@@ -4,39 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.types import (
-    ArrayType,
-    BooleanType,
-    DoubleType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-)
+from pyspark.sql import DataFrame, types
 
 from ccbps.errors import ParameterError
 from ccbps.overlay import Trial
 from ccbps.overlay.splits.trials import TrialResult
 from ccbps.spark.columns import map_batches
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from ccbps.spark.frames import WHOLE
 
 _KINDS = {
-    "str": StringType(),
-    "int": LongType(),
-    "int | None": LongType(),
-    "float": DoubleType(),
-    "bool": BooleanType(),
-    "Collection[str]": ArrayType(StringType()),
+    "str": types.StringType(),
+    "int": types.LongType(),
+    "int | None": types.LongType(),
+    "float": types.DoubleType(),
+    "bool": types.BooleanType(),
+    "Collection[str]": types.ArrayType(types.StringType()),
 }
-_FITS = {
-    "long": ("byte", "short", "integer", "long"),
-    "double": ("byte", "short", "integer", "long", "float", "double", "decimal"),
-}
+_FITS = {"long": WHOLE, "double": (*WHOLE, "float", "double", "decimal")}
 _SHARES = ("failing", "colluding")
 _NEEDED = ("topology", "hops", "protocol", "k")
 _TRIAL = {field.name: _KINDS[str(field.type)] for field in fields(Trial)}
@@ -44,22 +31,23 @@ _RESULT = {field.name: _KINDS[str(field.type)] for field in fields(TrialResult)}
 
 
 def simulate(trials: DataFrame) -> DataFrame:
-    """Simulate how secrets travel through a network of brokers, a trial for each row.
+    """Simulate how secrets travel through a network of brokers, with a trial in each row.
 
-    Each row is computed by itself; `DataFrame.repartition` gives each core its share of them. Rows
+    Each row is computed by itself. `DataFrame.repartition` gives each core its share of them. Rows
     with a seed of their own are samples, which ``groupBy`` averages.
 
     Args:
-        trials: columns named and meant as the attributes of `ccbps.overlay.Trial`: topology, hops,
-            protocol and k, and any of the others, NULL for their default. Other columns are kept.
+        trials: rows whose columns are attributes of `ccbps.overlay.Trial`: topology, hops, protocol
+            and k, and any of the others. A NULL among the others is the default. Columns of other
+            names are kept.
 
     Returns:
-        all columns of `trials`, and those of `ccbps.overlay.TrialResult`: messages, formula, held,
+        All columns of `trials`, and those of `ccbps.overlay.TrialResult`: messages, formula, held,
         delivered and recovered.
 
     Raises:
-        ParameterError: a column is missing, of another type, or has the name of a result. On the
-            workers: a trial is not possible.
+        ParameterError: a column is missing, of another type, or has the name of a result; or, when
+            the result is computed, a trial is not possible.
 
     Example:
         .. code-block:: python
@@ -79,20 +67,19 @@ def simulate(trials: DataFrame) -> DataFrame:
             raise ParameterError(f"trials has a column {name!r}, which is a result's: rename it")
     given = [name for name in _TRIAL if name in trials.columns]
     for name in given:
-        found, wanted = trials.schema[name].dataType, _TRIAL[name]
-        if found.typeName() not in _FITS.get(wanted.typeName(), (wanted.typeName(),)):
+        kind, wanted = trials.schema[name].dataType, _TRIAL[name]
+        if kind.typeName() not in _FITS.get(wanted.typeName(), (wanted.typeName(),)):
             raise ParameterError(
-                f"column {name!r} must be {wanted.simpleString()}, got {found.simpleString()}: "
+                f"column {name!r} must be {wanted.simpleString()}, got {kind.simpleString()}: "
                 "cast it"
             )
-    results = [StructField(name, kind) for name, kind in _RESULT.items()]
-    schema = StructType([*trials.schema.fields, *results])
+    results = [types.StructField(name, kind) for name, kind in _RESULT.items()]
+    schema = types.StructType([*trials.schema.fields, *results])
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            rows = batch.select(given).to_pylist()
-            made = [_trial(row).run() for row in rows]
-            columns = [_values(name, made) for name in _RESULT]
+            results = [_trial(row).run() for row in batch.select(given).to_pylist()]
+            columns = [_values(name, results) for name in _RESULT]
             yield pa.RecordBatch.from_arrays(
                 [*batch.columns, *columns], names=[*batch.schema.names, *_RESULT]
             )

@@ -1,7 +1,7 @@
 """Message stores as a data source: ``spark.read.format("ccbps")``, and streams of generations.
 
-For jobs that want the messages themselves. To match stores, `match_messages` is faster, since it
-does not move messages.
+Use it for jobs that need the messages themselves. To match stores, `match_messages` is faster,
+since it does not move messages.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -21,6 +22,7 @@ from pyspark.sql.datasource import (
 )
 
 from ccbps.arrow import binary_column
+from ccbps.checks import choice
 from ccbps.errors import DecodeError, ParameterError
 from ccbps.spark.workers import on_worker
 from ccbps.store.files import PartFile, PartFiles
@@ -29,13 +31,10 @@ from ccbps.store.index import Index
 from ccbps.store.plan import spans, stream
 from ccbps.store.versions import current
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-# Bytes of messages in a task, and in an Arrow batch, about.
 _TASK_BYTES: Final = 64 << 20
+"""Approximate size of the messages that a task reads (bytes)."""
 _BATCH_BYTES: Final = 2 << 20
-_OPTIONS: Final = ("path", "verify")
+"""Approximate size of the messages in an Arrow batch (bytes)."""
 
 
 def register_source(spark: SparkSession) -> None:
@@ -49,13 +48,15 @@ def register_source(spark: SparkSession) -> None:
             # subscription, round, event_message
             fresh = spark.readStream.format("ccbps").load("/data/events")
 
-    The options are ``path``, of one store, and ``verify``: "true" compares all
-    checksums. A table has the columns `subscription` (which a broadcast's events have not),
-    `round`, and `event_message` or `interest_message`. A stream begins with the store as it is, and
-    goes on with what is appended; its offsets are versions of that store. Where generations that it
-    has read are compacted with others that it has not, or another store is in its place, it fails,
-    so compact what has been read. Messages that `drop_rounds` dropped before they were read are not
-    seen.
+    The options are ``path``, of one store, and ``verify``: "true" compares all checksums. A table
+    has the columns `subscription` (which a broadcast's events do not have), `round`, and
+    `event_message` or `interest_message`.
+
+    A stream begins with the store as it is, and goes on with the generations that are appended. Its
+    offsets are versions of that store. It fails where generations that it has read are compacted
+    with others that it has not, or where another store is in the place of its own. So compact only
+    what has been read. A stream does not see messages that `drop_rounds` dropped before it read
+    them.
     """
     spark.dataSource.register(MessageSource)
 
@@ -65,39 +66,41 @@ class MessageSource(DataSource):  # type: ignore[misc]
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options)
-        unknown = sorted({name.lower() for name in options} - {*_OPTIONS})
-        if "path" not in options or unknown:
+        if "path" not in options or not {name.lower() for name in options} <= {"path", "verify"}:
             raise ParameterError(
                 f"format 'ccbps' takes a path, of one store, and verify; got {', '.join(options)}"
             )
-        wanted = str(options.get("verify", "false")).lower()
-        if wanted not in ("true", "false"):
-            raise ParameterError(f"verify must be 'true' or 'false', got {wanted!r}")
-        self._folder, self._verify = Folder.of(options["path"], "path"), wanted == "true"
+        verify = str(options.get("verify", "false")).lower()
+        self._verify = choice("verify", verify, ("true", "false")) == "true"
+        self._folder = Folder.of(options["path"], "path")
 
     @classmethod
     def name(cls) -> str:
-        """Return the name that `format` takes."""
         return "ccbps"
 
     def schema(self) -> str:
-        """Return the columns of the store."""
         about = Index.read(self._folder).about
         label = "" if about.rounds else "subscription string, "
         return f"{label}round long, {about.kind}_message binary"
 
     def reader(self, schema: Any) -> DataSourceReader:
-        """Return a reader of the whole store."""
         return _Reader(self._folder, self._verify, schema.names)
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802  (Spark's name)
-        """Return a reader of one generation after the other."""
         return _StreamReader(self._folder, self._verify, schema.names)
 
 
 @dataclass
 class _Piece(InputPartition):  # type: ignore[misc]
-    """Runs of one part: an Arrow IPC stream with `subscription`, `start` and `stop`."""
+    """Runs of one part, for a task.
+
+    Attributes:
+        part: name of the part.
+        file: its file.
+        width: length of a message (bytes).
+        batch_rows: number of rows in a batch of the file.
+        runs: an Arrow IPC stream with the columns `subscription`, `start` and `stop`.
+    """
 
     part: str
     file: PartFile
@@ -107,10 +110,11 @@ class _Piece(InputPartition):  # type: ignore[misc]
 
 
 class _Rows:
-    """Reads pieces; the half that both readers share."""
+    """Base of both readers, which reads pieces."""
 
     def __init__(self, folder: Folder, verify: bool, names: Sequence[str]) -> None:
         self._folder, self._verify, self._names = folder, verify, list(names)
+        self._latest: dict[str, Any] = {"version": -1}
 
     @on_worker
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -121,8 +125,8 @@ class _Rows:
         """
         if not isinstance(partition, _Piece):  # Spark asks for one where there is none
             return
-        with pa.ipc.open_stream(partition.runs) as found:
-            runs = found.read_next_batch()
+        with pa.ipc.open_stream(partition.runs) as content:
+            runs = content.read_next_batch()
         width, name = partition.width, partition.part
         files = PartFiles(width, partition.batch_rows, {name: partition.file})
         reader = files.reader(name, verify=self._verify)
@@ -141,23 +145,16 @@ class _Rows:
 # DataFrame that have none to push, so rows would be missing.
 class _Reader(_Rows, DataSourceReader):  # type: ignore[misc]
     def partitions(self) -> list[_Piece]:
-        """Return pieces of the store as it is now."""
         return _pieces(Index.read(self._folder))
 
 
 class _StreamReader(_Rows, DataSourceStreamReader):  # type: ignore[misc]
-    def __init__(self, folder: Folder, verify: bool, names: Sequence[str]) -> None:
-        super().__init__(folder, verify, names)
-        self._latest: dict[str, Any] = {"version": -1}
-
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Return the offset before the first version."""
         return {"version": 0}
 
     def latestOffset(  # noqa: N802
         self, start: Any = None, limit: Any = None
     ) -> dict[str, Any]:
-        """Return the version of the store, and which store it is."""
         if current(self._folder)[0] != self._latest["version"]:
             index = Index.read(self._folder)
             self._refuse_other(index, start or {})
@@ -167,16 +164,15 @@ class _StreamReader(_Rows, DataSourceStreamReader):  # type: ignore[misc]
     def _refuse_other(self, index: Index, *offsets: dict[str, Any]) -> None:
         """Refuse offsets of another store than the one that is there."""
         for offset in offsets:
-            known = offset.get("store") or index.about.store
-            if known != index.about.store or offset.get("version", 0) > index.version:
+            store = offset.get("store") or index.about.store
+            if store != index.about.store or offset.get("version", 0) > index.version:
                 raise DecodeError(
                     f"path={self._folder.path!r}: this stream has read version "
-                    f"{offset['version']} of another store than the one that is there now: it "
+                    f"{offset['version']} of another store than the one that is there now, so it "
                     "cannot go on. Begin with a new checkpoint"
                 )
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[_Piece]:
-        """Return pieces that came after version `start`, up to `end`."""
         low, high = start["version"], end["version"]
         index = Index.read(self._folder)
         self._refuse_other(index, start, end)
@@ -189,8 +185,9 @@ class _StreamReader(_Rows, DataSourceStreamReader):  # type: ignore[misc]
             if first <= low < last or first <= high < last:
                 raise DecodeError(
                     f"path={self._folder.path!r}: generations {first} to {last} were compacted "
-                    f"into one; this stream is at {low}, and wants what came up to {high}, so it "
-                    "cannot tell what is new. Compact what all streams have read, or start it anew"
+                    f"into one; this stream is at {low}, and reads up to {high}, so it cannot tell "
+                    "which messages are new. Compact generations that all streams have read, or "
+                    "start it anew"
                 )
         return _pieces(index.keeping(new[index.part]))
 
@@ -212,9 +209,8 @@ def _pieces(index: Index) -> list[_Piece]:
     table = pa.table(
         {"subscription": index.subscription.take(pa.array(run)), "start": start, "stop": stop}
     )
-    out = []
-    for a, b in pairwise(edges):
-        name = index.parts[part[a]]
-        runs = stream(table.slice(a, b - a))
-        out.append(_Piece(name, index.files.parts[name], width, index.files.batch_rows, runs))
-    return out
+    pieces, files = [], index.files
+    for first, last in pairwise(edges):
+        name, runs = index.parts[part[first]], stream(table.slice(first, last - first))
+        pieces.append(_Piece(name, files.parts[name], width, files.batch_rows, runs))
+    return pieces

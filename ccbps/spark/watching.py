@@ -1,12 +1,13 @@
-"""What a job does: its numbers as Spark counts them, its progress, and settings that suit it."""
+"""Numbers of a job as Spark counts them, its progress, and settings that suit it."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from tqdm import tqdm
 
@@ -16,13 +17,12 @@ from ccbps.matching.contract.matcher import Matcher
 from ccbps.spark.columns import column
 from ccbps.spark.frames import check_matcher, is_connect, refuse_given, require
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Observation, SparkSession
-
-_POLL: Final = 0.2  # seconds
-_PATIENCE: Final = 5  # seconds for the last look
-# An Arrow batch of wide messages that stays in a core's cache, and rows of it at most.
+_POLL: Final = 0.2
+"""Time between two looks at the tasks (seconds)."""
+_PATIENCE: Final = 5
+"""Longest time for the last look (seconds)."""
 _BATCH_BYTES: Final = 8 << 20
+"""Size of an Arrow batch of wide messages that stays in a core's cache (bytes)."""
 _BATCH_ROWS: Final = 10_000
 _MOST_BYTES: Final = (1 << 31) - 1
 
@@ -34,7 +34,7 @@ def observe(
     *,
     matched: str | None = None,
 ) -> DataFrame:
-    """Count rows while they pass: no job of its own, in batches and in streams.
+    """Count rows while they pass, in batches and in streams, without a job for it.
 
     Example:
         .. code-block:: python
@@ -47,24 +47,24 @@ def observe(
             # seen.get == {"pairs": 2, "matches": 1, "bytes": 68, "rejected": 0}
 
     Args:
-        df: what encoders or matchers give; batch or streaming.
-        name: an `Observation`, whose ``get`` waits for the first action on the result; or in a
+        df: rows of an encoder or a matcher, batch or streaming.
+        name: an `Observation`, whose ``get`` waits for the first action on the result; or, for a
             stream, the metrics' name in the query's progress (``observedMetrics``).
-        matcher: where `df` is what `match` gives: the matcher that gave it.
-        matched: the boolean column, if `match` was told another `output`, or `match_column` was
-            called with a matcher for all pairs; None for "matched".
+        matcher: matcher that `match` was called with; None if the rows are of no match.
+        matched: boolean column, if `match` was told another `output`, or `match_column` was called
+            with a matcher for all pairs; None for "matched".
 
     Returns:
-        the DataFrame, which counts ``rows``; ``bytes``, of all binary columns; ``matches``, where
-        there is a boolean `matched`, and those rows are pairs; and ``rejected``, rows with a
-        reason, where there is a column `rejected`. Numbers are of rows that are computed: with a
-        ``limit`` behind it, or a task that is tried twice, they differ.
+        The DataFrame, which counts ``rows``; ``bytes``, of all binary columns; ``matches``, where
+        there is a boolean column `matched`, whose rows are pairs; and ``rejected``, the rows with a
+        reason, where there is a column `rejected`. Only rows that are computed count, and each time
+        they are: a ``limit`` behind, or a task that is tried twice, changes the numbers.
 
-        With `matcher`, where rows are pairs: ``pairs``; ``matches``; ``bytes``, of the two messages
-        of each pair, which the result has no more: pairs x (``event_bytes`` + ``interest_bytes``);
-        and ``rejected``. Where rows are matches: ``matches``, rows without a reason, and
-        ``rejected``. A result of those shows no pairs: observe the events, too, whose ``rows``,
-        times the interests, are the pairs (without a topic).
+        With `matcher`, where rows are pairs: ``pairs``; ``matches``; ``bytes``, the size of the two
+        messages of each pair, which the result no longer has, pairs x (``event_bytes`` +
+        ``interest_bytes``); and ``rejected``. Where rows are matches: ``matches``, rows without a
+        reason, and ``rejected``. Such a result shows no pairs. Observe the events, too: their
+        ``rows``, times the interests, are the pairs (without a topic).
 
     Raises:
         ParameterError: the boolean column is missing or of another type, or does not apply.
@@ -81,32 +81,26 @@ def observe(
     rejects = kinds.get("rejected") == "string"
     rows = F.count(F.lit(1))
     if matcher is None:
-        metrics = [rows.alias("rows"), _binary_bytes(kinds).alias("bytes")]
+        size = F.lit(0)
+        for binary in (name for name, kind in kinds.items() if kind == "binary"):
+            size = size + F.coalesce(F.octet_length(column(binary)), F.lit(0))
+        metrics = {"rows": rows, "bytes": F.coalesce(F.sum(size.cast("long")), F.lit(0))}
         if matched is not None or kinds.get("matched") == "boolean":
-            metrics.append(F.count_if(column(matched or "matched")).alias("matches"))
+            metrics["matches"] = F.count_if(column(matched or "matched"))
     elif matched is not None:
         width = matcher.event_bytes + matcher.interest_bytes
-        metrics = [rows.alias("pairs"), F.count_if(column(matched)).alias("matches")]
-        metrics.append((rows * F.lit(width)).alias("bytes"))
+        matches = F.count_if(column(matched))
+        metrics = {"pairs": rows, "matches": matches, "bytes": rows * F.lit(width)}
     else:
-        answers = F.count_if(column("rejected").isNull()) if rejects else rows
-        metrics = [answers.alias("matches")]
+        metrics = {"matches": F.count_if(column("rejected").isNull()) if rejects else rows}
     if rejects:
-        metrics.append(F.count(column("rejected")).alias("rejected"))
-    return df.observe(name, *metrics)
-
-
-def _binary_bytes(kinds: Mapping[str, str]) -> Column:
-    """Sum the bytes of all binary columns."""
-    total = F.lit(0)
-    for of in (name for name, kind in kinds.items() if kind == "binary"):
-        total = total + F.coalesce(F.octet_length(column(of)), F.lit(0))
-    return F.coalesce(F.sum(total.cast("long")), F.lit(0))
+        metrics["rejected"] = F.count(column("rejected"))
+    return df.observe(name, *[metric.alias(label) for label, metric in metrics.items()])
 
 
 @contextmanager
 def progress(spark: SparkSession, label: str) -> Iterator[None]:
-    """Show a bar over the tasks of the jobs that run inside, on standard error.
+    """Show a bar of the tasks of all jobs that run inside, on standard error.
 
     Example:
         .. code-block:: python
@@ -116,7 +110,7 @@ def progress(spark: SparkSession, label: str) -> Iterator[None]:
 
     Args:
         spark: the session that runs them.
-        label: shown before the bar.
+        label: text before the bar.
     """
     with tqdm(desc=label, unit=" tasks", mininterval=1) as bar:
         watch = _watch_connect if is_connect(spark) else _watch_classic
@@ -128,7 +122,7 @@ def progress(spark: SparkSession, label: str) -> Iterator[None]:
 
 @contextmanager
 def _watch_classic(spark: SparkSession, bar: Any) -> Iterator[None]:
-    """Ask Spark's tracker now and then."""
+    """Ask Spark's tracker from time to time."""
     tracker, seen, done = spark.sparkContext.statusTracker(), {}, threading.Event()
 
     def poll() -> None:
@@ -150,20 +144,20 @@ def _watch_classic(spark: SparkSession, bar: Any) -> Iterator[None]:
 
 @contextmanager
 def _watch_connect(spark: Any, bar: Any) -> Iterator[None]:
-    """Let Spark Connect tell."""
+    """Receive the progress from Spark Connect."""
     seen: dict[Any, tuple[int, int]] = {}
 
-    def told(stages: Any, inflight_tasks: int, operation_id: Any, done: bool) -> None:
+    def receive(stages: Any, inflight_tasks: int, operation_id: Any, done: bool) -> None:
         for stage in stages or ():
             key = operation_id, stage.stage_id
             seen[key] = stage.num_completed_tasks, stage.num_tasks
         _show(bar, seen)
 
-    spark.registerProgressHandler(told)
+    spark.registerProgressHandler(receive)
     try:
         yield
     finally:
-        spark.removeProgressHandler(told)
+        spark.removeProgressHandler(receive)
 
 
 def _show(bar: Any, seen: dict[Any, tuple[int, int]]) -> None:
@@ -181,13 +175,13 @@ def settings_for(matcher: Matcher) -> dict[str, str]:
                 spark.conf.set(name, value)
 
     A worker holds a few Arrow batches at a time, and kernels are fastest where a batch stays in a
-    core's cache: batches of 10,000 rows, but of at most 8 MiB.
+    core's cache. So batches have 10,000 rows, but at most 8 MiB.
 
     Args:
-        matcher: public.
+        matcher: the matcher; public.
 
     Returns:
-        names and values, all of them settings that may change while a session runs.
+        Names and values of settings that may change while a session runs.
 
     Raises:
         ParameterError: one message does not fit into an Arrow batch of 2 GiB.

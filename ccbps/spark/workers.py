@@ -1,4 +1,4 @@
-"""What Spark's Python workers run."""
+"""Wrapper of functions that Spark's Python workers run."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _settled: Final = [0]
-"""How many modules were loaded when objects were last left out of collections."""
+"""Number of modules that were loaded when objects were last left out of garbage collections."""
 
 
 def on_worker(function: Callable[P, R]) -> Callable[P, R]:
     """Wrap a function, or generator function, for Spark to call.
 
-    It is `confined`, and the worker is ready sooner for its next task.
+    The function is `confined`, and the worker is ready sooner for its next task.
 
-    PySpark collects garbage after every task, for which Python looks at all objects that there are:
-    with NumPy, Arrow and Numba loaded, 0.05 to 0.1 s in which the worker takes no other task. What
-    belongs to modules never goes, so it is left out once they are loaded.
+    PySpark collects garbage after every task, for which Python looks at all objects. With NumPy,
+    Arrow and Numba loaded, this takes 0.05 to 0.1 s, in which the worker takes no other task. The
+    objects of modules never become garbage, so they are left out once the modules are loaded.
     """
     if inspect.isgeneratorfunction(function):
 
@@ -50,9 +50,8 @@ def on_worker(function: Callable[P, R]) -> Callable[P, R]:
 def _settle() -> None:
     """Leave present objects out of collections, if modules were loaded since the last time.
 
-    Does so in a worker that has further tasks.
-
-    Not after each task: what this one still holds is left out, too, and is kept, if it is a cycle.
+    This happens only in a worker that has further tasks. It does not happen after each task, since
+    objects that the task still holds are left out, too. A cycle of them is kept.
     """
     # PySpark's daemon reads this, and collects if it is set.
     if os.environ.get("SPARK_REUSE_WORKER") and (modules := len(sys.modules)) > _settled[0]:

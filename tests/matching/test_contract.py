@@ -1,6 +1,6 @@
 """A new scheme gets roles, key files, a row in the leakage table and conformance for free.
 
-Its Spark functions are in `tests.spark.test_toy`.
+Its Spark functions are in `tests.spark.test_all_pairs`.
 """
 
 from __future__ import annotations

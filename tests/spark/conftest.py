@@ -5,51 +5,17 @@ A process holds one kind of session, so `test_connect.py` runs these tests again
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from ccbps import SharedSeed
-from ccbps.spark import EnvKey
 from tests.spark.cluster_program import READABLE
-
-MODE = os.environ.get("CCBPS_TEST_SPARK", "classic")
-KEY = EnvKey("CCBPS_TEST_SEED")
-# For so little data, Java's second compiler and its parallel collector take longer than they save.
-# Without that compiler the code cache is small: Spark fills it, and then compiles again and again.
-# Where memory runs out, Spark may wait for ever for a thread that has died.
-JAVA_OPTIONS = (
-    "-XX:+ExitOnOutOfMemoryError -XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
-    "-XX:ReservedCodeCacheSize=256m -XX:MetaspaceSize=256m"
-)
-ROOT = Path(__file__).parents[2]
-
-
-def contents(*folders: Path) -> Iterator[tuple[Path, bytes]]:
-    """All files of folders, from which a program may remove some at any time."""
-    for folder in folders:
-        for path in filter(Path.is_file, folder.rglob("*")):
-            with contextlib.suppress(FileNotFoundError):
-                yield path, path.read_bytes()
-
-
-@dataclass(frozen=True)
-class Places:
-    """Folders Spark writes to of its own accord."""
-
-    event_log: Path
-    local: Path
-
-    def contents(self) -> Iterator[tuple[Path, bytes]]:
-        """What stands in them now; Spark may remove a file at any time."""
-        return contents(self.event_log, self.local)
+from tests.support.spark_session import JAVA_OPTIONS, KEY, MODE, ROOT, Places
 
 
 @pytest.fixture(scope="session")

@@ -33,23 +33,6 @@ from ccbps.keys import RoleKey
 from tests.spark.cluster_program import LABELS, PLAIN, PLANTED, TAGS
 from tests.spark.processes import memory
 
-__all__ = [
-    "all_groups",
-    "check_errors",
-    "check_memory",
-    "check_readable",
-    "found_in",
-    "locals_of",
-    "needles",
-    "pieces",
-    "planted_in",
-    "secrets_in",
-    "secrets_of",
-    "shown",
-    "unzipped",
-    "write_keys",
-]
-
 LENGTH = 15
 PREFIX = 14
 Name = TypeVar("Name", bound=str | Path)

@@ -12,8 +12,6 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["kill", "memory", "processes"]
-
 
 def processes(session: int) -> dict[int, str]:
     """Processes of a session, and what each one is: "java", or else "driver", the first one, or

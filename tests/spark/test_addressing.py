@@ -20,8 +20,8 @@ from ccbps import spark as cs
 from ccbps.delivery import SimpleCache
 from ccbps.errors import LedgerError, ParameterError, RandomnessReuseError
 from ccbps.matching import BroadcastMatch, FormulaMatch, TagMatch
-from ccbps.spark import addressing
-from tests.spark.conftest import KEY, MODE
+from ccbps.spark import encoding
+from tests.support.spark_session import KEY, MODE, drained, rows_by, save, wishes
 
 pytestmark = pytest.mark.spark
 
@@ -43,10 +43,8 @@ def encode(df: DataFrame, ledger: cs.EventLedger | cs.RemoteLedger, **options: A
 
 
 def found(df: DataFrame) -> dict[tuple[str, Any], tuple[int, bytes]]:
-    rows = df.collect()
-    out = {(row.subscription, row.id): (row.round, bytes(row.event_message)) for row in rows}
-    assert len(out) == len(rows)
-    return out
+    rows = rows_by(df, "subscription", "id")
+    return {at: (row.round, bytes(row.event_message)) for at, row in rows.items()}
 
 
 @pytest.fixture
@@ -57,8 +55,8 @@ def path(tmp_path: Path) -> Path:
 @pytest.mark.slow
 def test_a_server_in_place_of_the_file(spark: SparkSession, path: Path, tmp_path: Path) -> None:
     """It allots what the file does, to workers that have the seed, and refuses others' keys."""
-    first, other = cs.EventLedger(path), tmp_path / "other.key"
-    other.write_text(SharedSeed.generate().ledger_key().to_text())
+    first = cs.EventLedger(path)
+    other = save(tmp_path / "other.key", SharedSeed.generate().ledger_key())
     with cs.LedgerServer(first, KEY) as server:
         remote = cs.RemoteLedger(server.address, first.identity())
         made = found(encode(quotes(spark, [*range(40)]), remote))
@@ -73,7 +71,7 @@ def test_a_server_in_place_of_the_file(spark: SparkSession, path: Path, tmp_path
         apart = encode(changed, remote, on_error="reject")
         assert apart.where("rejected IS NULL").select("id").distinct().count() == 2
     with (
-        cs.LedgerServer(first, cs.FileKey(other)) as server,
+        cs.LedgerServer(first, other) as server,
         pytest.raises(Exception, match="does not know the ledger key of this seed"),
     ):
         encode(quotes(spark, [1]), cs.RemoteLedger(server.address)).collect()
@@ -83,8 +81,7 @@ def test_answers_are_the_plaintext_ones(spark: SparkSession, path: Path) -> None
     df = quotes(spark, [*range(40)])
     events = encode(df, cs.EventLedger(path))
     assert events.columns == ["subscription", "round", "id", "event_message"]
-    wanted = spark.createDataFrame([*PREDICATES.items()], "subscription string, predicate string")
-    interests = cs.encode_interests(wanted, MATCHER, KEY, rounds=range(45))
+    interests = cs.encode_interests(wishes(spark, PREDICATES), MATCHER, KEY, rounds=range(45))
     matched = cs.match(events, interests, MATCHER).where("matched")
     got = {(row.subscription, row.id) for row in matched.collect()}
     records = df.collect()
@@ -134,31 +131,21 @@ def test_two_jobs_at_once_share_a_ledger_and_read_their_input_once(
 
 
 def test_interests_are_encoded_ahead(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(addressing, "_TOGETHER", 16)
-    wanted = spark.createDataFrame(
-        [(*one, "x") for one in PREDICATES.items()],
-        "subscription string, predicate string, owner string",
-    )
+    monkeypatch.setattr(encoding, "_TOGETHER", 16)
+    wanted = wishes(spark, PREDICATES).withColumn("owner", F.lit("x"))
     numbers = spark.range(7, 60).withColumnRenamed("id", "turn")
-    by_hand = cs.encode_interests(
-        wanted.crossJoin(numbers), MATCHER, KEY, round="turn", keep=["owner"]
-    )
+    options: dict[str, Any] = {"round": "turn", "keep": ["owner"]}
+    by_hand = cs.encode_interests(wanted.crossJoin(numbers), MATCHER, KEY, **options)
     by_hand = by_hand.select("subscription", "turn", "owner", "interest_message")
     expected = sorted(map(tuple, by_hand.collect()))
-    for partitions in (None, 1, 3, 100):
-        made = cs.encode_interests(
-            wanted,
-            MATCHER,
-            KEY,
-            round="turn",
-            rounds=range(7, 60),
-            partitions=partitions,
-            keep=["owner"],
-        )
+    options["rounds"] = range(7, 60)
+    for partitions in (None, 1, 12):
+        made = cs.encode_interests(wanted, MATCHER, KEY, partitions=partitions, **options)
         assert made.columns == ["subscription", "turn", "owner", "interest_message"]
         assert made.dtypes == by_hand.dtypes
-        assert sorted(map(tuple, made.collect())) == expected
-        tasks = made.select(F.spark_partition_id()).distinct().count()
+        rows = made.withColumn("task", F.spark_partition_id()).collect()
+        assert sorted(tuple(row)[:-1] for row in rows) == expected
+        tasks = len({row.task for row in rows})
         assert tasks <= (partitions or tasks) and (tasks > 1 or partitions in (None, 1))
     name = min(PREDICATES)
     twice = wanted.union(wanted.where(F.col("subscription") == name))
@@ -283,18 +270,12 @@ def test_streams_go_on_where_they_were(spark: SparkSession, path: Path, tmp_path
             .option("maxFilesPerTrigger", 1)
             .json(str(source))
         )
-        query = (
-            encode(stream, ledger)
-            .writeStream.foreachBatch(write)
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-        )
+        encoded = encode(stream, ledger)
         if life == 0:
             with pytest.raises(Exception, match="dies before its commit"):
-                query.awaitTermination(120)
+                drained(encoded, tmp_path, write)
         else:
-            assert query.awaitTermination(120)
+            drained(encoded, tmp_path, write)
     assert len(written) == 4
     assert written[1] == written[2]
     everything = {key: value for batch in written for key, value in batch.items()}
@@ -329,29 +310,26 @@ def test_ids_that_change_when_a_task_runs_again_are_refused(
     for make in unstable(df, "id"):
         with pytest.raises(ParameterError, match=r"event=.id. comes from .* number rows once"):
             encode(make(), ledger)
-    for make in unstable(df, "round")[:2]:
-        addressed = make().withColumn("subscription", F.lit("alice"))
-        with pytest.raises(ParameterError, match="round='round' comes from"):
-            cs.encode_events(addressed, MATCHER, KEY)
-        news = addressed.select("subscription", "round", F.col("round").alias("event"), "issue")
-        with pytest.raises(ParameterError, match="event='event' comes from"):
-            cs.seal_payloads(news, KEY, payload="issue")
-        with pytest.raises(ParameterError, match="round='round' comes from"):
-            cs.wrap_keys(news, KEY)
-        with pytest.raises(ParameterError, match="event='event' comes from"):
-            cs.wrap_keys(news.withColumn("number", F.lit(1)), KEY, round="number")
-        members = news.select("event", F.lit(0).alias("members"), F.col("issue").alias("payload"))
-        with pytest.raises(ParameterError, match="event='event' comes from"):
-            cs.seal_for_groups(members, SimpleCache(2, 2), KEY)
-        grouped = addressed.groupBy("issue").agg(F.min("round").alias("round"))
-        with pytest.raises(ParameterError, match="round='round' comes from"):
-            cs.encode_events(
-                grouped.selectExpr("*", "1 AS price", "'alice' AS subscription"), MATCHER, KEY
-            )
-        wide = addressed.select("*", *[F.lit(n).alias(f"column {n}") for n in range(40)])
-        wishes = wide.withColumn("predicate", F.lit("price > 3"))
-        with pytest.raises(ParameterError, match="round='round' comes from"):
-            cs.encode_interests(wishes, MATCHER, KEY)
+    addressed = unstable(df, "round")[1]().withColumn("subscription", F.lit("alice"))
+    news = addressed.select("subscription", "round", F.col("round").alias("event"), "issue")
+    numbered = news.withColumn("number", F.lit(1))
+    members = news.select("event", F.lit(0).alias("members"), F.col("issue").alias("payload"))
+    grouped = addressed.groupBy("issue").agg(F.min("round").alias("round"))
+    grouped = grouped.selectExpr("*", "1 AS price", "'alice' AS subscription")
+    wide = addressed.select("*", *[F.lit(n).alias(f"column {n}") for n in range(40)])
+    wanted = wide.withColumn("predicate", F.lit("price > 3"))
+    calls: list[tuple[str, Callable[[], DataFrame]]] = [
+        ("round", lambda: cs.encode_events(addressed, MATCHER, KEY)),
+        ("event", lambda: cs.seal_payloads(news, KEY, payload="issue")),
+        ("round", lambda: cs.wrap_keys(news, KEY)),
+        ("event", lambda: cs.wrap_keys(numbered, KEY, round="number")),
+        ("event", lambda: cs.seal_for_groups(members, SimpleCache(2, 2), KEY)),
+        ("round", lambda: cs.encode_events(grouped, MATCHER, KEY)),
+        ("round", lambda: cs.encode_interests(wanted, MATCHER, KEY)),
+    ]
+    for name, call in calls:
+        with pytest.raises(ParameterError, match=f"{name}='{name}' comes from"):
+            call()
     # In a table they are what they are; and what else is random does no harm.
     unstable(df, "id")[0]().write.parquet(str(tmp_path / "numbered"))
     numbered = spark.read.parquet(str(tmp_path / "numbered")).withColumn("noise", F.rand())

@@ -16,7 +16,15 @@ from ccbps import spark as cs
 from ccbps.errors import RandomnessReuseError
 from ccbps.matching import BroadcastMatch
 from ccbps.spark import pairs
-from tests.spark.conftest import KEY
+from tests.support.spark_session import (
+    KEY,
+    Pairs,
+    answers,
+    damaged,
+    explained,
+    stored,
+    wishes,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -24,8 +32,7 @@ SCHEMA = Schema(issue=Category(["AAPL", "GOOG", "IBM"]), price=UInt(16))
 BOX = BroadcastMatch.box(SCHEMA)
 PREDICATES = ["issue = 'IBM'", "price < 30000", "issue >= 'GOOG' AND price > 20000", "price < 0"]
 ROUNDS = 12
-Answers = dict[tuple[str, int], bool | None]
-Stages = tuple[DataFrame, DataFrame, Answers]
+Stages = tuple[DataFrame, DataFrame, Pairs]
 
 
 @pytest.fixture(scope="module")
@@ -43,16 +50,9 @@ def stages(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Sta
     )
     events = cs.encode_events(spark.createDataFrame(table), BOX, KEY, keep=["sent"])
     assert events.columns == ["round", "sent", "event_message"]
-    subscriptions = spark.createDataFrame(
-        [(f"s{i}", text) for i, text in enumerate(PREDICATES)],
-        "subscription string, predicate string",
-    )
+    subscriptions = wishes(spark, {f"s{i}": text for i, text in enumerate(PREDICATES)})
     numbers = spark.range(1, ROUNDS + 1).withColumnRenamed("id", "round")
     interests = cs.encode_interests(subscriptions.crossJoin(numbers), BOX, KEY)
-    frames = []
-    for name, df in (("events", events), ("interests", interests)):
-        df.write.parquet(str(folder / name))
-        frames.append(spark.read.parquet(str(folder / name)))
     encoded = SCHEMA.encode(table.select(list(SCHEMA)))
     expected = {
         (f"s{i}", number): bool(answer)
@@ -61,7 +61,7 @@ def stages(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Sta
         if number
     }
     assert 0 < sum(map(bool, expected.values())) < len(expected)
-    return frames[0], frames[1], expected
+    return stored(events, folder / "events"), stored(interests, folder / "interests"), expected
 
 
 @pytest.fixture(params=["at workers", "joined"])
@@ -72,13 +72,6 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(request.param)
 
 
-def answers(df: DataFrame) -> Answers:
-    rows = df.collect()
-    found = {(r["subscription"], r["round"]): r["matched"] for r in rows}
-    assert len(found) == len(rows)
-    return found
-
-
 def test_answers_are_the_plaintext_ones(stages: Stages, way: str) -> None:
     events, interests, expected = stages
     found = cs.match(events, interests, BOX)
@@ -87,14 +80,8 @@ def test_answers_are_the_plaintext_ones(stages: Stages, way: str) -> None:
     assert {(r["round"], r["sent"]) for r in found.collect()} == {
         (n, f"day {n}") for n in range(1, ROUNDS)
     }
-
-
-def test_event_messages_are_not_joined_where_they_are_few(
-    stages: Stages, way: str, capfd: pytest.CaptureFixture[str]
-) -> None:
-    events, interests, _ = stages
-    cs.match(events, interests, BOX).explain()
-    plan = capfd.readouterr().out
+    # Event messages are not joined where they are few.
+    plan = explained(found)
     assert "interest_message" in plan
     assert ("event_message" in plan) == (way == "joined")
     assert ("BroadcastHashJoin" in plan) or way == "joined"
@@ -136,11 +123,9 @@ def test_rounds_of_other_kinds_are_joined(stages: Stages) -> None:
 
 def test_a_null_message_has_no_answer(stages: Stages, way: str) -> None:
     events, interests, expected = stages
-    no_event = F.when(F.col("round") != 3, F.col("event_message"))
-    no_interest = F.when(F.col("subscription") != "s1", F.col("interest_message"))
     found = cs.match(
-        events.withColumn("event_message", no_event),
-        interests.withColumn("interest_message", no_interest),
+        damaged(events, "event_message", {"round = 3": None}),
+        damaged(interests, "interest_message", {"subscription = 's1'": None}),
         BOX,
     )
     wanted = {at: None if at[1] == 3 or at[0] == "s1" else one for at, one in expected.items()}
@@ -149,16 +134,14 @@ def test_a_null_message_has_no_answer(stages: Stages, way: str) -> None:
 
 def test_what_comes_twice_is_refused(stages: Stages, way: str) -> None:
     events, interests, _ = stages
-    for sent, wanted, named in (
-        (events.union(events.where("round = 4")), interests, "round 4 occurs 2 times"),
-        (
-            events,
-            interests.union(interests.where("round = 4 AND subscription = 's2'")),
-            "subscription 's2', round 4 occurs 2 times",
-        ),
+    sent = events.union(events.where("round = 4"))
+    asked = interests.union(interests.where("round = 4 AND subscription = 's2'"))
+    for left, right, named in (
+        (sent, interests, "round 4 occurs 2 times"),
+        (events, asked, "subscription 's2', round 4 occurs 2 times"),
     ):
         with pytest.raises(RandomnessReuseError, match=named):
-            cs.match(sent, wanted, BOX)
+            cs.match(left, right, BOX)
 
 
 def test_rows_that_cannot_be_used_are_set_aside(stages: Stages, way: str) -> None:
@@ -234,11 +217,8 @@ def test_stores_name_events_that_are_none(
     stages: Stages, spark: SparkSession, tmp_path: Path
 ) -> None:
     events, interests, expected = stages
-    kind = F.when(F.col("round") == 5, F.unhex(F.lit("07"))).otherwise(
-        F.substring("event_message", 1, 1)
-    )
-    rest = F.substring("event_message", 2, BOX.event_bytes)
-    changed = events.withColumn("event_message", F.concat(kind, rest))
+    other_kind = F.concat(F.lit(b"\7"), F.substring("event_message", 2, BOX.event_bytes))
+    changed = damaged(events, "event_message", {"round = 5": other_kind})
     cs.write_messages(changed, tmp_path / "events", BOX, kind="event")
     cs.write_messages(interests, tmp_path / "interests", BOX, kind="interest")
     paths = tmp_path / "events", tmp_path / "interests"

@@ -15,10 +15,18 @@ from ccbps import Category, Schema, UInt, matching
 from ccbps import spark as cs
 from ccbps.matching import SCHEMES, Answers, Keying, Matcher
 from ccbps.testing.cases import proposed
-from tests.spark.conftest import KEY
-from tests.spark.test_all_pairs import issued
-from tests.spark.test_sessions import save
 from tests.support.affine_scheme import AffineMatch
+from tests.support.spark_session import (
+    KEY,
+    answers,
+    damaged,
+    issued,
+    reasons,
+    rows_by,
+    save,
+    stored,
+    streamed,
+)
 from tests.support.topic_strategies import introduce
 from tests.support.toy_scheme import ToyMatch
 
@@ -125,46 +133,23 @@ def wishes(spark: SparkSession, matcher: Matcher) -> tuple[DataFrame, dict[str, 
     return spark.createDataFrame(texts, "subscription string, predicate string"), wanted
 
 
-def stored(df: DataFrame, path: Path) -> DataFrame:
-    df.write.parquet(str(path))
-    return df.sparkSession.read.parquet(str(path))
+def as_stream(df: DataFrame, path: Path) -> DataFrame:
+    source = df.sparkSession.readStream.schema(stored(df, path).schema)
+    return source.option("maxFilesPerTrigger", 1).parquet(str(path))
 
 
-def as_stream(spark: SparkSession, path: Path) -> DataFrame:
-    schema = spark.read.parquet(str(path)).schema
-    return spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(path))
-
-
-def ended(df: DataFrame, path: Path) -> DataFrame:
-    """What a stream writes until there is no more to read."""
-    stream = df.writeStream.format("parquet").option("checkpointLocation", f"{path}-checkpoint")
-    stream.trigger(availableNow=True).start(str(path)).awaitTermination()
-    return df.sparkSession.read.schema(df.schema).parquet(str(path))
-
-
-def damaged(df: DataFrame, name: str, cut: str, other: str) -> DataFrame:
+def some_damaged(df: DataFrame, name: str, cut: str, other: str) -> DataFrame:
     """One message is too short, another one begins with another kind."""
-    message = F.col(name)
-    flipped = F.concat(F.lit(b"\xee"), F.expr(f"substring({name}, 2)"))
-    short = F.expr(f"substring({name}, 2)")
-    changed = F.when(F.expr(cut), short).when(F.expr(other), flipped).otherwise(message)
-    return df.withColumn(name, changed)
+    rest = F.expr(f"substring({name}, 2)")
+    return damaged(df, name, {cut: rest, other: F.concat(F.lit(b"\xee"), rest)})
 
 
-def reasons(df: DataFrame, *ids: str) -> dict[Any, str | None]:
-    """Of each row, by its ids."""
-    rows = [tuple(row) for row in df.select(*ids, "rejected").collect()]
-    out = {row[:-1]: row[-1] for row in rows}
-    assert len(out) == len(rows)
-    return out
-
-
-def check_encoded(events: DataFrame, matcher: Matcher, *ids: str) -> DataFrame:
+def check_encoded(events: DataFrame, matcher: Matcher) -> DataFrame:
     """Those that cannot be encoded are set aside, no others; returns the others."""
-    told = {row[0]: why for row, why in reasons(events, *ids).items()}
-    assert {number for number, why in told.items() if why} == {*GONE}
-    assert all(f"attribute {attribute(matcher)!r}: " in str(told[number]) for number in GONE)
-    assert "1000" not in str(told[6]) and "'d'" not in str(told[6])
+    told = reasons(events, "event")
+    assert told.keys() == GONE.keys()
+    assert all(f"attribute {attribute(matcher)!r}: " in told[number] for number in GONE)
+    assert "1000" not in told[6] and "'d'" not in told[6]
     return events.where("rejected IS NULL").drop("rejected")
 
 
@@ -180,43 +165,38 @@ WRONG_BYTES, WRONG_KIND = "wrong number of bytes", "message of this version"
 def test_pairs(spark: SparkSession, seed: object, tmp_path: Path, matcher: Matcher) -> None:
     wanted, meaning = wishes(spark, matcher)
     plain = records(spark, matcher).withColumn("round", F.col("event"))
-    ids = ["event"] if matcher.answers is Answers.ROUND else ["event", "subscription"]
+    broadcast = matcher.answers is Answers.ROUND
     labels = spark.createDataFrame([("s0",), ("s1",)], "subscription string")
-    addressed = plain if matcher.answers is Answers.ROUND else plain.crossJoin(labels)
+    addressed = plain if broadcast else plain.crossJoin(labels)
     events = stored(
         cs.encode_events(addressed, matcher, KEY, keep=["event"], on_error="reject"),
         tmp_path / "events",
     )
-    if matcher.answers is not Answers.ROUND:
-        assert events.where("rejected IS NOT NULL").count() == 2 * len(GONE)
-        one = events.where("subscription = 's0'")
-        check_encoded(one, matcher, *ids)
-    else:
-        check_encoded(events, matcher, *ids)
+    for condition in ["true"] if broadcast else ["subscription = 's0'", "subscription = 's1'"]:
+        check_encoded(events.where(condition), matcher)
     events = events.where("rejected IS NULL").drop("rejected")
     interests = stored(
         cs.encode_interests(wanted, matcher, KEY, rounds=range(EVENTS), on_error="reject"),
         tmp_path / "interests",
     )
     told = reasons(interests, "subscription", "round")
-    assert {row for row, why in told.items() if why} == {("bad", n) for n in range(EVENTS)}
+    assert told.keys() == {("bad", n) for n in range(EVENTS)}
     interests = interests.where("rejected IS NULL").drop("rejected")
 
-    answers = {
+    expected = {
         (label, number): value(matcher, number) in meaning[label]
         for label in ("s0", "s1")
         for number in range(EVENTS)
         if number not in GONE
     }
-    assert {*answers.values()} == {True, False}
+    assert {*expected.values()} == {True, False}
     cut, other = "subscription = 's0' AND round = 1", "subscription = 's1' AND round = 2"
-    bad = damaged(interests, "interest_message", cut, other)
-    found = cs.match(events, bad, matcher, on_error="reject")
-    check_answers(found, answers, {("s0", 1): WRONG_BYTES, ("s1", 2): WRONG_KIND})
-    on = ["round"] if matcher.answers is Answers.ROUND else ["subscription", "round"]
-    met = {
-        pair for pair, answer in answers.items() if answer and pair not in (("s0", 1), ("s1", 2))
-    }
+    bad = some_damaged(interests, "interest_message", cut, other)
+    aside = {("s0", 1): WRONG_BYTES, ("s1", 2): WRONG_KIND}
+    check_answers(cs.match(events, bad, matcher, on_error="reject"), expected, aside)
+    on = ["round"] if broadcast else ["subscription", "round"]
+    rest = {pair: answer for pair, answer in expected.items() if pair not in aside}
+    met = {pair for pair, answer in rest.items() if answer}
     check_column(spark, events.join(bad, on), matcher, None, met)
 
     # Stores take the rows that are messages; what the others lack is missing.
@@ -226,26 +206,26 @@ def test_pairs(spark: SparkSession, seed: object, tmp_path: Path, matcher: Match
         good = told_of.where("rejected IS NULL")
         cs.write_messages(good, tmp_path / f"{kind}-store", matcher, kind=kind)  # type: ignore[arg-type]
     paths = tmp_path / "event-store", tmp_path / "interest-store"
-    rest = {pair: answer for pair, answer in answers.items() if pair not in (("s0", 1), ("s1", 2))}
     check_answers(cs.match_messages(spark, *paths, matcher, on_error="reject"), rest, {})
 
-    events.write.parquet(str(tmp_path / "sent"))
-    stream = as_stream(spark, tmp_path / "sent")
-    found = ended(cs.match(stream, bad, matcher, on_error="reject"), tmp_path / "streamed")
-    check_answers(found, answers, {("s0", 1): WRONG_BYTES, ("s1", 2): WRONG_KIND})
+    stream = as_stream(events, tmp_path / "sent")
+    found = streamed(cs.match(stream, bad, matcher, on_error="reject"), tmp_path)
+    check_answers(found, expected, aside)
 
 
 def check_answers(
-    found: DataFrame, answers: dict[tuple[str, int], bool], aside: dict[tuple[str, int], str]
+    found: DataFrame, expected: dict[tuple[str, int], bool], aside: dict[tuple[str, int], str]
 ) -> None:
     """Each pair has its answer, but those that are set aside, whose reason says so."""
-    rows = found.select("subscription", "round", "matched", "rejected").collect()
-    got = {(row["subscription"], row["round"]): row["matched"] for row in rows}
-    assert len(got) == len(rows)
-    assert got == {**answers, **dict.fromkeys(aside)}
-    told = {(row["subscription"], row["round"]): row["rejected"] for row in rows if row["rejected"]}
+    found = found.persist()
+    assert answers(found) == {**expected, **dict.fromkeys(aside)}
+    check_reasons(reasons(found, "subscription", "round"), aside)
+    found.unpersist()
+
+
+def check_reasons(told: dict[Any, str], aside: dict[Any, str]) -> None:
     assert told.keys() == aside.keys()
-    assert all(aside[pair] in why for pair, why in told.items())
+    assert all(aside[row] in why for row, why in told.items())
 
 
 @pytest.mark.slow
@@ -261,7 +241,7 @@ def test_all_pairs(spark: SparkSession, tmp_path: Path, matcher: Matcher) -> Non
     encoded = cs.encode_events(
         records(spark, matcher), matcher, keys["publisher"], keep=["event"], on_error="reject"
     )
-    events = check_encoded(stored(encoded, tmp_path / "events"), matcher, "event")
+    events = check_encoded(stored(encoded, tmp_path / "events"), matcher)
     another = wanted.where("subscription = 's0'").withColumn("subscription", F.lit("cut"))
     foreign = another.withColumn("subscription", F.lit("other"))
     asked = wanted.union(another).union(foreign)
@@ -269,12 +249,12 @@ def test_all_pairs(spark: SparkSession, tmp_path: Path, matcher: Matcher) -> Non
         cs.encode_interests(asked, matcher, keys["subscriber"], on_error="reject"),
         tmp_path / "interests",
     )
-    told = reasons(interests, "subscription")
-    assert {label for (label,), why in told.items() if why} == {"bad"}
+    assert reasons(interests, "subscription").keys() == {"bad"}
     interests = interests.where("rejected IS NULL").drop("rejected")
 
-    sent = damaged(events, "event_message", "event = 1", "event = 2")
-    bad = damaged(interests, "interest_message", "subscription = 'cut'", "subscription = 'other'")
+    sent = some_damaged(events, "event_message", "event = 1", "event = 2")
+    cut, other = "subscription = 'cut'", "subscription = 'other'"
+    bad = some_damaged(interests, "interest_message", cut, other)
     matches = {
         (label, number)
         for label in ("s0", "s1")
@@ -284,15 +264,10 @@ def test_all_pairs(spark: SparkSession, tmp_path: Path, matcher: Matcher) -> Non
     assert {label for label, _ in matches} == {"s0", "s1"}
     sides = {("cut", None): WRONG_BYTES, ("other", None): "interest", (None, 1): WRONG_BYTES}
     sides |= {(None, 2): "event"}
+    options: dict[str, Any] = {"on_error": "reject"}
     for strategy in ("closure", "blocks", "auto"):
-        found = cs.match_all_pairs(
-            sent,
-            bad,
-            matcher,
-            keys["broker"],
-            strategy=strategy,  # type: ignore[arg-type]
-            on_error="reject",
-        )
+        options["strategy"] = strategy
+        found = cs.match_all_pairs(sent, bad, matcher, keys["broker"], **options)
         check_matches(found, matches, sides)
     # What s0 wants is about one topic, what the others want about all.
     topic = F.when(F.col("subscription") == "s0", 0).cast("long")
@@ -301,20 +276,16 @@ def test_all_pairs(spark: SparkSession, tmp_path: Path, matcher: Matcher) -> Non
         bad.withColumn("topic", topic),
         matcher,
         keys["broker"],
-        topic="topic",
-        strategy="topic",
-        on_error="reject",
+        **options | {"topic": "topic", "strategy": "topic"},
     )
     about = {(label, number) for label, number in matches if label != "s0" or number % 2 == 0}
     assert len(about) < len(matches)
     check_matches(found, about, sides)
     check_column(spark, sent.crossJoin(bad), matcher, keys["broker"], matches)
-    sent.write.parquet(str(tmp_path / "sent"))
-    stream = as_stream(spark, tmp_path / "sent")
-    found = ended(
-        cs.match(stream, bad, matcher, keys["broker"], on_error="reject"), tmp_path / "streamed"
-    )
-    check_matches(found, matches, {row: why for row, why in sides.items() if row[0] is None})
+    stream = as_stream(sent, tmp_path / "sent")
+    found = cs.match(stream, bad, matcher, keys["broker"], on_error="reject")
+    events_aside = {row: why for row, why in sides.items() if row[0] is None}
+    check_matches(streamed(found, tmp_path), matches, events_aside)
 
 
 def check_column(
@@ -341,12 +312,9 @@ def check_column(
 def check_matches(
     found: DataFrame, matches: set[tuple[str, int]], aside: dict[tuple[str | None, int | None], str]
 ) -> None:
-    rows = [tuple(row) for row in found.select("subscription", "event", "rejected").collect()]
-    assert len(rows) == len(matches) + len(aside)
-    assert {row[:2] for row in rows if row[2] is None} == matches
-    told = {row[:2]: row[2] for row in rows if row[2]}
-    assert told.keys() == aside.keys()
-    assert all(aside[row] in why for row, why in told.items())
+    told = {pair: row["rejected"] for pair, row in rows_by(found, "subscription", "event").items()}
+    assert {pair for pair, why in told.items() if why is None} == matches
+    check_reasons({pair: why for pair, why in told.items() if why}, aside)
 
 
 @pytest.mark.slow
@@ -364,20 +332,19 @@ def test_sessions(spark: SparkSession, tmp_path: Path, matcher: Any) -> None:
     encoded = cs.encode_events(
         plain, matcher, save(tmp_path / "p", publisher.key), keep=["event"], on_error="reject"
     )
-    events = check_encoded(stored(encoded, tmp_path / "events"), matcher, "event")
+    events = check_encoded(stored(encoded, tmp_path / "events"), matcher)
     key = save(tmp_path / "s", alice.key)
-    sent = damaged(events, "event_message", "event = 1", "event = 2")
+    sent = some_damaged(events, "event_message", "event = 1", "event = 2")
     matches = {
         (place, number)
         for place in range(2)
         for number in range(EVENTS)
         if number not in (1, 2, *GONE) and value(matcher, number) == "bc"[place]
     }
-    sent.write.parquet(str(tmp_path / "sent"))
-    stream = cs.match(as_stream(spark, tmp_path / "sent"), None, matcher, key, on_error="reject")
+    stream = cs.match(as_stream(sent, tmp_path / "sent"), None, matcher, key, on_error="reject")
     for found in (
         cs.match(sent, None, matcher, key, on_error="reject"),
-        ended(stream, tmp_path / "streamed"),
+        streamed(stream, tmp_path),
     ):
         rows = found.select("interest", "event", "rejected").collect()
         assert {(r["interest"], r["event"]) for r in rows if r["rejected"] is None} == matches

@@ -27,7 +27,6 @@ from packaging.requirements import Requirement
 from ccbps.keys import FileKey
 from ccbps.rounds import EventLedger, LedgerServer
 from tests.spark import cluster_program
-from tests.spark.conftest import JAVA_OPTIONS, MODE, ROOT, contents
 from tests.spark.key_search import (
     all_groups,
     check_errors,
@@ -43,6 +42,7 @@ from tests.spark.key_search import (
     write_keys,
 )
 from tests.spark.processes import kill
+from tests.support.spark_session import JAVA_OPTIONS, MODE, ROOT, contents
 
 pytestmark = [
     pytest.mark.spark,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.conftest import JAVA_OPTIONS, MODE
+from tests.support.spark_session import JAVA_OPTIONS, MODE
 
 ROOT = Path(__file__).parents[2]
 FILES = [

@@ -15,6 +15,7 @@ from ccbps import SharedSeed
 from ccbps import spark as cs
 from ccbps.delivery import GroupSealer, Naive, SubscriberRing
 from ccbps.filters import FilterKey
+from tests.support.spark_session import issued, save
 from tests.support.topic_strategies import introduce
 
 PAGE = Path(__file__).parents[2] / "docs" / "api" / "spark.md"
@@ -40,31 +41,28 @@ def test_examples_run_in_the_order_of_the_page(spark: SparkSession, tmp_path: Pa
             code = code.replace(place, str(tmp_path))
         exec(code, world)
 
-    (tmp_path / "publisher").write_text(SharedSeed.generate().to_text())
     setting = re.search(r"```python\n(.*?)```", page, re.DOTALL)
     assert setting is not None
     run(setting[1])
-    server = world["tags"].key_server()
-    keys = {
-        "publisher": server.publisher_key(),
-        "subscriber": server.subscriber_key("alice"),
-        "broker": server.broker_key(),
-    }
-    for role, key in keys.items():
-        (tmp_path / f"{role}-role").write_text(key.to_text())
+    for role, file in issued(world["tags"], tmp_path).items():
+        Path(file.path).rename(tmp_path / f"{role}-role")
+    save(tmp_path / "publisher", SharedSeed.generate())
     publisher, alice = (
         world["topics"].new_publisher(["issue = 'IBM'", "issue = 'AAPL'"]),
         world["topics"].new_subscriber(),
     )
     introduce(publisher, alice)
     alice.accept(publisher.answer(alice.encode("issue = 'IBM'")))
-    (tmp_path / "publisher-topics").write_text(publisher.key.to_text())
-    (tmp_path / "alice-topics").write_text(alice.key.to_text())
     sealer = GroupSealer(Naive(3))
     ring = SubscriberRing.of([sealer.join(number) for number in range(3)])
-    (tmp_path / "delivery-state").write_text(sealer.state.to_text())
-    (tmp_path / "delivery-keys").write_text(ring.to_text())
-    (tmp_path / "topics-key").write_text(FilterKey.generate().to_text())
+    for name, key in {
+        "publisher-topics": publisher.key,
+        "alice-topics": alice.key,
+        "delivery-state": sealer.state,
+        "delivery-keys": ring,
+        "topics-key": FilterKey.generate(),
+    }.items():
+        save(tmp_path / name, key)
 
     def rows(name: str, *columns: str) -> list[tuple[Any, ...]]:
         frame: DataFrame = world[name]

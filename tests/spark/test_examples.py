@@ -1,4 +1,4 @@
-"""Every example that uses Spark, on little data, in the session that the tests share.
+"""Examples and the tutorial's notebook, on little data, in the session that the tests share.
 
 As programs, each in a process of its own, they run in `tests/project/test_examples.py`.
 """
@@ -6,15 +6,17 @@ As programs, each in a process of its own, they run in `tests/project/test_examp
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 import pytest
 from pyspark.sql import SparkSession
 
 from ccbps import SharedSeed
-from tests.spark.conftest import KEY, ROOT
+from tests.support.spark_session import KEY, ROOT, changed
 
 pytestmark = pytest.mark.spark
 
@@ -25,7 +27,10 @@ ARGUMENTS = {
 }
 
 
-@pytest.mark.parametrize("name", ARGUMENTS)
+# The second one also runs as a program.
+@pytest.mark.parametrize(
+    "name", ["hidden_predicates.py", pytest.param("stock_quotes.py", marks=pytest.mark.slow)]
+)
 def test_example_runs(
     name: str,
     spark: SparkSession,
@@ -52,17 +57,14 @@ def test_example_runs(
             example.broker(output, master)
         return float((output / "broker-seconds").read_text())
 
-    settings = ("spark.sql.shuffle.partitions", "spark.sql.streaming.stateStore.providerClass")
-    before = {setting: spark.conf.get(setting) for setting in settings}
+    names = ("spark.sql.shuffle.partitions", "spark.sql.streaming.stateStore.providerClass")
+    settings = {setting: spark.conf.get(setting) for setting in names}
     arguments = ARGUMENTS[name]
     if hasattr(example, "broker_process"):
         monkeypatch.setattr(example, "broker_process", broker_process)
         arguments = [*arguments, "--output", str(tmp_path)]
-    try:
+    with changed(spark, settings):
         differences = example.main(arguments)
-    finally:
-        for setting, value in before.items():
-            spark.conf.set(setting, value)
     assert differences == 0
     stdout = capsys.readouterr().out
     assert "differences                          0" in stdout
@@ -78,3 +80,30 @@ def test_example_runs(
         assert "| the subscriber read" in stdout
         assert "must not happen" not in stdout
         assert (tmp_path / "matches.png").stat().st_size > 10_000
+
+
+NOTEBOOK = ROOT / "examples" / "spark_tutorial.ipynb"
+
+
+@pytest.mark.slow
+def test_the_notebook_prints_what_it_says_also_when_it_runs_again(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert spark  # the session that the first cell gets
+    monkeypatch.chdir(tmp_path)
+    plt.switch_backend("Agg")
+    world: dict[str, Any] = {}
+    cells = [
+        c for c in json.loads(NOTEBOOK.read_text("utf-8"))["cells"] if c["cell_type"] == "code"
+    ]
+    assert len(cells) > 7
+    # The second time in the folder that the first one left, as in a notebook that goes on.
+    for one in [*cells, *cells]:
+        capsys.readouterr()
+        exec("".join(one["source"]), world)
+        said = ["".join(output["text"]) for output in one["outputs"]]
+        assert capsys.readouterr().out == "".join(said), one["id"]
+    assert (tmp_path / "tutorial" / "matches.png").stat().st_size > 5_000

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from ccbps import Category, Schema, UInt
 from ccbps import spark as cs
 from ccbps.matching import FSGPMatch, Matcher, OFSGPMatch, PublicFunctionMatch, UGPMatch
-from tests.spark.conftest import KEY
+from tests.support.spark_session import KEY, Pairs, answers, damaged, reasons, wishes
 
 pytestmark = pytest.mark.spark
 
@@ -48,8 +48,7 @@ def quotes(count: int) -> pa.Table:
 
 def messages(spark: SparkSession, table: pa.Table, matcher: Matcher, texts: list[str]) -> Any:
     """Both sides' DataFrames for every quote and predicate."""
-    rows = [(f"s{i}", text) for i, text in enumerate(texts)]
-    interests = spark.createDataFrame(rows, "subscription string, predicate string")
+    interests = wishes(spark, {f"s{i}": text for i, text in enumerate(texts)})
     events = spark.createDataFrame(table)
     addressed = interests.select("subscription").crossJoin(events)
     return (
@@ -58,16 +57,13 @@ def messages(spark: SparkSession, table: pa.Table, matcher: Matcher, texts: list
     )
 
 
-def answers(df: Any, subscriptions: int, rounds: int) -> np.ndarray:
-    out = np.zeros((subscriptions, rounds), dtype=np.int8) - 1
-    for row in df.collect():
-        out[int(row["subscription"][1:]), row["round"]] = row["matched"]
-    assert (out >= 0).all()
-    return out.astype(np.bool_)
-
-
-def plain(schema: Schema, table: pa.Table, texts: list[str]) -> np.ndarray:
-    return np.array([schema.parse(text).evaluate(table) for text in texts])
+def plain(schema: Schema, table: pa.Table, texts: list[str]) -> Pairs:
+    """The answers of each subscription in each round."""
+    return {
+        (f"s{i}", number): answer
+        for i, text in enumerate(texts)
+        for number, answer in enumerate(schema.parse(text).evaluate(table).tolist())
+    }
 
 
 @pytest.mark.slow  # as examples/hidden_predicates.py, which runs by default
@@ -75,14 +71,13 @@ def test_any_depth_4_predicate_over_real_quotes(spark: SparkSession, tmp_path: P
     table = quotes(150)
     events, interests = messages(spark, table, OFSGP, DEPTH_4)
     wanted = plain(SCHEMA, table, DEPTH_4)
-    assert 0 < wanted.sum() < wanted.size
-    got = answers(cs.match(events, interests, OFSGP), *wanted.shape)
-    assert (got == wanted).all()
+    assert {*wanted.values()} == {True, False}
+    assert answers(cs.match(events, interests, OFSGP)) == wanted
     # The same through stores: the two sides' messages have different widths.
     cs.write_messages(events, tmp_path / "e", OFSGP, kind="event")
     cs.write_messages(interests, tmp_path / "i", OFSGP, kind="interest")
     stored = cs.match_messages(spark, tmp_path / "e", tmp_path / "i", OFSGP)
-    assert (answers(stored, *wanted.shape) == wanted).all()
+    assert answers(stored) == wanted
 
 
 @pytest.mark.parametrize(
@@ -101,7 +96,7 @@ def test_each_matcher_equals_the_plaintext_filter(
     kept = [*matcher.schema, "round"]
     events, interests = messages(spark, table.select(kept), matcher, texts)
     wanted = plain(matcher.schema, table, texts)
-    assert (answers(cs.match(events, interests, matcher), *wanted.shape) == wanted).all()
+    assert answers(cs.match(events, interests, matcher)) == wanted
 
 
 def test_a_public_circuit_takes_private_values_from_columns(spark: SparkSession) -> None:
@@ -115,9 +110,9 @@ def test_a_public_circuit_takes_private_values_from_columns(spark: SparkSession)
     )
     encoded = cs.encode_interests(interests, matcher, KEY, constants={"t": "far"})
     assert set(encoded.columns) == {"subscription", "round", "interest_message"}
-    found = answers(cs.match(cs.encode_events(events, matcher, KEY), encoded, matcher), 1, 16)
-    wanted = [bin(value ^ 9).count("1") <= value % 5 for value in range(16)]
-    assert found[0].tolist() == wanted
+    found = answers(cs.match(cs.encode_events(events, matcher, KEY), encoded, matcher))
+    wanted = {("s0", value): bin(value ^ 9).count("1") <= value % 5 for value in range(16)}
+    assert found == wanted
 
 
 def test_a_predicate_that_is_too_deep_names_its_row_and_both_depths(spark: SparkSession) -> None:
@@ -131,29 +126,19 @@ def test_a_predicate_that_is_too_deep_names_its_row_and_both_depths(spark: Spark
 def test_altered_messages_are_set_aside_and_leave_the_others(spark: SparkSession) -> None:
     table = quotes(30)
     events, interests = messages(spark, table, OFSGP, DEPTH_4[:1])
-    body = F.expr("substring(event_message, 9)")
-    altered = events.withColumn(
-        "event_message",
-        # No element has a first row of zeros; and one byte less is no message.
-        F.when(
-            F.col("round") == 4,
-            F.concat(
-                F.expr("substring(event_message, 1, 8)"),
-                F.lit(bytearray(OFSGP.event_bytes - 8)),
-            ),
-        )
-        .when(F.col("round") == 5, F.expr("substring(event_message, 1, 900)"))
-        .when(F.col("round") == 6, F.concat(F.lit(bytearray(8)), body))
-        .otherwise(F.col("event_message")),
-    )
-    got = {r["round"]: r for r in cs.match(altered, interests, OFSGP, on_error="reject").collect()}
-    wanted = plain(SCHEMA, table, DEPTH_4[:1])[0]
-    for number, row in got.items():
-        if number in (4, 5, 6):
-            assert row["matched"] is None
-        else:
-            assert row["rejected"] is None
-            assert row["matched"] == wanted[number]
-    assert "not elements of the group" in got[4]["rejected"]
-    assert "wrong number of bytes" in got[5]["rejected"]
-    assert "not an event message" in got[6]["rejected"]
+    head, body = (F.expr(f"substring(event_message, {part})") for part in ("1, 8", "9"))
+    # No element has a first row of zeros; and one byte less is no message.
+    changes = {
+        "round = 4": F.concat(head, F.lit(bytearray(OFSGP.event_bytes - 8))),
+        "round = 5": F.expr("substring(event_message, 1, 900)"),
+        "round = 6": F.concat(F.lit(bytearray(8)), body),
+    }
+    altered = damaged(events, "event_message", changes)
+    found = cs.match(altered, interests, OFSGP, on_error="reject").persist()
+    aside = {("s0", number): None for number in (4, 5, 6)}
+    assert answers(found) == plain(SCHEMA, table, DEPTH_4[:1]) | aside
+    told = reasons(found, "round")
+    assert told.keys() == {4, 5, 6}
+    assert "not elements of the group" in told[4]
+    assert "wrong number of bytes" in told[5]
+    assert "not an event message" in told[6]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from ccbps import SharedSeed
@@ -26,10 +26,17 @@ from ccbps.delivery import (
     SubscriberRing,
     pack_groups,
 )
-from ccbps.errors import KeyMismatchError, ParameterError, RandomnessReuseError
+from ccbps.errors import (
+    CcbpsError,
+    DecodeError,
+    KeyMismatchError,
+    ParameterError,
+    RandomnessReuseError,
+)
+from ccbps.spark.group_state import Opening, Sealing
 from ccbps.spark.groups import _PROVIDER, _ROCKS
-from tests.spark.conftest import MODE, contents
 from tests.spark.key_search import found_in, needles, pieces, secrets_of, unzipped
+from tests.support.spark_session import MODE, changed, contents, drained, stored
 
 pytestmark = pytest.mark.spark
 
@@ -86,10 +93,15 @@ def parties(tmp_path: Path) -> Parties:
 
 @pytest.fixture
 def rocks(spark: SparkSession) -> Iterator[None]:
-    before = spark.conf.get(_PROVIDER)
-    spark.conf.set(_PROVIDER, _ROCKS)
-    yield
-    spark.conf.set(_PROVIDER, before)
+    with changed(spark, {_PROVIDER: _ROCKS}):
+        yield
+
+
+def handled(processor: Sealing | Opening, key: int | None, rows: list[Row]) -> list[Row]:
+    """What a processor makes of rows, without Spark and without a state from before."""
+    state = Mock(exists=lambda: False)
+    processor.init(Mock(getValueState=lambda name, schema: state))
+    return list(processor.handleInputRows((key,), iter(rows), None))
 
 
 Groups = dict[int, list[int]]
@@ -189,8 +201,7 @@ def test_members_open_what_was_sealed_for_them(
         frame(spark, groups), STRATEGIES[name], parties.broker, lanes=2, pad_to=16
     )
     assert sealed.columns == ["event", "subscriber", "message"]
-    sealed.write.parquet(str(tmp_path / "sealed"))  # messages are made once
-    sealed = spark.read.parquet(str(tmp_path / "sealed"))
+    sealed = stored(sealed, tmp_path / "sealed")  # messages are made once
     opened = cs.open_from_groups(sealed, parties.subscribers, capacity=2).localCheckpoint()
     found = read(opened)
     missing = opened.where("request IS NOT NULL").drop("payload")
@@ -233,23 +244,11 @@ def stream(
         if number == fail_at:
             raise OSError("after the write, before the commit")
 
-    query = (
-        sealed.writeStream.foreachBatch(keep)
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
+    drained(sealed, folder, keep)
 
 
 def add(spark: SparkSession, folder: Path, groups: Groups) -> None:
-    name = str(folder / "events" / uuid.uuid4().hex)
-    frame(spark, groups).coalesce(1).write.parquet(name)
-    (file,) = Path(name).glob("*.parquet")
-    file.replace(f"{name}.parquet")
-    for rest in Path(name).iterdir():
-        rest.unlink()
-    Path(name).rmdir()
+    frame(spark, groups).coalesce(1).write.mode("append").parquet(str(folder / "events"))
 
 
 @pytest.mark.slow
@@ -321,15 +320,7 @@ def test_subscribers_remember_keys_between_batches(
     def receive(batch: DataFrame) -> None:
         batch.coalesce(1).write.mode("append").parquet(str(tmp_path / "in"))
         source = spark.readStream.schema(schema).parquet(str(tmp_path / "in"))
-        query = (
-            cs.open_from_groups(source, parties.subscribers)
-            .writeStream.format("parquet")
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .option("path", str(tmp_path / "out"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
+        drained(cs.open_from_groups(source, parties.subscribers), tmp_path)
 
     for event in groups:
         receive(spark.createDataFrame(rows[event], schema))
@@ -402,8 +393,10 @@ def test_rows_that_cannot_be_used_are_set_aside(spark: SparkSession, parties: Pa
     # One who left does not keep the others from their event.
     left = [(row.event, row.subscriber) for row in found if row.rejected and row.subscriber]
     assert left == [(3, 5)]
-    with pytest.raises(Exception, match=r"event 4: members must be numbers 0 \.\. 6, got 7"):
-        cs.seal_for_groups(df.where("event = 4"), SimpleCache(N, 4), parties.broker).collect()
+    sealing = Sealing(SimpleCache(N, 4), parties.broker, pad_to=16, reject=False, pairs=False)
+    nobody = Row(event=4, members=[0, N], payload=b"nobody", as_of=None)
+    with pytest.raises(ParameterError, match=r"event 4: members must be numbers 0 \.\. 6, got 7"):
+        handled(sealing, 0, [nobody])
 
     messages = [(row.event, row.subscriber, bytes(row.message)) for row in good]
     event, one, message = messages[0]
@@ -427,8 +420,10 @@ def test_rows_that_cannot_be_used_are_set_aside(spark: SparkSession, parties: Pa
         "subscriber is NULL",
     ]
     assert [bytes(p) for _, p, _ in outcome if p] == [b"good"]
-    with pytest.raises(Exception, match=r"event 0, subscriber \w+: "):
-        cs.open_from_groups(altered.where("message IS NOT NULL"), parties.subscribers).collect()
+    opening = Opening(parties.subscribers, capacity=9, remember=9, reject=False)
+    forged = Row(event=event, subscriber=one, message=bad[0][2], answer=None)
+    with pytest.raises(DecodeError, match=r"event 0, subscriber 0: a message to a group was alter"):
+        handled(opening, one, [forged])
 
     requests = spark.createDataFrame([(b"junk",), (None,)], "request binary")
     answers = cs.answer_key_requests(requests, parties.broker, on_error="reject").collect()
@@ -470,34 +465,39 @@ def test_arguments_are_checked(spark: SparkSession, parties: Parties, seed: Shar
             cs.seal_for_groups(df, **{"strategy": simple, "state": parties.broker} | arguments)
     with pytest.raises(RandomnessReuseError, match="event 0 occurs 2 times"):
         cs.seal_for_groups(df.union(df), simple, parties.broker)
+
+
+def test_keys_that_do_not_fit_are_refused(spark: SparkSession, parties: Parties) -> None:
     for state, said in (
         (parties.subscribers, "holds a SubscriberRing; this needs the text of a GroupSealer"),
         (parties.broker, "strategy is for 8 subscribers, state for 7"),
     ):
-        with pytest.raises(Exception, match=said):
-            cs.seal_for_groups(df, Naive(N + 1), state).collect()
-    sealed = cs.seal_for_groups(df, simple, parties.broker)
-    with pytest.raises(Exception, match="holds a BrokerState; this needs the text of a Subscriber"):
-        cs.open_from_groups(sealed, parties.broker).collect()
-    one = SubscriberRing.of([parties.keys[3]])
-    parties.paths[1].write_text(one.to_text())
-    with pytest.raises(Exception, match="no key of subscriber 0 among the 1 of this ring"):
-        cs.open_from_groups(sealed, parties.subscribers).collect()
-    (row,) = cs.open_from_groups(sealed, parties.subscribers, on_error="reject").collect()
+        with pytest.raises(CcbpsError, match=said):
+            handled(Sealing(Naive(N + 1), state, 16, False, False), 0, [])
+    sealing = Sealing(SimpleCache(N, 4), parties.broker, 16, False, False)
+    (sealed,) = handled(sealing, 0, [Row(event=0, members=[0], payload=b"event 0", as_of=None)])
+    message = Row(event=0, subscriber=0, message=sealed.message, answer=None)
+    with pytest.raises(
+        CcbpsError, match="holds a BrokerState; this needs the text of a Subscriber"
+    ):
+        handled(Opening(parties.broker, 9, 9, False), 0, [message])
+    parties.paths[1].write_text(SubscriberRing.of([parties.keys[3]]).to_text())
+    with pytest.raises(DecodeError, match="no key of subscriber 0 among the 1 of this ring"):
+        handled(Opening(parties.subscribers, 9, 9, False), 0, [message])
+    (row,) = handled(Opening(parties.subscribers, 9, 9, True), 0, [message])
     assert "no key of subscriber 0" in row.rejected
     parties.paths[1].write_text(parties.keys[0].to_text())
-    assert read(cs.open_from_groups(sealed, parties.subscribers)) == [(0, 0, b"event 0")]
+    (row,) = handled(Opening(parties.subscribers, 9, 9, False), 0, [message])
+    assert (row.payload, row.request) == (b"event 0", None)
 
 
-@pytest.mark.usefixtures("rocks")  # which puts the setting back
 def test_a_stream_without_rocks_is_refused(spark: SparkSession, parties: Parties) -> None:
-    spark.conf.set(_PROVIDER, _ROCKS.replace("RocksDB", "HDFSBacked"))
-    source = (
-        spark.readStream.format("rate")
-        .load()
-        .selectExpr("value AS event", "array(0) AS members", "'x' AS payload")
-    )
-    with pytest.raises(ParameterError, match=r"needs RocksDB: spark.conf.set"):
+    rates = spark.readStream.format("rate").load()
+    source = rates.selectExpr("value AS event", "array(0) AS members", "'x' AS payload")
+    with (
+        changed(spark, {_PROVIDER: _ROCKS.replace("RocksDB", "HDFSBacked")}),
+        pytest.raises(ParameterError, match=r"needs RocksDB: spark.conf.set"),
+    ):
         cs.seal_for_groups(source, SimpleCache(N, 4), parties.broker)
 
 

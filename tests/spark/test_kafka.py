@@ -15,8 +15,9 @@ from pyspark.sql import functions as F
 from ccbps import Schema, SharedSeed, UInt
 from ccbps import spark as cs
 from ccbps.matching import FormulaMatch
-from tests.spark.conftest import KEY
 from tests.spark.kafka_source import Topic
+from tests.support.spark_session import KEY, rows_by, stored, streamed
+from tests.support.spark_session import wishes as wanted
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -47,10 +48,8 @@ def produce(producer: Any, records: list[dict[str, Any]]) -> None:
 @pytest.fixture
 def wishes(spark: SparkSession, seed: SharedSeed, tmp_path: Path) -> DataFrame:
     """Interests for a thousand rounds."""
-    wanted = spark.createDataFrame([*PREDICATES.items()], "subscription string, predicate string")
-    interests = cs.encode_interests(wanted, BOX, KEY, rounds=range(1000))
-    interests.write.parquet(str(tmp_path / "interests"))
-    return spark.read.parquet(str(tmp_path / "interests"))
+    asked = cs.encode_interests(wanted(spark, PREDICATES), BOX, KEY, rounds=range(1000))
+    return stored(asked, tmp_path / "interests")
 
 
 def run(
@@ -80,19 +79,8 @@ def run(
     )
     if own_ids:
         sent = sent.dropDuplicates(["subscription", "round"])
-    query = (
-        cs.match(sent, wishes, BOX)
-        .where("matched")
-        .writeStream.format("parquet")
-        .option("path", str(folder / "matches"))
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
-    found = spark.read.parquet(str(folder / "matches")).select("subscription", "place").collect()
-    assert len({*found}) == len(found)
-    return {(row["subscription"], row["place"]) for row in found}
+    matches = streamed(cs.match(sent, wishes, BOX).where("matched"), folder)
+    return {*rows_by(matches, "subscription", "place")}
 
 
 def matching(records: dict[str, dict[str, int]]) -> set[tuple[str, str]]:
@@ -127,7 +115,7 @@ def test_a_topic_that_is_read_again_from_its_start_has_the_rounds_that_it_had(
     producer, servers = broker
     produce(producer, quotes(0, 40))
     found = run(spark, servers, wishes, tmp_path)
-    for name in ("checkpoint", "matches"):
+    for name in ("checkpoint", "out"):
         shutil.rmtree(tmp_path / name)
     assert run(spark, servers, wishes, tmp_path) == found
     assert cs.EventLedger(tmp_path / "ledger").used() == 40

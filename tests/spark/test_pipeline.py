@@ -5,11 +5,9 @@ What happens to rows within a batch is tested without Spark, in `tests/columnar/
 
 from __future__ import annotations
 
-import contextlib
-import io
 import os
 from collections import Counter
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +22,23 @@ from ccbps import Category, Decimal, Schema, SeedRing, SharedSeed, UInt
 from ccbps import spark as cs
 from ccbps.errors import ParameterError, RandomnessReuseError
 from ccbps.matching import BranchingMatch, FormulaMatch
-from tests.spark.conftest import KEY, MODE, Places
+from tests.support.spark_session import (
+    KEY,
+    Pairs,
+    Places,
+    answers,
+    changed,
+    explained,
+    reasons,
+    rows_by,
+    save,
+    stored,
+    wishes,
+)
 
 pytestmark = pytest.mark.spark
 
-Answers = dict[tuple[str, int], bool | None]
-Stages = tuple[pa.Table, DataFrame, DataFrame, Answers]
+Stages = tuple[pa.Table, DataFrame, DataFrame, Pairs]
 QUOTES = Schema(
     issue=Category(["AAPL", "GOOG", "IBM"]),
     price=Decimal(0, "655.35", step="0.01"),
@@ -59,37 +68,30 @@ def records(count: int) -> pa.Table:
 
 
 def subscriptions(spark: SparkSession, predicates: list[Any] = PREDICATES) -> DataFrame:
-    rows = [(f"s{i}", predicate) for i, predicate in enumerate(predicates)]
-    return spark.createDataFrame(rows, "subscription string, predicate string")
+    return wishes(spark, {f"s{i}": predicate for i, predicate in enumerate(predicates)})
+
+
+def events_of(spark: SparkSession, table: pa.Table, label: str = "s") -> DataFrame:
+    """Rows for one subscription, whose rounds are the events' numbers."""
+    numbered = spark.createDataFrame(table).withColumn("round", F.col("event"))
+    return numbered.withColumn("subscription", F.lit(label))
 
 
 def event_messages(spark: SparkSession, table: pa.Table, key: cs.KeySource = KEY) -> DataFrame:
-    events = spark.createDataFrame(table).withColumn("round", F.col("event"))
+    events = events_of(spark, table).drop("subscription")
     addressed = events.crossJoin(subscriptions(spark).select("subscription"))
     return cs.encode_events(addressed, BOX, key, keep=["event"])
-
-
-def interest_messages(spark: SparkSession, rounds: int, key: cs.KeySource = KEY) -> DataFrame:
-    numbers = spark.range(rounds).withColumnRenamed("id", "round")
-    return cs.encode_interests(subscriptions(spark).crossJoin(numbers), BOX, key)
-
-
-def answers(df: DataFrame) -> Answers:
-    return {(r["subscription"], r["round"]): r["matched"] for r in df.collect()}
 
 
 @pytest.fixture(scope="module")
 def stages(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Stages:
     """Events for 5 subscriptions, both sides' messages through Parquet, and the answers."""
     table, folder = records(COUNT), tmp_path_factory.mktemp("messages")
-    frames = []
-    for name, df in (
-        ("events", event_messages(spark, table)),
-        ("interests", interest_messages(spark, table.num_rows)),
-    ):
-        df.coalesce(1).write.parquet(str(folder / name))
-        frames.append(spark.read.parquet(str(folder / name)))
-    return table, frames[0], frames[1], answers(cs.match(*frames, BOX))
+    numbers = spark.range(COUNT).withColumnRenamed("id", "round")
+    interests = cs.encode_interests(subscriptions(spark).crossJoin(numbers), BOX, KEY)
+    events = stored(event_messages(spark, table).coalesce(1), folder / "events")
+    interests = stored(interests.coalesce(1), folder / "interests")
+    return table, events, interests, answers(cs.match(events, interests, BOX))
 
 
 def test_match_equals_the_plaintext_filter(stages: Stages) -> None:
@@ -102,10 +104,8 @@ def test_match_equals_the_plaintext_filter(stages: Stages) -> None:
 
 
 def functions_called(df: DataFrame) -> int:
-    """How often Python is called for a row, as the plan has it before it is run."""
-    with contextlib.redirect_stdout(io.StringIO()) as out:
-        df.explain()
-    return out.getvalue().count("ArrowEvalPython")
+    """How often Python is called for a row."""
+    return explained(df).count("ArrowEvalPython")
 
 
 def test_what_is_filtered_by_its_result_is_computed_once(
@@ -115,8 +115,7 @@ def test_what_is_filtered_by_its_result_is_computed_once(
     table, events, interests, answered = stages
     matched = cs.match(events, interests, BOX).where("matched")
     sorted_out = cs.match(events, interests, BOX, on_error="reject").where("rejected IS NULL")
-    numbered = spark.createDataFrame(table).withColumn("round", F.col("event"))
-    addressed = numbered.withColumn("subscription", F.lit("s0"))
+    addressed = events_of(spark, table, "s0")
     encoded = cs.encode_events(addressed, BOX, KEY, on_error="reject").where("rejected IS NULL")
     for df in (matched, matched.drop("matched"), sorted_out, encoded):
         assert functions_called(df) == 1
@@ -128,16 +127,11 @@ def test_what_is_filtered_by_its_result_is_computed_once(
     }
 
 
-def test_encoded_frames_keep_ids_and_drop_what_is_private(stages: Stages) -> None:
-    _, events, interests, _ = stages
-    assert set(events.columns) == {"event", "subscription", "round", "event_message"}
-    assert set(interests.columns) == {"subscription", "round", "interest_message"}
-
-
-def test_columns_travel_when_they_are_asked_for(spark: SparkSession) -> None:
-    events = spark.createDataFrame(records(3)).withColumns(
-        {"round": F.col("event"), "subscription": F.lit("s"), "client": F.lit("ACME")}
-    )
+def test_columns_travel_when_they_are_asked_for(spark: SparkSession, stages: Stages) -> None:
+    _, sent, asked, _ = stages
+    assert set(sent.columns) == {"event", "subscription", "round", "event_message"}
+    assert set(asked.columns) == {"subscription", "round", "interest_message"}
+    events = events_of(spark, records(3)).withColumn("client", F.lit("ACME"))
     wanted = subscriptions(spark).withColumns({"round": F.lit(1), "owner": F.lit("Alice")})
     payloads = events.select("event", "client", F.lit("x").alias("payload"))
     bare = cs.encode_events(events, BOX, KEY)
@@ -148,71 +142,59 @@ def test_columns_travel_when_they_are_asked_for(spark: SparkSession) -> None:
     kept = cs.encode_interests(wanted, BOX, KEY, keep=["owner"])
     assert kept.columns == ["subscription", "round", "owner", "interest_message"]
     assert cs.seal_payloads(payloads, KEY, keep=["client"]).columns == ["event", "client", "sealed"]
+    encode: Any = partial(cs.encode_events, events, BOX, KEY)
     for call, keep, problem in (
-        (
-            lambda keep: cs.encode_events(events, BOX, KEY, keep=keep),
-            ["price"],
-            "'price', which is",
-        ),
-        (lambda keep: cs.encode_interests(wanted, BOX, KEY, keep=keep), ["predicate"], "encoded"),
-        (lambda keep: cs.seal_payloads(payloads, KEY, keep=keep), ["payload"], "encoded because"),
-        (
-            lambda keep: cs.encode_events(events, BOX, KEY, keep=keep),
-            ["clint"],
-            "'clint' is missing",
-        ),
-        (lambda keep: cs.encode_events(events, BOX, KEY, keep=keep), "client", "must be a list"),
+        (encode, ["price"], "'price', which is"),
+        (partial(cs.encode_interests, wanted, BOX, KEY), ["predicate"], "encoded"),
+        (partial(cs.seal_payloads, payloads, KEY), ["payload"], "encoded because"),
+        (encode, ["clint"], "'clint' is missing"),
+        (encode, "client", "must be a list"),
     ):
         with pytest.raises(ParameterError, match=problem):
-            call(keep)
+            call(keep=keep)
     with pytest.raises(ParameterError, match=r"'event' is missing.*keep=\[\.\.\.\]"):
         cs.wrap_keys(bare, KEY)
 
 
 def test_rows_that_cannot_be_encoded_are_set_aside(spark: SparkSession) -> None:
     price = pa.array([1.0, 31415.25, 2.345678])
-    frame = spark.createDataFrame(records(3).set_column(2, "price", price))
-    frame = frame.withColumns({"round": F.col("event"), "subscription": F.lit("s")})
+    frame = events_of(spark, records(3).set_column(2, "price", price))
     aside = cs.encode_events(frame, BOX, KEY, on_error="reject")
     assert aside.columns == ["round", "subscription", "event_message", "rejected"]
-    rows = {row["round"]: row for row in aside.collect()}
+    rows = rows_by(aside, "round")
     assert [rows[n]["event_message"] is None for n in range(3)] == [False, True, True]
     assert [rows[n]["rejected"] is None for n in range(3)] == [True, False, False]
-    wanted = subscriptions(spark, ["price < 3", "pryce < 31415", None]).withColumn(
-        "round", F.lit(1)
-    )
+    texts = ["price < 3", "pryce < 31415", None]
+    wanted = subscriptions(spark, texts).withColumn("round", F.lit(1))
     aside = cs.encode_interests(wanted, BOX, KEY, on_error="reject")
     assert aside.columns == ["subscription", "round", "interest_message", "rejected"]
-    rows = {row["subscription"]: row for row in aside.collect()}
+    rows = rows_by(aside, "subscription")
     assert [n for n, row in rows.items() if row["interest_message"] is None] == ["s1", "s2"]
     assert [n for n, row in rows.items() if row["rejected"]] == ["s1", "s2"]
     assert rows["s2"]["rejected"] == "the predicate is NULL"
     for call in (cs.encode_events, cs.encode_interests):
-        with pytest.raises(
-            ParameterError, match="on_error must be 'raise' or 'reject', got 'drop'"
-        ):
+        with pytest.raises(ParameterError, match="must be 'raise' or 'reject', got 'drop'"):
             call(frame, BOX, KEY, on_error="drop")  # type: ignore[operator]
 
 
 def test_rows_without_a_pair_and_round_say_why(
     spark: SparkSession, seed: SharedSeed, tmp_path: Path
 ) -> None:
-    (tmp_path / "ring").write_text(SeedRing.of(seed, ["s0"]).to_text())
-    ring = cs.FileKey(tmp_path / "ring")
+    ring = save(tmp_path / "ring", SeedRing.of(seed, ["s0"]))
     ids = [("s0", 1), (None, 2), ("s0", None), ("s0", -3), (None, -3), ("s1", 4)]
     rows = spark.createDataFrame(
         [(*one, "price < 3") for one in ids], "subscription string, round long, predicate string"
     )
-    made = cs.encode_interests(rows, BOX, ring, on_error="reject").collect()
-    found = {(r["subscription"], r["round"]): (r["interest_message"], r["rejected"]) for r in made}
-    good = found.pop(("s0", 1))
-    assert good[1] is None and good[0] is not None
-    assert found == {
-        (None, 2): (None, "column 'subscription' is NULL"),
-        ("s0", None): (None, "column 'round' is NULL"),
-        ("s0", -3): (None, "column 'round' is negative"),
-        (None, -3): (None, "column 'subscription' is NULL"),
-        ("s1", 4): (None, "column 'subscription' is of a pair for which the key has no seed"),
+    made = cs.encode_interests(rows, BOX, ring, on_error="reject")
+    found = rows_by(made, "subscription", "round")
+    assert [at for at, row in found.items() if row["interest_message"] is not None] == [("s0", 1)]
+    assert {at: row["rejected"] for at, row in found.items()} == {
+        ("s0", 1): None,
+        (None, 2): "column 'subscription' is NULL",
+        ("s0", None): "column 'round' is NULL",
+        ("s0", -3): "column 'round' is negative",
+        (None, -3): "column 'subscription' is NULL",
+        ("s1", 4): "column 'subscription' is of a pair for which the key has no seed",
     }
     events = spark.createDataFrame(records(1)).crossJoin(rows.drop("predicate"))
     made = cs.encode_events(events, BOX, KEY, on_error="reject").collect()
@@ -226,9 +208,7 @@ def test_rows_without_a_pair_and_round_say_why(
 def test_float_columns_are_refused_whatever_they_hold(
     spark: SparkSession, seed: SharedSeed
 ) -> None:
-    frame = spark.createDataFrame(records(2)).withColumns(
-        {"round": F.col("event"), "subscription": F.lit("s"), "price": F.lit(1.0).cast("float")}
-    )
+    frame = events_of(spark, records(2)).withColumn("price", F.lit(1.0).cast("float"))
     with pytest.raises(ParameterError, match=r"'price' is FLOAT.*cast\('decimal"):
         cs.encode_events(frame, BOX, KEY)
     template = FormulaMatch(QUOTES, "price < :limit")
@@ -250,15 +230,11 @@ def test_match_column_decides_within_a_row(stages: Stages) -> None:
     assert got == {key: None if key[1] == 3 else answer for key, answer in good.items()}
 
 
-def test_sql_matches_null_with_nothing(spark: SparkSession) -> None:
+def test_sql_matches_null_with_nothing_and_names_what_is_not_binary(spark: SparkSession) -> None:
     """Also a NULL without a type."""
     cs.register(spark, BOX)
     found = spark.sql("SELECT ccbps_match(NULL, X'00') AS one, ccbps_match(NULL, NULL) AS both")
     assert [tuple(row) for row in found.collect()] == [(None, None)]
-
-
-def test_sql_says_which_message_is_not_binary(spark: SparkSession) -> None:
-    cs.register(spark, BOX)
     with pytest.raises(Exception, match="interest messages must be a binary column, got int64"):
         spark.sql("SELECT ccbps_match(X'00', id) FROM range(2)").collect()
 
@@ -296,13 +272,12 @@ def test_malformed_messages_are_named_or_set_aside(stages: Stages) -> None:
     few = damaged.where("subscription = 's1' AND round IN (6, 7)")
     with pytest.raises(Exception, match=r"subscription='s1', round=7: .*different matchers, pairs"):
         cs.match(few, interests, BOX).collect()
-    rows = cs.match(damaged, interests, BOX, on_error="reject").collect()
-    rejected = {(r["subscription"], r["round"]): r["rejected"] for r in rows if r["rejected"]}
+    decided = cs.match(damaged, interests, BOX, on_error="reject").persist()
+    rejected = reasons(decided, "subscription", "round")
     assert sorted(rejected) == [("s1", n) for n in CHANGES]
     for n, (_, cause) in CHANGES.items():
         assert cause in rejected["s1", n]
-    left = {(r["subscription"], r["round"]): r["matched"] for r in rows}
-    assert left == {**good, **dict.fromkeys(rejected)}
+    assert answers(decided) == {**good, **dict.fromkeys(rejected)}
 
 
 @pytest.mark.parametrize(("side", "again"), [("events", "same"), ("interests", "other")])
@@ -338,15 +313,20 @@ def test_match_sorts_each_side_once(stages: Stages) -> None:
     """That joined rows are together and in order is asked for again, and costs nothing."""
     _, events, interests, _ = stages
     for on_error in ("raise", "reject"):
-        with contextlib.redirect_stdout(io.StringIO()) as out:
-            cs.match(events, interests, BOX, on_error=on_error).explain()
-        plan = out.getvalue()
+        plan = explained(cs.match(events, interests, BOX, on_error=on_error))
         counts = {what: plan.count(what) for what in ("Exchange ", "Sort [", "SortMergeJoin")}
         assert counts == {"Exchange ": 2, "Sort [": 2, "SortMergeJoin": 1}
 
 
-@pytest.mark.parametrize("how", ["broadcast", "constant", "repartitioned", "narrow"])
-@pytest.mark.parametrize("side", [0, 1], ids=["events", "interests"])
+# By default one side of each.
+@pytest.mark.parametrize(
+    ("how", "side"),
+    [
+        pytest.param(how, side, marks=[pytest.mark.slow] * (side == place % 2))
+        for place, how in enumerate(["broadcast", "constant", "narrow", "repartitioned"])
+        for side in (0, 1)
+    ],
+)
 def test_rows_that_occur_twice_are_found_however_they_are_joined(
     stages: Stages, side: int, how: str
 ) -> None:
@@ -387,30 +367,26 @@ def test_no_partition_is_split_between_rows_of_a_pair_and_round(
         "spark.sql.execution.arrow.maxRecordsPerBatch": "2",
         "spark.sql.shuffle.partitions": "2",
     }
-    before = {name: spark.conf.get(name) for name in skewed}
-    try:
-        for name, value in skewed.items():
-            spark.conf.set(name, value)
+    with changed(spark, skewed):
         decided = cs.match(events.unionByName(events), interests, BOX, on_error="reject")
         rows = decided.collect()
-        alone = cs.match(events, interests, BOX, on_error="reject").collect()
-    finally:
-        for name, value in before.items():
-            spark.conf.set(name, value)
+        assert answers(cs.match(events, interests, BOX, on_error="reject")) == good
     assert Counter((r["subscription"], r["round"]) for r in rows) == dict.fromkeys(good, 2)
     assert {(r["matched"], r["rejected"]) for r in rows} == {
         (None, "the pair and round occurs more than once")
     }
-    assert {(r["subscription"], r["round"]): r["matched"] for r in alone} == good
 
 
-def test_duplicate_rounds_are_refused_before_anything_is_encoded(spark: SparkSession) -> None:
+def test_duplicates_are_refused_before_anything_is_encoded(spark: SparkSession) -> None:
     twice = spark.createDataFrame(
         [("a", 7, "price < 3"), ("b", 7, "price < 3"), ("a", 7, "price < 4")],
         "subscription string, round long, predicate string",
     )
     with pytest.raises(RandomnessReuseError, match=r"subscription 'a', round 7 occurs 2 times"):
         cs.encode_interests(twice, BOX, KEY)
+    news = spark.createDataFrame([(1, "x"), (1, "y")], "event long, payload string")
+    with pytest.raises(RandomnessReuseError, match="event 1 occurs 2 times"):
+        cs.seal_payloads(news, KEY)
 
 
 @pytest.mark.parametrize("side", ["events", "interests"])
@@ -419,15 +395,11 @@ def test_encoders_set_aside_all_rows_of_a_pair_and_round_that_comes_twice(
 ) -> None:
     rows = [("a", 7), ("b", 7), ("a", 8), ("a", 7), (None, 7), (None, 7), ("c", None), ("c", None)]
     addressed = spark.createDataFrame(rows, "subscription string, round long").repartition(3)
-    if side == "events":
-        record = {"issue": F.lit("IBM"), "price": F.lit(3), "volume": F.lit(9)}
-        df = addressed.withColumns(record)
-        encoded = cs.encode_events(df, BOX, KEY, on_error="reject")
-        alone = cs.encode_events(df.where("subscription = 'b' OR round = 8"), BOX, KEY)
-    else:
-        df = addressed.withColumn("predicate", F.lit("price < 3"))
-        encoded = cs.encode_interests(df, BOX, KEY, on_error="reject")
-        alone = cs.encode_interests(df.where("subscription = 'b' OR round = 8"), BOX, KEY)
+    values = {"issue": F.lit("IBM"), "price": F.lit(3), "volume": F.lit(9)}
+    df = addressed.withColumns(values | {"predicate": F.lit("price < 3")})
+    encode: Any = cs.encode_events if side == "events" else cs.encode_interests
+    encoded = encode(df, BOX, KEY, on_error="reject")
+    alone = encode(df.where("subscription = 'b' OR round = 8"), BOX, KEY)
     assert encoded.columns == ["subscription", "round", f"{side[:-1]}_message", "rejected"]
     found = Counter(tuple(row) for row in encoded.collect())
     again = "the pair and round occurs more than once"
@@ -439,28 +411,44 @@ def test_encoders_set_aside_all_rows_of_a_pair_and_round_that_comes_twice(
     }
 
 
-@pytest.mark.parametrize("kind", ["string", "double"])
-def test_rounds_that_are_no_whole_numbers_are_refused(spark: SparkSession, kind: str) -> None:
-    df = subscriptions(spark).withColumn("round", F.lit(1).cast(kind))
-    with pytest.raises(ParameterError, match="'round' must be a whole number"):
-        cs.encode_interests(df, BOX, KEY)
-
-
-def test_pairs_that_are_no_strings_are_refused(spark: SparkSession) -> None:
-    df = subscriptions(spark).withColumn("round", F.lit(1)).withColumn("pair", F.lit(1.5))
-    with pytest.raises(ParameterError, match="'pair' must be a string"):
-        cs.encode_interests(df, BOX, KEY, subscription="pair")
-
-
-def test_columns_are_not_used_twice(spark: SparkSession) -> None:
-    df = subscriptions(spark).withColumn("round", F.lit(1))
-    with pytest.raises(ParameterError, match="column of that name"):
-        cs.encode_interests(df, BOX, KEY, output="round")
-    with pytest.raises(ParameterError, match="also a column to be encoded"):
-        cs.encode_interests(df, BOX, KEY, predicate="subscription")
+def test_columns_that_do_not_fit_are_refused(
+    spark: SparkSession, stages: Stages, seed: SharedSeed
+) -> None:
+    df = subscriptions(spark).withColumns({"round": F.lit(1), "pair": F.lit(1.5)})
     template = FormulaMatch(QUOTES, "issue = :who")
-    with pytest.raises(ParameterError, match="'whom'"):
-        cs.encode_interests(df, template, KEY, constants={"whom": "predicate"})
+    wrong: list[tuple[FormulaMatch, dict[str, Any], str]] = [
+        (BOX, {"subscription": "pair"}, "'pair' must be a string"),
+        (BOX, {"output": "round"}, "column of that name"),
+        (BOX, {"predicate": "subscription"}, "also a column to be encoded"),
+        (template, {"constants": {"whom": "predicate"}}, "'whom'"),
+    ]
+    for matcher, options, problem in wrong:
+        with pytest.raises(ParameterError, match=problem):
+            cs.encode_interests(df, matcher, KEY, **options)
+    for kind in ("string", "double"):
+        with pytest.raises(ParameterError, match="'round' must be a whole number"):
+            cs.encode_interests(df.withColumn("round", F.lit(1).cast(kind)), BOX, KEY)
+    bare = df.drop("predicate", "pair")
+    for call, sides, problem in (
+        (cs.encode_events, [bare], "issue"),
+        (cs.encode_interests, [bare], "predicate"),
+        (cs.match, [bare, bare], "event_message"),
+    ):
+        key = [] if call is cs.match else [KEY]
+        with pytest.raises(ParameterError, match=problem):
+            call(*sides, BOX, *key)  # type: ignore[operator]
+    with pytest.raises(ParameterError, match="key must be a KeySource"):
+        event_messages(spark, records(2), seed)  # type: ignore[arg-type]
+    _, events, interests, _ = stages
+    text, note = events.withColumn("event_message", F.lit(5)), {"note": F.lit(1)}
+    for left, right, problem in (
+        (text, interests, "'event_message' must be binary, got"),
+        (events.withColumns(note), interests.withColumns(note), "'note'"),
+    ):
+        with pytest.raises(ParameterError, match=problem):
+            cs.match(left, right, BOX)
+    with pytest.raises(ParameterError, match="on_error"):
+        cs.match(events, interests, BOX, on_error="ignore")  # type: ignore[arg-type]
 
 
 def test_any_column_name_will_do(spark: SparkSession) -> None:
@@ -470,13 +458,15 @@ def test_any_column_name_will_do(spark: SparkSession) -> None:
     assert got.collect()[0][2] == cs.encode_interests(df, BOX, KEY).collect()[0][2]
 
 
-@pytest.mark.parametrize("scheme", [FormulaMatch, BranchingMatch])
+@pytest.mark.parametrize(
+    "scheme", [FormulaMatch, pytest.param(BranchingMatch, marks=pytest.mark.slow)]
+)
 def test_constants_come_from_columns_and_one_may_fill_several(
     spark: SparkSession, scheme: type[FormulaMatch] | type[BranchingMatch]
 ) -> None:
     template = "issue = :who AND (price BETWEEN :low AND :high OR volume IS NULL)"
     matcher, table = scheme(QUOTES, template), records(20)
-    events = spark.createDataFrame(table).withColumn("round", F.col("event"))
+    events = events_of(spark, table).drop("subscription")
     rows = [("a", "IBM", 20.5, 400), ("b", "GOOG", 100.0, 300)]
     wanted = spark.createDataFrame(
         [*rows, ("c", "AAPL", table["price"][0].as_py(), None)],
@@ -494,50 +484,13 @@ def test_constants_come_from_columns_and_one_may_fill_several(
 
 
 def test_columns_of_one_name_are_refused(spark: SparkSession) -> None:
-    table = spark.createDataFrame(records(3)).withColumn("round", F.col("event"))
-    table = table.withColumn("subscription", F.lit("s"))
+    table = events_of(spark, records(3))
     for other, df in (
         ("price", table.select("*", F.lit(1.0).alias("price"))),
         ("PRICE", table.select("*", F.lit(1.0).alias("PRICE"))),
     ):
         with pytest.raises(ParameterError, match=rf"2 columns named 'price' \(and '{other}'\)"):
             cs.encode_events(df, BOX, KEY)
-
-
-def test_messages_are_binary_columns(stages: Stages) -> None:
-    _, events, interests, _ = stages
-    text = events.withColumn("event_message", F.lit(5))
-    with pytest.raises(ParameterError, match="'event_message' must be binary, got"):
-        cs.match(text, interests, BOX)
-
-
-def test_one_event_number_names_one_event(spark: SparkSession) -> None:
-    df = spark.createDataFrame([(1, "x"), (1, "y")], "event long, payload string")
-    with pytest.raises(RandomnessReuseError, match="event 1 occurs 2 times"):
-        cs.seal_payloads(df, KEY)
-
-
-def test_missing_columns_and_bad_options_are_refused(spark: SparkSession) -> None:
-    df = spark.createDataFrame([("a", 1)], "subscription string, round long")
-    with pytest.raises(ParameterError, match="issue"):
-        cs.encode_events(df, BOX, KEY)
-    with pytest.raises(ParameterError, match="predicate"):
-        cs.encode_interests(df, BOX, KEY)
-    with pytest.raises(ParameterError, match="event_message"):
-        cs.match(df, df, BOX)
-    with pytest.raises(ParameterError, match="on_error"):
-        cs.match(df, df, BOX, on_error="ignore")  # type: ignore[arg-type]
-
-
-def test_columns_on_both_sides_are_refused(stages: Stages) -> None:
-    _, events, interests, _ = stages
-    with pytest.raises(ParameterError, match="'note'"):
-        cs.match(events.withColumn("note", F.lit(1)), interests.withColumn("note", F.lit(2)), BOX)
-
-
-def test_a_key_itself_is_refused(spark: SparkSession, seed: SharedSeed) -> None:
-    with pytest.raises(ParameterError, match="KeySource"):
-        event_messages(spark, records(2), seed)  # type: ignore[arg-type]
 
 
 def test_workers_use_one_thread_for_numpy(spark: SparkSession) -> None:
@@ -636,29 +589,22 @@ def test_interests_are_not_encoded_in_streams(spark: SparkSession) -> None:
         cs.encode_interests(df, BOX, KEY)
 
 
-@pytest.fixture
-def with_locals(spark: SparkSession) -> Iterator[None]:
-    """Spark prints the locals of every frame of a worker's traceback."""
-    name = "spark.sql.execution.pyspark.udf.tracebackWithLocals.enabled"
-    spark.conf.set(name, "true")
-    yield
-    spark.conf.unset(name)
-
-
 def test_locals_in_tracebacks_hold_no_key_and_no_constant(
-    spark: SparkSession, seed: SharedSeed, tmp_path: Path, with_locals: None
+    spark: SparkSession, seed: SharedSeed, tmp_path: Path
 ) -> None:
     text = seed.to_text()
     (tmp_path / "short").write_text(text[:-1])
-    with pytest.raises(Exception, match="KeyMismatchError") as failure:
-        event_messages(spark, records(1), cs.FileKey(tmp_path / "short")).collect()
-    assert text[20:60] not in str(failure.value)
     wrong = spark.createDataFrame(
         [("s0", 1, "IBMSECRET")], "subscription string, round long, w string"
     )
     matcher = FormulaMatch(QUOTES, "price < :w")
-    with pytest.raises(Exception, match="subscription='s0', round=1") as failure:
-        cs.encode_interests(wrong, matcher, KEY).collect()
+    # Spark prints the locals of every frame of a worker's traceback.
+    with changed(spark, {"spark.sql.execution.pyspark.udf.tracebackWithLocals.enabled": "true"}):
+        with pytest.raises(Exception, match="KeyMismatchError") as failure:
+            event_messages(spark, records(1), cs.FileKey(tmp_path / "short")).collect()
+        assert text[20:60] not in str(failure.value)
+        with pytest.raises(Exception, match="subscription='s0', round=1") as failure:
+            cs.encode_interests(wrong, matcher, KEY).collect()
     frames = str(failure.value).split('ccbps/columnar/encoding.py"')
     assert len(frames) > 1, "where it failed is still told"
     # What Spark's own frames print is not in this package's hands: the batch.
@@ -677,9 +623,4 @@ def test_no_secret_in_plans_errors_logs_or_files(
     text += str(failure.value)
     secret = seed.export_secret()
     needles = [secret, secret.hex().encode(), seed.pair("s0").export_secret()]
-    assert not any(needle in text.encode() for needle in needles)
-    seen = list(places.contents())
-    if MODE == "classic":
-        assert any(path.is_relative_to(places.event_log) for path, _ in seen)
-    for path, content in seen:
-        assert not any(needle in content for needle in needles), path.name
+    places.check_hidden(needles, text)

@@ -21,8 +21,7 @@ from ccbps.errors import ParameterError, RandomnessReuseError
 from ccbps.matching import BroadcastMatch, FormulaMatch, TagMatch
 from ccbps.spark.columns import NUMBER_REPEATED, REPEATED
 from ccbps.wire import Cause
-from tests.spark.conftest import KEY
-from tests.spark.test_all_pairs import damaged, issued
+from tests.support.spark_session import KEY, damaged, issued, stored
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -100,11 +99,6 @@ def sent(encoded: DataFrame, names: Sequence[str], message: str) -> DataFrame:
 def at(label: str, number: int) -> str:
     """In SQL, one pair and round."""
     return f"subscription = '{label}' AND round = {number}"
-
-
-def stored(df: DataFrame, path: Path) -> DataFrame:
-    df.write.parquet(str(path))
-    return df.sparkSession.read.parquet(str(path))
 
 
 def swapped(df: DataFrame, rows: str, others: DataFrame) -> DataFrame:

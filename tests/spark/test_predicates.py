@@ -13,7 +13,7 @@ from ccbps import Bool, Category, Decimal, Int, Schema, Text, Timestamp
 from ccbps import spark as cs
 from ccbps.errors import ParameterError
 from ccbps.matching import FormulaMatch
-from tests.spark.conftest import KEY
+from tests.support.spark_session import KEY, changed
 
 pytestmark = pytest.mark.spark
 
@@ -50,10 +50,8 @@ def frame(spark: Any) -> Any:
         (i, *(column[i * (k + 1) % len(column)] for k, column in enumerate(values)))
         for i in range(360)
     ]
-    before = spark.conf.get("spark.sql.session.timeZone")
-    spark.conf.set("spark.sql.session.timeZone", "UTC")
-    yield spark.createDataFrame(rows, COLUMNS)
-    spark.conf.set("spark.sql.session.timeZone", before)
+    with changed(spark, {"spark.sql.session.timeZone": "UTC"}):
+        yield spark.createDataFrame(rows, COLUMNS)
 
 
 # One query for each list: a column for each predicate.

@@ -21,7 +21,7 @@ from ccbps.filters import (
     TopicTokens,
 )
 from ccbps.matching import FormulaMatch
-from tests.spark.conftest import KEY, MODE, Places
+from tests.support.spark_session import KEY, MODE, Places, damaged, save, streamed
 
 pytestmark = pytest.mark.spark
 
@@ -36,9 +36,7 @@ def key() -> FilterKey:
 
 @pytest.fixture(scope="module")
 def source(key: FilterKey, tmp_path_factory: pytest.TempPathFactory) -> cs.FileKey:
-    path = tmp_path_factory.mktemp("keys") / "topics"
-    path.write_text(key.to_text())
-    return cs.FileKey(path)
+    return save(tmp_path_factory.mktemp("keys") / "topics", key)
 
 
 @pytest.fixture(scope="module")
@@ -84,8 +82,7 @@ def test_nothing_passes_an_empty_filter_but_what_is_for_all(sent: DataFrame) -> 
 
 def test_a_malformed_token_passes(sent: DataFrame, wanted: CuckooFilter) -> None:
     """It says nothing about its row, so the matcher decides."""
-    cut = F.when(F.col("round") % 2 == 0, F.expr("substring(token, 2)")).otherwise(F.col("token"))
-    broken = sent.withColumn("token", cut)
+    broken = damaged(sent, "token", {"round % 2 = 0": F.expr("substring(token, 2)")})
     odd = {row.round for row in cs.prefilter(sent, wanted).collect() if row.round % 2}
     assert {row.round for row in cs.prefilter(broken, wanted).collect()} == {
         *odd,
@@ -94,9 +91,9 @@ def test_a_malformed_token_passes(sent: DataFrame, wanted: CuckooFilter) -> None
 
 
 def test_a_filter_of_a_malformed_token_is_refused(sent: DataFrame) -> None:
-    cut = F.when(F.col("round") == 3, F.expr("substring(token, 2)")).otherwise(F.col("token"))
+    broken = damaged(sent, "token", {"round = 3": F.expr("substring(token, 2)")})
     with pytest.raises(DecodeError, match=r"column 'token' has 1 tokens.*not of 16 bytes"):
-        cs.make_filter(sent.withColumn("token", cut))
+        cs.make_filter(broken)
 
 
 def test_what_is_dropped_reaches_no_match(
@@ -111,10 +108,8 @@ def test_what_is_dropped_reaches_no_match(
     passing = cs.prefilter(encoded, wanted).select("round").collect()
     numbers = sorted(row.round for row in passing)
     assert 0 < len(numbers) < sent.count()
-    broken = encoded.withColumn(
-        "event_message",
-        F.when(F.col("round").isin(numbers), F.col("event_message")).otherwise(F.lit(b"broken")),
-    )
+    hopeless = f"round NOT IN ({', '.join(map(str, numbers))})"
+    broken = damaged(encoded, "event_message", {hopeless: b"broken"})
     interests = cs.encode_interests(
         rounds.select("round", "subscription", F.lit("price < 100").alias("predicate")),
         matcher,
@@ -134,16 +129,13 @@ def test_no_key_enters_a_plan_or_a_file(
     sent: DataFrame, wanted: CuckooFilter, key: FilterKey, places: Places
 ) -> None:
     cs.prefilter(sent, wanted).collect()
-    secret = key.export_secret()
-    forms = [secret, secret.hex().encode(), key.to_text().split(":")[-1].encode()]
-    written = [*places.contents()]
+    secret, plan = key.export_secret(), ""
     if MODE == "classic":
-        plan = cs.prefilter(sent, wanted)._jdf.queryExecution()
-        written.append((Path("plan"), plan.toString().encode()))
-        assert any(
-            b"topic 3" in content for _, content in written
-        )  # the search finds what is there
-    assert [path for path, content in written if any(form in content for form in forms)] == []
+        plan = cs.prefilter(sent, wanted)._jdf.queryExecution().toString()
+        found = [content for _, content in places.contents() if b"topic 3" in content]
+        assert found, "the search finds what is there"
+    forms = [secret, secret.hex().encode(), key.to_text().split(":")[-1].encode()]
+    places.check_hidden(forms, plan)
 
 
 def test_misuse_is_refused(sent: DataFrame, wanted: CuckooFilter, source: cs.FileKey) -> None:
@@ -169,14 +161,7 @@ def test_streams_are_filtered(
 ) -> None:
     sent.write.parquet(str(tmp_path / "in"))
     stream = spark.readStream.schema(sent.schema).parquet(str(tmp_path / "in"))
-    query = (
-        cs.prefilter(stream, wanted)
-        .writeStream.trigger(availableNow=True)
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .start(str(tmp_path / "out"), "parquet")
-    )
-    query.awaitTermination()
-    passed = spark.read.schema(sent.schema).parquet(str(tmp_path / "out"))
+    passed = streamed(cs.prefilter(stream, wanted), tmp_path)
     assert sorted(row.round for row in passed.collect()) == sorted(
         row.round for row in cs.prefilter(sent, wanted).collect()
     )

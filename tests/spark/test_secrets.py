@@ -32,7 +32,6 @@ from tests.spark.cluster_program import (
     plant,
     run_as_stream,
 )
-from tests.spark.conftest import KEY, MODE, ROOT, Places, contents
 from tests.spark.key_search import (
     all_groups,
     check_errors,
@@ -50,6 +49,7 @@ from tests.spark.key_search import (
     write_keys,
 )
 from tests.spark.processes import kill
+from tests.support.spark_session import KEY, MODE, ROOT, Places, contents
 
 pytestmark = pytest.mark.spark
 # All of Connect's tests are one that is slow.

@@ -18,7 +18,7 @@ from ccbps import spark as cs
 from ccbps.errors import ParameterError, RandomnessReuseError
 from ccbps.keys.role_key import RoleKey
 from ccbps.matching import ObliviousTopicMatch
-from tests.spark.conftest import MODE, Places
+from tests.support.spark_session import Keys, Places, damaged, rows_by, save
 from tests.support.topic_strategies import introduce
 
 pytestmark = pytest.mark.spark
@@ -31,13 +31,8 @@ WISHES = ["issue = 'IBM'", "issue = 'AAPL'", "issue = 'IBM'"]
 COUNT = 60
 
 
-def save(path: Path, key: RoleKey) -> cs.FileKey:
-    path.write_text(key.to_text())
-    return cs.FileKey(path)
-
-
 @pytest.fixture(scope="module")
-def keys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, cs.FileKey]:
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
     """Roles after the handshake."""
     folder = tmp_path_factory.mktemp("keys")
     publisher = MATCHER.new_publisher(TOPICS)
@@ -72,7 +67,7 @@ def published(df: DataFrame, key: cs.KeySource, **options: str) -> DataFrame:
 
 
 @pytest.fixture(scope="module")
-def events(spark: SparkSession, keys: dict[str, cs.FileKey]) -> DataFrame:
+def events(spark: SparkSession, keys: Keys) -> DataFrame:
     """Of the table; those numbered NULL have no message."""
     number = F.when(F.col("event") != 5, F.col("number"))
     df = spark.createDataFrame(table()).coalesce(1).withColumn("number", number)
@@ -95,9 +90,7 @@ def wanted(wishes: list[str]) -> list[tuple[object, ...]]:
     )
 
 
-def test_subscribers_open_what_the_plaintext_filter_finds(
-    events: DataFrame, keys: dict[str, cs.FileKey]
-) -> None:
+def test_subscribers_open_what_the_plaintext_filter_finds(events: DataFrame, keys: Keys) -> None:
     opened = cs.match(events, None, MATCHER, keys["alice"])
     assert opened.dtypes == [
         ("event", "bigint"),
@@ -109,7 +102,7 @@ def test_subscribers_open_what_the_plaintext_filter_finds(
     assert rows_of(cs.match(events, None, MATCHER, keys["bob"])) == wanted(["issue = 'GOOG'"])
 
 
-def test_columns_have_any_names(events: DataFrame, keys: dict[str, cs.FileKey]) -> None:
+def test_columns_have_any_names(events: DataFrame, keys: Keys) -> None:
     odd = events.toDF("an.event", "a`number", ".message")
     opened = cs.match_own(odd, MATCHER, keys["alice"], event=".message")
     assert opened.columns == ["an.event", "a`number", "interest", "payload"]
@@ -126,12 +119,12 @@ def test_without_payloads_there_are_answers_only(spark: SparkSession, tmp_path: 
     sent = cs.encode_events(df, matcher, key, keep=["event"], output="m")
     opened = cs.match_own(sent, matcher, save(tmp_path / "s", alice.key), event="m")
     assert opened.columns == ["event", "round", "interest"]
-    found = sorted((r["event"], r["interest"]) for r in opened.where("event <> 5").collect())
-    assert found == [row[:2] for row in wanted(WISHES)]
+    found = rows_by(opened.where("event <> 5"), "event", "interest")
+    assert sorted(found) == [row[:2] for row in wanted(WISHES)]
 
 
 def test_a_number_that_occurs_twice_is_refused_before_anything_is_encoded(
-    spark: SparkSession, keys: dict[str, cs.FileKey]
+    spark: SparkSession, keys: Keys
 ) -> None:
     df = spark.createDataFrame(table(20))
     twice = df.union(df.where("event = 7").withColumn("event", F.lit(99).cast("long")))
@@ -140,12 +133,9 @@ def test_a_number_that_occurs_twice_is_refused_before_anything_is_encoded(
         published(twice, keys["publisher"])
 
 
-def test_malformed_events_fail_the_job_or_match_nothing(
-    events: DataFrame, keys: dict[str, cs.FileKey]
-) -> None:
+def test_malformed_events_fail_the_job_or_match_nothing(events: DataFrame, keys: Keys) -> None:
     here = next(int(str(row[0])) for row in wanted(WISHES) if row[0])
-    message = F.when(F.col("event") == here, F.lit(b"short")).otherwise(F.col("event_message"))
-    bad = events.withColumn("event_message", message)
+    bad = damaged(events, "event_message", {f"event = {here}": b"short"})
     named = f"event={here}, number={table()['number'][here].as_py()}: events have"
     with pytest.raises(Exception, match=named + ".*on_error='reject'"):
         cs.match(bad, None, MATCHER, keys["alice"]).collect()
@@ -160,20 +150,18 @@ def test_malformed_events_fail_the_job_or_match_nothing(
     assert "events have" in row["rejected"]
 
 
-def test_rows_that_cannot_be_published_are_set_aside(
-    spark: SparkSession, keys: dict[str, cs.FileKey]
-) -> None:
+def test_rows_that_cannot_be_published_are_set_aside(spark: SparkSession, keys: Keys) -> None:
     price = F.when(F.col("event") == 2, F.lit(5000)).otherwise(F.col("price"))
     df = spark.createDataFrame(table(4)).withColumn("price", price)
     aside = published(df, keys["publisher"], on_error="reject")
     assert aside.columns == ["event", "number", "event_message", "rejected"]
-    found = {row["event"]: row for row in aside.collect()}
+    found = rows_by(aside, "event")
     assert [n for n, row in found.items() if row["event_message"] is None] == [2]
     assert [n for n, row in found.items() if row["rejected"] is not None] == [2]
 
 
 def test_columns_that_do_not_fit_are_refused(
-    spark: SparkSession, events: DataFrame, keys: dict[str, cs.FileKey]
+    spark: SparkSession, events: DataFrame, keys: Keys
 ) -> None:
     df, key = spark.createDataFrame(table(5)), keys["publisher"]
     role = MATCHER.new_publisher(TOPICS)
@@ -199,7 +187,7 @@ def test_columns_that_do_not_fit_are_refused(
 
 def test_no_key_enters_a_plan_an_error_or_a_file(
     events: DataFrame,
-    keys: dict[str, cs.FileKey],
+    keys: Keys,
     places: Places,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -224,9 +212,4 @@ def test_no_key_enters_a_plan_an_error_or_a_file(
             digits += [session[3][:64] for session in data["sessions"]]
         needles += [part.encode() for part in digits] + [bytes.fromhex(part) for part in digits]
     assert len(needles) > 20
-    assert not any(needle in text.encode() for needle in needles)
-    seen = list(places.contents())
-    if MODE == "classic":
-        assert any(path.is_relative_to(places.event_log) for path, _ in seen)
-    for path, content in seen:
-        assert not any(needle in content for needle in needles), path.name
+    places.check_hidden(needles, text)

@@ -13,11 +13,12 @@ from pyspark.sql import SparkSession
 from ccbps.arrays import Bools, Bytes
 from ccbps.errors import DecodeError
 from ccbps.matching import Broker
-from ccbps.spark.store_answers import ANSWERS, BITS, answers_of, unfolded
-from ccbps.spark.store_tables import as_spark
+from ccbps.spark.store_matching import ANSWERS, BITS, answers_of, unfolded
+from ccbps.spark.stores import as_spark
 from ccbps.store.plan import Block, Work
 from ccbps.wire import Cause
-from tests.spark.conftest import MODE
+from tests.support import effort
+from tests.support.spark_session import MODE
 
 pytestmark = pytest.mark.spark
 
@@ -91,10 +92,11 @@ def test_all_answers_come_out(spark: SparkSession) -> None:
         [3 * BITS, 0, BITS, 64 * 40],
         [2] * 300,
     ]
-    for number in range(len(shapes) * 20):
+    each = 20 if effort.everything else 6
+    for number in range(len(shapes) * each):
         dense = number % 3 != 0
         share, bad = rng.choice([0, 0.01, 0.4, 0.6, 0.99, 1]), rng.choice([0, 0.001, 0.7, 1])
-        shape = shapes[number // 20]
+        shape = shapes[number // each]
         for only in (False, True):
             state = rng.bit_generator.state
             name = f"{number}{'only' * only}"

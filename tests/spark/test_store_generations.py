@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -14,25 +13,14 @@ from ccbps import Schema, SharedSeed, UInt
 from ccbps import spark as cs
 from ccbps.errors import ParameterError, RandomnessReuseError
 from ccbps.matching import BroadcastMatch
-from tests.spark.test_stores import (
-    BOX,
-    Rounds,
-    answers,
-    event_rows,
-    frame,
-    interest_rows,
-    wanted,
-    write,
-)
+from tests.support.spark_session import answers, drained, rows_by
+from tests.support.stored_pairs import BOX, Rounds, append, frame, wanted, write
 
 pytestmark = pytest.mark.spark
 
 
-def rows(df: DataFrame, kind: str = "event") -> dict[tuple[str, int], bytes]:
-    found = df.collect()
-    out = {(r["subscription"], r["round"]): bytes(r[f"{kind}_message"]) for r in found}
-    assert len(out) == len(found)
-    return out
+def pairs(df: DataFrame) -> set[tuple[str, int]]:
+    return {*rows_by(df, "subscription", "round")}
 
 
 def joined(*several: Rounds) -> Rounds:
@@ -57,12 +45,12 @@ def test_subscribers_write_ahead_and_the_broker_matches_all_their_stores(
     }
     for label, generations in own.items():
         for rounds in generations:
-            write(spark, interest_rows(rounds), tmp_path / label, "interest", mode="append")
+            append(spark, rounds, tmp_path / label, "interest")
     stores = [tmp_path / "s0", tmp_path / "s1"]
     events = {"s0": list(range(60)), "s1": list(range(0, 60, 2)), "s2": [1]}
     for third in range(3):
         some = {label: numbers[third::3] for label, numbers in events.items() if numbers[third::3]}
-        write(spark, event_rows(some), tmp_path / "events", "event", mode="append")
+        append(spark, some, tmp_path / "events", "event")
     expected = wanted(events, joined(*own["s0"], *own["s1"]))
     paths = tmp_path / "events", stores
     assert answers(cs.match_messages(spark, *paths, BOX)) == expected
@@ -76,12 +64,12 @@ def test_subscribers_write_ahead_and_the_broker_matches_all_their_stores(
     got = answers(cs.match_messages(spark, *paths, BOX))
     assert got == {key: value for key, value in expected.items() if key[0] != "s0" or key[1] >= 40}
     with pytest.raises(ParameterError, match="round 3 is below 45, and rounds below that were dr"):
-        write(spark, interest_rows({"s0": [3]}), tmp_path / "s0", "interest", mode="append")
+        append(spark, {"s0": [3]}, tmp_path / "s0", "interest")
     other = {("s0", 79): bytes(BOX.interest_bytes)}
     with pytest.raises(RandomnessReuseError, match="subscription='s0', round=79 has a message alr"):
-        write(spark, other, tmp_path / "s0", "interest", mode="append")
+        append(spark, other, tmp_path / "s0", "interest")
     assert answers(cs.match_messages(spark, *paths, BOX)) == got
-    write(spark, interest_rows({"s0": [79]}), tmp_path / "again", "interest")
+    write(spark, {"s0": [79]}, tmp_path / "again", "interest")
     with pytest.raises(RandomnessReuseError, match="'s0', round=79 has a message in two stores"):
         cs.match_messages(spark, paths[0], [*stores, tmp_path / "again"], BOX)
     with pytest.raises(ParameterError, match="interests names the same store twice"):
@@ -97,16 +85,16 @@ def test_a_batch_is_appended_once(spark: SparkSession, tmp_path: Path) -> None:
         ("trades", 0, [5]),
     ]:
         batch = (name, number)
-        write(spark, event_rows({"s0": rounds}), path, "event", mode="append", batch=batch)
+        append(spark, {"s0": rounds}, path, "event", batch=batch)
     names = sorted(path.iterdir())
     # A batch of nothing is remembered, too.
-    write(spark, {}, path, "event", mode="append", batch=("quotes", 7))
-    write(spark, {}, path, "event", mode="append")
+    append(spark, {}, path, "event", batch=("quotes", 7))
+    append(spark, {}, path, "event")
     # A checkpoint that was begun anew has numbers that were used, and other content for them.
     with pytest.raises(ParameterError, match=r"'quotes', 6.* comes after number 7 of that stream"):
-        write(spark, event_rows({"s0": [6]}), path, "event", mode="append", batch=("quotes", 6))
+        append(spark, {"s0": [6]}, path, "event", batch=("quotes", 6))
     assert len(list(path.iterdir())) == len(names)
-    write(spark, interest_rows({"s0": list(range(9))}), tmp_path / "interests", "interest")
+    write(spark, {"s0": list(range(9))}, tmp_path / "interests", "interest")
     got = answers(cs.match_messages(spark, path, tmp_path / "interests", BOX))
     assert {number for _, number in got} == {1, 2, 5}
 
@@ -117,29 +105,21 @@ def test_events_of_a_broadcast_come_in_generations_too(
 ) -> None:
     schema, seed = Schema(a=UInt(4)), SharedSeed.generate()
     box = BroadcastMatch.box(schema)
-    publisher, subscriber = box.publisher(seed), box.subscriber(seed)
-    for low in (0, 20, 40):
-        numbers = list(range(low, low + 20))
-        sent = publisher.encode([{"a": n % 16} for n in numbers], numbers)
+    # A ledger allots rounds to several jobs in turn, so their generations alternate; and what a
+    # source sends again comes with what is new.
+    mixed = [*range(61, 80, 2), 3], [*range(60, 80, 2), 77]
+    for numbers in (range(20), range(20, 40), range(40, 60), *mixed):
+        sent = box.publisher(seed).encode([{"a": n % 16} for n in numbers], numbers)
         df = spark.createDataFrame(
             [(n, bytes(m)) for n, m in zip(numbers, sent, strict=True)],
             "round long, event_message binary",
         )
         cs.write_messages(df, tmp_path / "events", box, kind="event", mode="append")
-    # A ledger allots rounds to several jobs in turn, so their generations alternate; and what a
-    # source sends again comes with what is new.
-    for some in ([*range(61, 80, 2), 3], [*range(60, 80, 2), 77]):
-        sent = box.publisher(seed).encode([{"a": n % 16} for n in some], some)
-        late = spark.createDataFrame(
-            [(n, bytes(m)) for n, m in zip(some, sent, strict=True)],
-            "round long, event_message binary",
-        )
-        cs.write_messages(late, tmp_path / "events", box, kind="event", mode="append")
-    other = late.withColumn("event_message", F.lit(bytearray(box.event_bytes)))
+    other = df.withColumn("event_message", F.lit(bytearray(box.event_bytes)))
     with pytest.raises(RandomnessReuseError, match=r"round=\d+ has a message already, and this is"):
         cs.write_messages(other, tmp_path / "events", box, kind="event", mode="append")
     labels = [f"s{i}" for i in range(3) for _ in range(80)]
-    made = subscriber.encode(
+    made = box.subscriber(seed).encode(
         [f"a >= {3 * int(label[1:])}" for label in labels], [*range(80)] * 3, pairs=labels
     )
     wants = spark.createDataFrame(
@@ -165,19 +145,17 @@ def test_the_data_source_reads_what_was_written(
     path = tmp_path / "events"
     every = [{"s0": [1, 2, 3], "s1": [7]}, {"s0": [9], "s2": list(range(30))}]
     for rounds in every:
-        write(spark, event_rows(rounds), path, "event", mode="append")
+        append(spark, rounds, path, "event")
     table = spark.read.format("ccbps").option("verify", "true").load(str(path))
     assert table.dtypes == [
         ("subscription", "string"),
         ("round", "bigint"),
         ("event_message", "binary"),
     ]
-    assert len(rows(table)) == 35
-    assert {*rows(table)} == {
-        (s, n) for one in every for s, numbers in one.items() for n in numbers
-    }
+    assert len(pairs(table)) == 35
+    assert pairs(table) == {(s, n) for one in every for s, numbers in one.items() for n in numbers}
     interests = {"s0": list(range(10)), "s2": [3, 40]}
-    found = cs.match(table, frame(spark, interest_rows(interests), "interest_message"), BOX)
+    found = cs.match(table, frame(spark, interests, "interest"), BOX)
     assert answers(found) == wanted(joined(*every), interests)
     for condition, expected in {
         "subscription = 's2' AND round >= 28": {("s2", 28), ("s2", 29)},
@@ -187,7 +165,7 @@ def test_the_data_source_reads_what_was_written(
         "round <= 1 OR subscription = 's1'": {("s0", 1), ("s2", 0), ("s2", 1), ("s1", 7)},
         "round > 100": set(),
     }.items():
-        assert {*rows(table.where(condition))} == expected
+        assert pairs(table.where(condition)) == expected
     with pytest.raises(Exception, match=r"takes a path, of one store, and verify"):
         spark.read.format("ccbps").option("paths", "x").load().collect()
     with pytest.raises(Exception, match="no message store is there"):
@@ -198,61 +176,50 @@ def test_the_data_source_reads_what_was_written(
 def test_a_stream_reads_each_generation_once(
     spark: SparkSession, tmp_path: Path, source: None
 ) -> None:
-    path, seen = tmp_path / "events", []
+    path = tmp_path / "events"
 
     def run() -> list[int]:
-        del seen[:]
-
         def batch(df: DataFrame, _: int) -> None:
             df.selectExpr("round").write.mode("append").parquet(str(tmp_path / "seen"))
 
-        query = (
-            spark.readStream.format("ccbps")
-            .load(str(path))
-            .writeStream.foreachBatch(batch)
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
+        drained(spark.readStream.format("ccbps").load(str(path)), tmp_path, batch)
         return sorted(r["round"] for r in spark.read.parquet(str(tmp_path / "seen")).collect())
 
-    write(spark, event_rows({"s0": [1, 2]}), path, "event", mode="append")
-    write(spark, event_rows({"s0": [3]}), path, "event", mode="append")
+    append(spark, {"s0": [1, 2]}, path, "event")
+    append(spark, {"s0": [3]}, path, "event")
     assert run() == [1, 2, 3]
     cs.compact_messages(spark, path, BOX, kind="event")
-    write(spark, event_rows({"s0": [4]}), path, "event", mode="append")
+    append(spark, {"s0": [4]}, path, "event")
     assert run() == [1, 2, 3, 4]
-    write(spark, event_rows({"s0": [5]}), path, "event", mode="append")
+    append(spark, {"s0": [5]}, path, "event")
     cs.compact_messages(spark, path, BOX, kind="event")
     with pytest.raises(Exception, match="were compacted into one; this stream is at"):
         run()
-    write(spark, event_rows({"s0": [6]}), path, "event", mode="overwrite")
+    write(spark, {"s0": [6]}, path, "event", mode="overwrite")
     run()  # what it had begun
     assert run() == [1, 2, 3, 4, 6]
     # Another store in its place has versions that were read, and other messages.
     shutil.rmtree(path)
-    write(spark, event_rows({"s0": [7]}), path, "event", mode="append")
+    append(spark, {"s0": [7]}, path, "event")
     with pytest.raises(Exception, match="of another store than the one that is there now"):
         run()
 
 
 def test_arguments_of_generations_are_checked(spark: SparkSession, tmp_path: Path) -> None:
-    some: dict[str, Any] = {"mode": "append"}
     for bad in (("x", -1), ("", 1), ("x", "y"), "x", ("x", 1.0), ("x",)):
         with pytest.raises(ParameterError, match="batch must be a stream's name and the number"):
-            write(spark, event_rows({"s0": [1]}), tmp_path, "event", batch=bad, **some)
+            append(spark, {"s0": [1]}, tmp_path, "event", batch=bad)
     with pytest.raises(ParameterError, match="batch= is for mode='append'"):
-        write(spark, event_rows({"s0": [1]}), tmp_path, "event", batch=("x", 1))
+        write(spark, {"s0": [1]}, tmp_path, "event", batch=("x", 1))
     (tmp_path / "note.txt").write_text("of somebody else")
     with pytest.raises(ParameterError, match="holds files, and no store to append to"):
-        write(spark, event_rows({"s0": [1]}), tmp_path, "event", **some)
+        append(spark, {"s0": [1]}, tmp_path, "event")
     with pytest.raises(ParameterError, match="no message store is there"):
         cs.compact_messages(spark, tmp_path, BOX, kind="event")
     with pytest.raises(ParameterError, match="no message store is there"):
         cs.drop_rounds(tmp_path, BOX, kind="event", before=3)
     for number in (-1, 1.5, True, 1 << 63):
-        with pytest.raises(ParameterError, match="before must be a round"):
+        with pytest.raises(ParameterError, match="before must be a whole number from 0"):
             cs.drop_rounds(tmp_path, BOX, kind="event", before=number)  # type: ignore[arg-type]
     with pytest.raises(ParameterError, match="kind must be"):
         cs.drop_rounds(tmp_path, BOX, kind="both", before=1)  # type: ignore[arg-type]

@@ -13,79 +13,33 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ccbps import Schema, SharedSeed, UInt
+from ccbps import Schema, UInt
 from ccbps import spark as cs
 from ccbps.errors import DecodeError, ParameterError, RandomnessReuseError
 from ccbps.matching import BroadcastMatch, FormulaMatch
-from ccbps.spark import store_writing
+from ccbps.spark import stores
 from ccbps.store import plan
 from ccbps.store.folder import Folder
 from ccbps.store.index import Index
 from ccbps.store.versions import WriterRun
+from tests.support.spark_session import answers, reasons
+from tests.support.stored_pairs import (
+    BOX,
+    KINDS,
+    SCHEMA,
+    SEED,
+    Rounds,
+    append,
+    frame,
+    rows_of,
+    wanted,
+    write,
+)
 
 pytestmark = pytest.mark.spark
 
-SCHEMA = Schema(a=UInt(8), b=UInt(6))
-BOX = FormulaMatch.box(SCHEMA)
 INDEX = "index-00000001.arrow"
-SEED = SharedSeed.generate()
-KINDS = "subscription string, round long, {} binary"
-Rows = dict[tuple[str, int], Any]
-Rounds = dict[str, list[int]]
-
-
-def predicate(label: str) -> str:
-    return f"a >= {3 * int(label[1:])} AND b < {60 - int(label[1:])}"
-
-
-def record(label: str, number: int) -> dict[str, int]:
-    return {"a": (37 * number + int(label[1:])) % 256, "b": number * number % 64}
-
-
-def event_rows(rounds: Rounds) -> Rows:
-    """Event messages by pair and round, in no order."""
-    keys = [(label, number) for label, numbers in rounds.items() for number in numbers]
-    messages = BOX.publisher(SEED).encode(
-        [record(*key) for key in keys], [n for _, n in keys], pairs=[label for label, _ in keys]
-    )
-    return dict(zip(keys, map(bytes, messages), strict=True))
-
-
-def interest_rows(rounds: Rounds) -> Rows:
-    keys = [(label, number) for label, numbers in rounds.items() for number in numbers]
-    messages = BOX.subscriber(SEED).encode(
-        [predicate(label) for label, _ in keys],
-        [n for _, n in keys],
-        pairs=[label for label, _ in keys],
-    )
-    return dict(zip(keys, map(bytes, messages), strict=True))
-
-
-def frame(spark: SparkSession, rows: Rows, kind: str) -> DataFrame:
-    mixed = [(*key, value) for key, value in rows.items()]
-    np.random.default_rng(5).shuffle(mixed)  # type: ignore[arg-type]
-    return spark.createDataFrame([(s, int(r), m) for s, r, m in mixed], KINDS.format(kind))
-
-
-def write(spark: SparkSession, rows: Rows, path: Path, kind: str, **options: Any) -> None:
-    df = frame(spark, rows, f"{kind}_message")
-    cs.write_messages(df, path, BOX, kind=kind, **options)  # type: ignore[arg-type]
-
-
-def wanted(events: Rounds, interests: Rounds) -> dict[tuple[str, int], bool]:
-    out = {}
-    for label in events.keys() & interests.keys():
-        plain = SCHEMA.parse(predicate(label))
-        for number in set(events[label]) & set(interests[label]):
-            out[label, number] = bool(plain.evaluate([record(label, number)])[0])
-    return out
-
-
-def answers(df: DataFrame) -> dict[tuple[str, int], bool | None]:
-    rows = df.collect()
-    out = {(r["subscription"], r["round"]): r["matched"] for r in rows}
-    assert len(out) == len(rows)
-    return out
+Sides = tuple[Rounds, Rounds]
 
 
 @pytest.fixture(scope="module")
@@ -115,60 +69,61 @@ def sides() -> tuple[Rounds, Rounds]:
     return events, interests
 
 
+Paths = tuple[Path, Path]
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> Paths:
+    """Of events and interests, where no stores are yet."""
+    return tmp_path / "events", tmp_path / "interests"
+
+
 @pytest.fixture(scope="module")
-def written(
-    spark: SparkSession, sides: tuple[Rounds, Rounds], tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+def written(spark: SparkSession, sides: Sides, tmp_path_factory: pytest.TempPathFactory) -> Paths:
     folder = tmp_path_factory.mktemp("stores")
-    write(spark, event_rows(sides[0]), folder / "events", "event", partitions=3)
-    write(spark, interest_rows(sides[1]), folder / "interests", "interest", partitions=2)
-    return folder
+    write(spark, sides[0], folder / "events", "event", partitions=3)
+    write(spark, sides[1], folder / "interests", "interest", partitions=2)
+    return folder / "events", folder / "interests"
 
 
 def test_answers_equal_match_and_the_plaintext(
-    spark: SparkSession, sides: tuple[Rounds, Rounds], written: Path
+    spark: SparkSession, sides: Sides, written: Paths
 ) -> None:
-    decided = cs.match_messages(spark, written / "events", written / "interests", BOX)
+    decided = cs.match_messages(spark, *written, BOX)
     assert decided.columns == ["subscription", "round", "matched"]
     got = answers(decided)
     assert got == wanted(*sides)
     assert set(got.values()) == {True, False}
-    events = frame(spark, event_rows(sides[0]), "event_message")
-    interests = frame(spark, interest_rows(sides[1]), "interest_message")
-    assert got == answers(cs.match(events, interests, BOX))
+    frames = frame(spark, sides[0], "event"), frame(spark, sides[1], "interest")
+    assert got == answers(cs.match(*frames, BOX))
 
 
 def test_answers_spread_over_any_number_of_tasks(
-    spark: SparkSession, sides: tuple[Rounds, Rounds], written: Path
+    spark: SparkSession, sides: Sides, written: Paths
 ) -> None:
-    paths = written / "events", written / "interests"
-    decided = cs.match_messages(spark, *paths, BOX, partitions=3)
+    decided = cs.match_messages(spark, *written, BOX, partitions=3)
     assert answers(decided) == wanted(*sides)
     assert 1 < decided.select(F.spark_partition_id().alias("task")).distinct().count() <= 3
     matches = answers(decided.where("matched"))
     assert matches == {key: True for key, value in wanted(*sides).items() if value}
-    only = cs.match_messages(spark, *paths, BOX, matches_only=True)
+    uris = [path.as_uri() for path in written]
+    only = cs.match_messages(spark, *uris, BOX, matches_only=True)
     assert only.columns == decided.columns
     assert answers(only) == matches
 
 
-def test_parts_hold_sorted_messages_of_fixed_width(written: Path) -> None:
-    parts = sorted((written / "events").glob("part-*.arrow"))
+def test_parts_hold_sorted_messages_of_fixed_width(written: Paths) -> None:
+    parts = sorted(written[0].glob("part-*.arrow"))
     assert 1 < len(parts) <= 3
     for path in parts:
         schema = pa.ipc.open_file(path).schema
         assert schema.field("message").type == pa.binary(BOX.event_bytes)
 
 
-def test_a_uri_is_a_path(spark: SparkSession, sides: tuple[Rounds, Rounds], written: Path) -> None:
-    uris = [(written / side).as_uri() for side in ("events", "interests")]
-    assert answers(cs.match_messages(spark, *uris, BOX)) == wanted(*sides)
-
-
 def test_malformed_messages_are_named_or_set_aside(
-    spark: SparkSession, sides: tuple[Rounds, Rounds], written: Path, tmp_path: Path
+    spark: SparkSession, sides: Sides, written: Paths, tmp_path: Path
 ) -> None:
-    rows, causes = event_rows(sides[0]), {}
+    rows, causes = rows_of(sides[0], "event"), {}
     changes: list[tuple[int, Callable[[bytes], bytes], str]] = [
         (120, lambda m: b"\7" + m[1:], "not an event message"),
         (121, lambda m: m[:1] + bytes([m[1] ^ 1]) + m[2:], "another matcher"),
@@ -177,78 +132,71 @@ def test_malformed_messages_are_named_or_set_aside(
     for number, change, cause in changes:
         rows["s1", number], causes["s1", number] = change(rows["s1", number]), cause
     write(spark, rows, tmp_path / "events", "event")
-    paths = tmp_path / "events", written / "interests"
+    paths = tmp_path / "events", written[1]
     with pytest.raises(Exception, match=r"subscription='s1', round=120: .*not an event message"):
         cs.match_messages(spark, *paths, BOX).collect()
-    rejected = cs.match_messages(spark, *paths, BOX, on_error="reject").collect()
-    texts = {(r["subscription"], r["round"]): r["rejected"] for r in rejected if r["rejected"]}
+    rejected = cs.match_messages(spark, *paths, BOX, on_error="reject").persist()
+    texts = reasons(rejected, "subscription", "round")
     assert texts.keys() == causes.keys()
     assert all(cause in texts[key] for key, cause in causes.items())
-    found = {(r["subscription"], r["round"]): r["matched"] for r in rejected}
-    assert found == {**wanted(*sides), **dict.fromkeys(causes)}
+    assert answers(rejected) == {**wanted(*sides), **dict.fromkeys(causes)}
     few = cs.match_messages(spark, *paths, BOX, on_error="reject", matches_only=True).collect()
-    assert sorted(few) == sorted(row for row in rejected if row["matched"] is not False)
-
-
-def test_a_store_of_nothing_gives_no_answers(
-    spark: SparkSession, written: Path, tmp_path: Path
-) -> None:
-    write(spark, {}, tmp_path / "events", "event")
-    assert cs.match_messages(spark, tmp_path / "events", written / "interests", BOX).count() == 0
-
-
-def test_stores_of_another_matcher_are_refused(spark: SparkSession, written: Path) -> None:
-    other = FormulaMatch.box(Schema(a=UInt(8), b=UInt(5)))
-    with pytest.raises(ParameterError, match=r"events=.*another matcher"):
-        cs.match_messages(spark, written / "events", written / "interests", other)
+    assert sorted(few) == sorted(row for row in rejected.collect() if row["matched"] is not False)
 
 
 def test_folders_without_a_complete_store_are_refused(
-    spark: SparkSession, written: Path, tmp_path: Path
+    spark: SparkSession, written: Paths, tmp_path: Path
 ) -> None:
+    events, _ = written
+    write(spark, {}, tmp_path / "of nothing", "event")
+    assert cs.match_messages(spark, tmp_path / "of nothing", written[1], BOX).count() == 0
+    other = FormulaMatch.box(Schema(a=UInt(8), b=UInt(5)))
+    with pytest.raises(ParameterError, match=r"events=.*another matcher"):
+        cs.match_messages(spark, *written, other)
     for path in (tmp_path / "nowhere", tmp_path):
         with pytest.raises(ParameterError, match=r"interests=.*no message store"):
-            cs.match_messages(spark, written / "events", path, BOX)
-    content = (written / "events" / INDEX).read_bytes()
+            cs.match_messages(spark, events, path, BOX)
+    content = (events / INDEX).read_bytes()
     for damaged in (content[:-9], content[:-1], b"", content[:700] + b"?" + content[701:]):
         (tmp_path / INDEX).write_bytes(damaged)
         with pytest.raises(DecodeError, match=r"index-00000001\.arrow is damaged: .*checksum"):
-            cs.match_messages(spark, written / "events", tmp_path, BOX)
+            cs.match_messages(spark, events, tmp_path, BOX)
     (tmp_path / INDEX).unlink()
     (tmp_path / "index.arrow").touch()
     with pytest.raises(DecodeError, match="has an older format; write it again"):
-        cs.match_messages(spark, written / "events", tmp_path, BOX)
+        cs.match_messages(spark, events, tmp_path, BOX)
     (tmp_path / "file").write_text("x")
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "nothing")
-    with pytest.raises(ParameterError, match=r"events=.* must be a folder"):
-        cs.match_messages(spark, tmp_path / "file", tmp_path, BOX)
     for path in (link, tmp_path / "file" / "below"):
         with pytest.raises(ParameterError, match=r"path=.* (must be a folder|cannot be made)"):
-            write(spark, event_rows({"s0": [0]}), path, "event")
-    for nothing in (None, b"x", "a\0b", ""):
-        with pytest.raises(ParameterError, match="events must be a path or a URI as text"):
-            cs.match_messages(spark, nothing, tmp_path, BOX)  # type: ignore[arg-type]
-    with pytest.raises(ParameterError, match=r"pyarrow\.fs understands"):
-        cs.match_messages(spark, "nothing://here", tmp_path, BOX)
+            write(spark, {"s0": [0]}, path, "event")
+    no_path = "events must be a path or a URI as text"
+    for path, problem in (
+        (tmp_path / "file", r"events=.* must be a folder"),
+        *[(nothing, no_path) for nothing in (None, b"x", "a\0b", "")],
+        ("nothing://here", r"pyarrow\.fs understands"),
+    ):
+        with pytest.raises(ParameterError, match=problem):
+            cs.match_messages(spark, path, tmp_path, BOX)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("damage", ["cut", "missing", "swapped"])
 def test_damaged_files_are_named(
-    spark: SparkSession, written: Path, tmp_path: Path, damage: str
+    spark: SparkSession, written: Paths, tmp_path: Path, damage: str
 ) -> None:
     rounds = {"s0": list(range(40)), "s1": [1, 3]}
-    write(spark, event_rows(rounds), tmp_path / "events", "event", partitions=1)
+    write(spark, rounds, tmp_path / "events", "event", partitions=1)
     (part,) = (tmp_path / "events").glob("part-*.arrow")
     content = part.read_bytes()
     part.unlink()
     if damage == "cut":
         part.write_bytes(content[: len(content) // 2])
     elif damage == "swapped":
-        write(spark, event_rows({"s0": [0]}), tmp_path / "other", "event", partitions=1)
+        write(spark, {"s0": [0]}, tmp_path / "other", "event", partitions=1)
         (other,) = (tmp_path / "other").glob("part-*.arrow")
         part.write_bytes(other.read_bytes())
-    decided = cs.match_messages(spark, tmp_path / "events", written / "interests", BOX)
+    decided = cs.match_messages(spark, tmp_path / "events", written[1], BOX)
     with pytest.raises(Exception, match=r"part-[\w-]+\.arrow.* is missing, cut off or damaged"):
         decided.collect()
 
@@ -269,12 +217,11 @@ def flip(part: Path, rounds: bool, row: int) -> None:
     ("numbers", "column"), [(range(0, 80, 2), "round"), (range(40), "message")]
 )
 def test_a_flipped_bit_loses_no_pair_and_changes_no_answer(
-    spark: SparkSession, tmp_path: Path, numbers: range, column: str
+    spark: SparkSession, paths: Paths, numbers: range, column: str
 ) -> None:
     rounds = {"s0": list(numbers)}
-    write(spark, event_rows(rounds), tmp_path / "events", "event")
-    write(spark, interest_rows(rounds), tmp_path / "interests", "interest")
-    paths = tmp_path / "events", tmp_path / "interests"
+    for path, kind in zip(paths, ("event", "interest"), strict=True):
+        write(spark, rounds, path, kind)
     whole = cs.match_messages(spark, *paths, BOX, verify=True)
     assert answers(whole) == wanted(rounds, rounds)
     for path in paths:
@@ -299,18 +246,18 @@ def test_a_flipped_bit_loses_no_pair_and_changes_no_answer(
 def test_rows_that_are_no_messages_leave_no_store(
     spark: SparkSession, tmp_path: Path, extra: tuple[Any, ...], problem: str
 ) -> None:
-    rows = [(*key, m) for key, m in event_rows({"s0": list(range(20)), "s1": [3]}).items()]
-    df = spark.createDataFrame([*rows, extra], KINDS.format("event_message"))
+    rows = [(*key, m) for key, m in rows_of({"s0": list(range(20)), "s1": [3]}, "event").items()]
+    df, path = spark.createDataFrame([*rows, extra], KINDS.format("event")), tmp_path / "store"
     with pytest.raises(ParameterError, match=problem):
-        cs.write_messages(df, tmp_path / "store", BOX, kind="event")
-    assert not (tmp_path / "store").exists() or not list((tmp_path / "store").iterdir())
-    write(spark, event_rows({"s0": [1]}), tmp_path / "store", "event")
+        cs.write_messages(df, path, BOX, kind="event")
+    assert not path.exists() or not list(path.iterdir())
+    write(spark, {"s0": [1]}, path, "event")
 
 
 def test_a_failed_job_leaves_no_store_and_the_old_one(spark: SparkSession, tmp_path: Path) -> None:
-    path, before = tmp_path / "store", event_rows({"s0": [0, 1]})
+    path, before = tmp_path / "store", rows_of({"s0": [0, 1]}, "event")
     write(spark, before, path, "event")
-    bad = frame(spark, before, "event_message").selectExpr(
+    bad = frame(spark, before, "event").selectExpr(
         "subscription",
         "CASE WHEN round = 1 THEN CAST(raise_error('gone') AS long) ELSE round END AS round",
         "event_message",
@@ -321,44 +268,43 @@ def test_a_failed_job_leaves_no_store_and_the_old_one(spark: SparkSession, tmp_p
     assert sorted(path.iterdir()) == names
 
 
-def test_folders_in_use_are_refused_or_replaced(spark: SparkSession, tmp_path: Path) -> None:
-    path, interests = tmp_path / "events", {"s0": list(range(20))}
-    write(spark, interest_rows(interests), tmp_path / "interests", "interest")
+def test_folders_in_use_are_refused_or_replaced(
+    spark: SparkSession, paths: Paths, tmp_path: Path
+) -> None:
+    path, interests = paths[0], {"s0": list(range(20))}
+    write(spark, interests, paths[1], "interest")
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "part-00000.parquet").write_text("of somebody else")
     with pytest.raises(ParameterError, match=r"not empty; .*mode='overwrite'"):
-        write(spark, event_rows({"s0": [0]}), tmp_path / "taken", "event")
+        write(spark, {"s0": [0]}, tmp_path / "taken", "event")
     for numbers in ([1, 2, 3], [2, 3, 4, 5]):
-        write(spark, event_rows({"s0": numbers}), path, "event", mode="overwrite")
-        got = answers(cs.match_messages(spark, path, tmp_path / "interests", BOX))
+        write(spark, {"s0": numbers}, path, "event", mode="overwrite")
+        got = answers(cs.match_messages(spark, *paths, BOX))
         assert got == wanted({"s0": numbers}, interests)
         assert len(list(path.iterdir())) == 2
 
 
 @pytest.mark.parametrize("mode", ["error", "overwrite"])
 def test_of_two_writers_the_later_one_fails(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+    spark: SparkSession, paths: Paths, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
-    path, interests = tmp_path / "events", {"s0": list(range(40))}
-    write(spark, interest_rows(interests), tmp_path / "interests", "interest")
+    path, commit = paths[0], stores.renew
+    first, second = {"s0": list(range(20))}, {"s0": list(range(20, 40))}
+    interests = {"s0": list(range(40))}
+    write(spark, interests, paths[1], "interest")
     if mode == "overwrite":
-        write(spark, event_rows({"s0": [39]}), path, "event")
-    commit, first, second = (
-        store_writing.renew,
-        {"s0": list(range(20))},
-        {"s0": list(range(20, 40))},
-    )
+        write(spark, {"s0": [39]}, path, "event")
 
     def late(*arguments: Any, **options: Any) -> None:
         # All parts of the one are written; the other comes and goes, and then it would commit.
-        monkeypatch.setattr(store_writing, "renew", commit)
-        write(spark, event_rows(second), path, "event", mode=mode)
+        monkeypatch.setattr(stores, "renew", commit)
+        write(spark, second, path, "event", mode=mode)
         commit(*arguments, **options)
 
-    monkeypatch.setattr(store_writing, "renew", late)
+    monkeypatch.setattr(stores, "renew", late)
     with pytest.raises(ParameterError, match=r"another call finished there .*index-0"):
-        write(spark, event_rows(first), path, "event", mode=mode)
-    got = answers(cs.match_messages(spark, path, tmp_path / "interests", BOX))
+        write(spark, first, path, "event", mode=mode)
+    got = answers(cs.match_messages(spark, *paths, BOX))
     assert got == wanted(second, interests)
     assert len(got) == 20
     assert len(list(path.iterdir())) == 2
@@ -370,7 +316,7 @@ def test_of_two_writers_at_once_one_has_written_the_store(
     spark: SparkSession, tmp_path: Path, mode: str
 ) -> None:
     rounds = {"s0": list(range(40))}
-    write(spark, interest_rows(rounds), tmp_path / "interests", "interest")
+    write(spark, rounds, tmp_path / "interests", "interest")
     halves = [{"s0": list(range(20))}, {"s0": list(range(20, 40))}]
     problems: list[str] = []
     for turn in range(3):
@@ -378,7 +324,7 @@ def test_of_two_writers_at_once_one_has_written_the_store(
 
         def attempt(half: Rounds, path: Path = path) -> bool:
             try:
-                write(spark, event_rows(half), path, "event", mode=mode)
+                write(spark, half, path, "event", mode=mode)
             except ParameterError as error:
                 problems.append(str(error))
                 return False
@@ -397,28 +343,26 @@ def test_of_two_writers_at_once_one_has_written_the_store(
 
 
 def test_what_a_killed_writer_left_is_ignored_and_removed(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, paths: Paths
 ) -> None:
-    path, rounds = tmp_path / "events", {"s0": list(range(20))}
+    path, rounds = paths[0], {"s0": list(range(20))}
     path.mkdir()
-    write(spark, interest_rows(rounds), tmp_path / "interests", "interest")
+    write(spark, rounds, paths[1], "interest")
     run, folder = WriterRun(1), Folder.of(path, "path")
     for name in (f"{run.stem}-{'0' * 32}.arrow", run.draft):  # as SIGKILL leaves them
         with folder.create(name) as file:
             file.write(b"cut off")
     with pytest.raises(ParameterError, match="no message store is there, or one that was never"):
-        cs.match_messages(spark, path, tmp_path / "interests", BOX)
-    write(spark, event_rows(rounds), path, "event")
-    assert answers(cs.match_messages(spark, path, tmp_path / "interests", BOX)) == wanted(
-        rounds, rounds
-    )
+        cs.match_messages(spark, *paths, BOX)
+    write(spark, rounds, path, "event")
+    assert answers(cs.match_messages(spark, *paths, BOX)) == wanted(rounds, rounds)
     assert len(list(path.iterdir())) == 2
     with pytest.raises(ParameterError, match=r"not empty; .*mode='overwrite'"):
-        write(spark, event_rows(rounds), path, "event")
+        write(spark, rounds, path, "event")
 
 
 def test_columns_that_are_not_kept_may_have_any_name(spark: SparkSession, tmp_path: Path) -> None:
-    df = frame(spark, event_rows({"s0": [1, 2]}), "event_message")
+    df = frame(spark, {"s0": [1, 2]}, "event")
     both = df.selectExpr("*", "1 AS x", "2 AS x", "3 AS X")
     cs.write_messages(both, tmp_path / "store", BOX, kind="event")
     twice = df.selectExpr("*", "5 AS round")
@@ -426,108 +370,99 @@ def test_columns_that_are_not_kept_may_have_any_name(spark: SparkSession, tmp_pa
         cs.write_messages(twice, tmp_path / "other", BOX, kind="event")
 
 
-def test_bad_arguments_are_refused(spark: SparkSession, written: Path, tmp_path: Path) -> None:
+def test_bad_arguments_are_refused(spark: SparkSession, written: Paths, tmp_path: Path) -> None:
     df = spark.createDataFrame([("a", 1, "m")], "subscription string, round long, message string")
-    with pytest.raises(ParameterError, match="'message' must be binary, got string"):
-        cs.write_messages(df, tmp_path / "x", BOX, kind="event", message="message")
-    with pytest.raises(ParameterError, match="'event_message' is missing"):
-        cs.write_messages(df, tmp_path / "x", BOX, kind="event")
-    with pytest.raises(ParameterError, match="mode must be"):
-        cs.write_messages(df, tmp_path / "x", BOX, kind="event", mode="x")  # type: ignore[arg-type]
-    with pytest.raises(ParameterError, match="kind must be 'event' or 'interest'"):
-        cs.write_messages(df, tmp_path / "x", BOX, kind="events")  # type: ignore[arg-type]
-    paths = written / "events", written / "interests"
-    with pytest.raises(ParameterError, match="on_error must be"):
-        cs.match_messages(spark, *paths, BOX, on_error="ignore")  # type: ignore[arg-type]
-    for number in (0, -1, 1.5):
-        with pytest.raises(ParameterError, match="partitions must be a whole number, at least 1"):
-            cs.match_messages(spark, *paths, BOX, partitions=number)  # type: ignore[arg-type]
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"message": "message"}, "'message' must be binary, got string"),
+        ({}, "'event_message' is missing"),
+        ({"mode": "x"}, "mode must be"),
+        ({"kind": "events"}, "kind must be 'event' or 'interest'"),
+    ]
+    for options, problem in wrong:
+        with pytest.raises(ParameterError, match=problem):
+            cs.write_messages(df, tmp_path / "x", BOX, **{"kind": "event"} | options)
+    few = "partitions must be a whole number, at least 1"
+    wrong = [({"partitions": number}, few) for number in (0, -1, 1.5)]
+    for options, problem in [({"on_error": "ignore"}, "on_error must be"), *wrong]:
+        with pytest.raises(ParameterError, match=problem):
+            cs.match_messages(spark, *written, BOX, **options)
     with pytest.raises(ParameterError, match="holds interest messages, not event messages"):
-        cs.match_messages(spark, *paths[::-1], BOX)
+        cs.match_messages(spark, *written[::-1], BOX)
 
 
 @pytest.mark.slow
 def test_all_tasks_have_as_much_to_do(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rounds = {f"s{i}": list(range(40)) for i in range(3)}
-    write(spark, event_rows(rounds), tmp_path / "e", "event", partitions=1)
-    write(spark, interest_rows(rounds), tmp_path / "i", "interest", partitions=1)
+    write(spark, rounds, paths[0], "event", partitions=1)
+    write(spark, rounds, paths[1], "interest", partitions=1)
     monkeypatch.setattr(plan, "PIECE_ROWS", 4)
     for partitions, share in ((10, {12}), (30, {4}), (7, {16, 20})):
-        answers = cs.match_messages(
-            spark, tmp_path / "e", tmp_path / "i", BOX, partitions=partitions
-        )
-        tasks = answers.groupBy(F.spark_partition_id()).count().collect()
+        decided = cs.match_messages(spark, *paths, BOX, partitions=partitions)
+        tasks = decided.groupBy(F.spark_partition_id()).count().collect()
         assert len(tasks) == partitions
         assert {row["count"] for row in tasks} == share
 
 
 @pytest.fixture
 def spread(
-    spark: SparkSession,
-    sides: tuple[Rounds, Rounds],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> tuple[Path, Path]:
+    spark: SparkSession, sides: Sides, paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> Paths:
     """Stores of both sides; sixteen rounds of a subscription are in one part."""
-    monkeypatch.setattr(store_writing, "SPAN_BITS", 4)
-    paths = tmp_path / "events", tmp_path / "interests"
-    write(spark, event_rows(sides[0]), paths[0], "event", partitions=4)
-    write(spark, interest_rows(sides[1]), paths[1], "interest", partitions=3)
+    monkeypatch.setattr(stores, "SPAN_BITS", 4)
+    write(spark, sides[0], paths[0], "event", partitions=4)
+    write(spark, sides[1], paths[1], "interest", partitions=3)
     return paths
 
 
 def test_several_tasks_write_a_subscription_that_has_most_messages(
-    spark: SparkSession, sides: tuple[Rounds, Rounds], spread: tuple[Path, Path], tmp_path: Path
+    spark: SparkSession, sides: Sides, spread: Paths, tmp_path: Path
 ) -> None:
-    paths = spread
-    for path, count in zip(paths, (4, 3), strict=True):
+    for path, count in zip(spread, (4, 3), strict=True):
         index = Index.read(Folder.of(path, "path"))
         hot = [label == "s0" for label in index.subscription.to_pylist()]
         assert len({*index.part[hot].tolist()}) == count
-    assert answers(cs.match_messages(spark, *paths, BOX)) == wanted(*sides)
+    assert answers(cs.match_messages(spark, *spread, BOX)) == wanted(*sides)
 
-    some = {key: row for key, row in event_rows(sides[0]).items() if key[0] == "s0"}
-    df = frame(spark, some, "event_message")
+    df = frame(spark, {"s0": sides[0]["s0"]}, "event")
     other = df.where("round = 78").withColumn("round", F.lit(77).cast("long"))
     with pytest.raises(ParameterError, match="subscription='s0', round=77 occurs twice"):
         cs.write_messages(df.union(other), tmp_path / "other", BOX, kind="event", partitions=4)
     with pytest.raises(RandomnessReuseError, match="'s0', round=77 has a message already, and"):
-        cs.write_messages(other, paths[0], BOX, kind="event", mode="append")
+        cs.write_messages(other, spread[0], BOX, kind="event", mode="append")
 
 
 def test_what_is_sent_again_is_kept_once(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a source does that delivers at least once, in the same batch or a later one."""
-    monkeypatch.setattr(store_writing, "SPAN_BITS", 4)
-    path, append = tmp_path / "events", {"mode": "append", "partitions": 3}
+    monkeypatch.setattr(stores, "SPAN_BITS", 4)
+    path = paths[0]
     first, second = ({"s0": [*range(low, low + 60)], "s1": [7]} for low in (0, 40))
-    df = frame(spark, event_rows(first), "event_message")
+    df = frame(spark, first, "event")
     again = df.union(df.where("round % 9 = 7"))
-    cs.write_messages(again, path, BOX, kind="event", **append)
-    write(spark, event_rows(second), path, "event", **append)
-    write(spark, event_rows(first), path, "event", batch=("quotes", 3), **append)
+    cs.write_messages(again, path, BOX, kind="event", mode="append", partitions=3)
+    append(spark, second, path, "event", partitions=3)
+    append(spark, first, path, "event", batch=("quotes", 3), partitions=3)
     index = Index.read(Folder.of(path, "path"))
     assert (index.stop - index.start).sum() == 101
     assert index.about.batches == {"quotes": 3}
     parts = {name for name in Folder.of(path, "path").names() if name.startswith("part")}
     assert parts == {*index.parts}
     interests = {"s0": [*range(120)], "s1": [7]}
-    write(spark, interest_rows(interests), tmp_path / "interests", "interest")
-    found = answers(cs.match_messages(spark, path, tmp_path / "interests", BOX, verify=True))
+    write(spark, interests, paths[1], "interest")
+    found = answers(cs.match_messages(spark, *paths, BOX, verify=True))
     assert found == wanted({"s0": [*range(100)], "s1": [7]}, interests)
 
 
 @pytest.mark.slow
 def test_a_store_that_several_tasks_wrote_is_compacted_by_several(
-    spark: SparkSession, sides: tuple[Rounds, Rounds], spread: tuple[Path, Path]
+    spark: SparkSession, sides: Sides, spread: Paths
 ) -> None:
-    paths = spread
-    cs.compact_messages(spark, paths[0], BOX, kind="event", partitions=2)
-    assert len(Index.read(Folder.of(paths[0], "path")).parts) == 2
-    assert answers(cs.match_messages(spark, *paths, BOX)) == wanted(*sides)
+    cs.compact_messages(spark, spread[0], BOX, kind="event", partitions=2)
+    assert len(Index.read(Folder.of(spread[0], "path")).parts) == 2
+    assert answers(cs.match_messages(spark, *spread, BOX)) == wanted(*sides)
 
 
 BAD_WIDTH = "the {0} message has the wrong number of bytes"
@@ -545,12 +480,12 @@ def test_rows_that_are_no_messages_are_set_aside(
     spark: SparkSession, tmp_path: Path, kind: Any
 ) -> None:
     """A batch after the other, as of a stream that goes on; each has all that can be wrong."""
-    names = f"subscription string, round long, {kind}_message binary, note string"
+    names = f"{KINDS.format(kind)}, note string"
     rounds = {f"s{i}": list(range(40)) for i in range(3)}
-    rows = {"event": event_rows, "interest": interest_rows}[kind](rounds)
-    batches: list[list[tuple[str | None, int | None, Any, str | None]]] = []
+    rows = rows_of(rounds, kind)
+    batches: list[list[tuple[Any, ...]]] = []
     for number in range(2):
-        batch: list[tuple[str | None, int | None, Any, str | None]] = [
+        batch: list[tuple[Any, ...]] = [
             (label, at, rows[label, at], None)
             for label in rounds
             for at in range(20 * number, 20 * number + 20)
@@ -578,8 +513,8 @@ def test_rows_that_are_no_messages_are_set_aside(
         sent = spark.createDataFrame(batch, names)
         told = cs.check_messages(sent, BOX, kind=kind).persist()
         assert told.columns == table.columns
-        assert told.where("NOT (rejected <=> note)").collect() == []
-        assert told.count() == len(batch)
+        found = told.collect()
+        assert len(found) == len(batch) and all(row["rejected"] == row["note"] for row in found)
         good = told.where("rejected IS NULL")
         cs.write_messages(
             good, tmp_path / "store", BOX, kind=kind, mode="append", batch=("quotes", number)
@@ -610,9 +545,11 @@ def test_messages_of_a_broadcast_are_checked_by_round(spark: SparkSession) -> No
         (3, None),
         (5, "the event message has the wrong number of bytes"),
     ]
-    with pytest.raises(ParameterError, match="subscription= does not apply"):
-        cs.check_messages(sent, box, kind="event", subscription="round")
-    with pytest.raises(ParameterError, match="a column 'rejected' already"):
-        cs.check_messages(sent.selectExpr("*", "1 AS rejected"), box, kind="event")
-    with pytest.raises(ParameterError, match="kind must be"):
-        cs.check_messages(sent, box, kind="events")  # type: ignore[arg-type]
+    wrong: list[tuple[DataFrame, dict[str, Any], str]] = [
+        (sent, {"subscription": "round"}, "subscription= does not apply"),
+        (sent.selectExpr("*", "1 AS rejected"), {}, "a column 'rejected' already"),
+        (sent, {"kind": "events"}, "kind must be"),
+    ]
+    for df, options, problem in wrong:
+        with pytest.raises(ParameterError, match=problem):
+            cs.check_messages(df, box, **{"kind": "event"} | options)

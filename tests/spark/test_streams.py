@@ -8,75 +8,55 @@ import time
 from pathlib import Path
 
 import pytest
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StreamingQuery
 
 from ccbps import Category, Schema, SharedSeed, UInt
 from ccbps import spark as cs
 from ccbps.errors import ParameterError, RandomnessReuseError
 from ccbps.matching import BroadcastMatch, FormulaMatch, TagMatch
-from tests.spark.conftest import KEY
-from tests.spark.test_all_pairs import issued
-from tests.spark.test_stores import BOX, answers, event_rows, frame, interest_rows, wanted
+from tests.support.spark_session import (
+    KEY,
+    answers,
+    damaged,
+    drained,
+    issued,
+    reasons,
+    streamed,
+)
+from tests.support.stored_pairs import BOX, KINDS, frame, wanted
 
 pytestmark = pytest.mark.spark
 
 EVENTS = {"s0": list(range(40)), "s1": list(range(0, 40, 3)), "s2": [1]}
 INTERESTS = {"s0": list(range(10, 60)), "s1": list(range(30)), "s3": [2]}
-SCHEMA = "subscription string, round long, {}_message binary"
 
 
 @pytest.fixture(scope="module")
 def written(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Messages of both sides in a few files."""
     folder = tmp_path_factory.mktemp("streams")
-    for kind, rows in (("event", event_rows(EVENTS)), ("interest", interest_rows(INTERESTS))):
-        frame(spark, rows, f"{kind}_message").repartition(3).write.parquet(str(folder / kind))
+    for kind, rounds in (("event", EVENTS), ("interest", INTERESTS)):
+        frame(spark, rounds, kind).repartition(3).write.parquet(str(folder / kind))
     return folder
 
 
 def stream(spark: SparkSession, folder: Path, kind: str) -> DataFrame:
-    source = spark.readStream.schema(SCHEMA.format(kind)).option("maxFilesPerTrigger", 1)
+    source = spark.readStream.schema(KINDS.format(kind)).option("maxFilesPerTrigger", 1)
     return source.parquet(str(folder / kind))
-
-
-def ended(df: DataFrame, folder: Path) -> StreamingQuery:
-    """A stream's query, which has written all its micro-batches."""
-    query: StreamingQuery = (
-        df.writeStream.format("parquet")
-        .option("path", str(folder / "out"))
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
-    return query
-
-
-def run(df: DataFrame, folder: Path) -> DataFrame:
-    """What a stream gives, in all its micro-batches."""
-    ended(df, folder)
-    return df.sparkSession.read.parquet(str(folder / "out"))
 
 
 def test_a_stream_of_events_meets_interests_that_are_there(
     spark: SparkSession, written: Path, tmp_path: Path
 ) -> None:
-    events = stream(spark, written, "event").withColumn(
-        "event_message",
-        F.when(F.expr("subscription = 's0' AND round = 11"), F.lit(b"short")).otherwise(
-            F.col("event_message")
-        ),
-    )
+    here = {"subscription = 's0' AND round = 11": b"short"}
+    events = damaged(stream(spark, written, "event"), "event_message", here)
     interests = spark.read.parquet(str(written / "interest"))
-    found = run(cs.match(events, interests, BOX, on_error="reject"), tmp_path)
+    found = streamed(cs.match(events, interests, BOX, on_error="reject"), tmp_path)
     assert found.columns == ["subscription", "round", "matched", "rejected"]
-    expected = {**wanted(EVENTS, INTERESTS), ("s0", 11): None}
-    assert answers(found) == expected
-    reasons = [row["rejected"] for row in found.where("rejected IS NOT NULL").collect()]
-    assert len(reasons) == 1
-    assert "wrong number of bytes" in reasons[0]
+    assert answers(found) == {**wanted(EVENTS, INTERESTS), ("s0", 11): None}
+    (reason,) = reasons(found, "subscription", "round").values()
+    assert "wrong number of bytes" in reason
     # What is there is looked through.
     with pytest.raises(RandomnessReuseError, match="one message in interests"):
         cs.match(events, interests.union(interests), BOX)
@@ -85,7 +65,7 @@ def test_a_stream_of_events_meets_interests_that_are_there(
 @pytest.mark.slow
 def test_streams_of_both_sides_meet(spark: SparkSession, written: Path, tmp_path: Path) -> None:
     sides = [stream(spark, written, kind) for kind in ("event", "interest")]
-    assert answers(run(cs.match(*sides, BOX), tmp_path)) == wanted(EVENTS, INTERESTS)
+    assert answers(streamed(cs.match(*sides, BOX), tmp_path)) == wanted(EVENTS, INTERESTS)
 
 
 @pytest.mark.slow
@@ -107,7 +87,7 @@ def test_state_of_two_streams_is_dropped_behind_the_watermark(
         for kind in ("event", "interest")
     ]
     matched = cs.match_pairs(*sides, BOX, on=["subscription", "round", "hour"])
-    query = ended(matched, tmp_path)
+    query = drained(matched, tmp_path)
     states = [one["stateOperators"][0] for one in query.recentProgress if one["stateOperators"]]
     held = [state["numRowsTotal"] for state in states]
     assert max(held) < sum(map(len, [*EVENTS.values(), *INTERESTS.values()]))
@@ -136,7 +116,7 @@ def test_what_comes_twice_in_a_stream_is_dropped_within_the_watermark(
         .dropDuplicatesWithinWatermark(["subscription", "round"])
     )
     interests = spark.read.parquet(str(written / "interest"))
-    query = ended(cs.match(once, interests, BOX), tmp_path)
+    query = drained(cs.match(once, interests, BOX), tmp_path)
     found = spark.read.parquet(str(tmp_path / "out")).drop("hour")
     assert found.count() == found.distinct().count()
     assert answers(found) == wanted(EVENTS, INTERESTS)
@@ -165,36 +145,23 @@ def test_a_stream_of_events_meets_a_store_that_grows(
         events = stream(spark, tmp_path, "event")
         if kind == "source":
             asked = spark.read.format("ccbps").load(str(store))
-            run(
-                cs.match(events, asked.withColumnRenamed("message", "interest_message"), BOX),
-                tmp_path,
-            )
-            return
-        query = (
-            events.writeStream.foreachBatch(decide)
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
+            drained(cs.match(events, asked, BOX), tmp_path)
+        else:
+            drained(events, tmp_path, decide)
 
     (tmp_path / "event").mkdir()
     few = F.col("subscription") != "s1"
     go(interests.where(few), "part-00000*.parquet")
     go(interests.where(~few), "part-0000[12]*.parquet")
-    first = {(r["subscription"], r["round"]) for r in read_first(spark, written)}
+    # Events of the first file came before the interests of s1.
+    (path,) = (written / "event").glob("part-00000*.parquet")
+    first = {(r["subscription"], r["round"]) for r in spark.read.parquet(str(path)).collect()}
     left = {
         key: value
         for key, value in wanted(EVENTS, INTERESTS).items()
         if key[0] != "s1" or key not in first
     }
     assert answers(spark.read.parquet(str(tmp_path / "out"))) == left
-
-
-def read_first(spark: SparkSession, written: Path) -> list[Row]:
-    """Events of the first file, whose interests of s1 were not there yet."""
-    (path,) = (written / "event").glob("part-00000*.parquet")
-    return spark.read.parquet(str(path)).collect()
 
 
 @pytest.mark.slow
@@ -210,38 +177,36 @@ def test_a_stream_of_events_meets_all_interests(
         "CAST(id AS int) AS price",
         "IF(id % 3 = 0, NULL, id % 3) AS topic",
     )
-    wishes = spark.createDataFrame(
+    asked = spark.createDataFrame(
         [("alice", "issue = 'IBM'", 1), ("bob", "price < 20", None), ("carol", "price > 9", 2)],
         "subscription string, predicate string, topic long",
     )
     keep = ["event", "topic"]
     encoded = cs.encode_events(quotes, matcher, sources["publisher"], keep=keep)
     encoded.repartition(4).write.parquet(str(tmp_path / "events"))
-    interests = cs.encode_interests(wishes, matcher, sources["subscriber"], keep=["topic"])
+    interests = cs.encode_interests(asked, matcher, sources["subscriber"], keep=["topic"])
     schema = "event long, topic long, event_message binary"
     source = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
     events = source.parquet(str(tmp_path / "events"))
     if how == "topic":
-        options, same = (
-            {"topic": "topic"},
-            "(e.topic IS NULL OR w.topic IS NULL OR e.topic = w.topic)",
-        )
+        same = "(e.topic IS NULL OR w.topic IS NULL OR e.topic = w.topic)"
+        options = {"topic": "topic"}
     else:
         options, same = {"strategy": how}, "true"
         interests = interests.drop("topic")
-    found = run(
+    found = streamed(
         cs.match_all_pairs(events, interests, matcher, sources["broker"], **options),
         tmp_path / "run",
     )
     means = "CASE subscription WHEN 'alice' THEN issue = 'IBM' WHEN 'bob' THEN price < 20 "
     means += "ELSE price > 9 END"
-    every = quotes.alias("e").crossJoin(wishes.alias("w")).where(f"{same} AND {means}")
+    every = quotes.alias("e").crossJoin(asked.alias("w")).where(f"{same} AND {means}")
     rows = [(r["subscription"], r["event"]) for r in found.collect()]
     assert sorted(rows) == sorted(map(tuple, every.select("subscription", "event").collect()))
-    streamed = spark.readStream.schema("subscription string, interest_message binary")
-    streamed = streamed.parquet(str(tmp_path / "events"))
+    stream_of_wishes = spark.readStream.schema("subscription string, interest_message binary")
+    stream_of_wishes = stream_of_wishes.parquet(str(tmp_path / "events"))
     with pytest.raises(ParameterError, match="interests is a stream, of which nobody knows"):
-        cs.match(events, streamed, matcher, sources["broker"])
+        cs.match(events, stream_of_wishes, matcher, sources["broker"])
 
 
 @pytest.mark.slow
@@ -262,15 +227,8 @@ def test_a_stream_with_state_goes_on_after_a_batch_that_its_store_has(
 
     def go() -> None:
         events = stream(spark, written, "event")
-        query = (
-            events.union(events)
-            .dropDuplicates(["subscription", "round"])
-            .writeStream.foreachBatch(write)
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
+        once = events.union(events).dropDuplicates(["subscription", "round"])
+        drained(once, tmp_path, write)
 
     with pytest.raises(Exception, match="killed here"):
         go()
@@ -327,28 +285,28 @@ def test_encoders_set_bad_rows_of_a_stream_aside(
     if kind == "server":
         matcher = TagMatch(QUOTES)
         sources = issued(matcher, tmp_path)
-        encoded = run(
+        encoded = streamed(
             cs.encode_events(quotes, matcher, sources["publisher"], **options), tmp_path / "events"
         )
-        wishes = read(spark, mixed, "wishes")
-        asked = run(
-            cs.encode_interests(wishes, matcher, sources["subscriber"], on_error="reject"),
+        wanted = read(spark, mixed, "wishes")
+        asked = streamed(
+            cs.encode_interests(wanted, matcher, sources["subscriber"], on_error="reject"),
             tmp_path / "interests",
         )
-        why = {row["subscription"]: row["rejected"] for row in asked.collect()}
-        assert (why["alice"], why["carol"]) == (None, "the predicate is NULL")
+        why = reasons(asked, "subscription")
+        assert why.keys() == {"bob", "carol"} and why["carol"] == "the predicate is NULL"
         assert "one condition in SQL" in why["bob"]
         sides = [df.where("rejected IS NULL").drop("rejected") for df in (encoded, asked)]
         matches = cs.match(*sides, matcher, sources["broker"]).collect()
-        wanted = {("alice", r["event"]) for r in good.where("issue = 'IBM'").collect()}
-        assert {(r["subscription"], r["event"]) for r in matches} == wanted
-        assert len(wanted) == 2
+        met = {("alice", r["event"]) for r in good.where("issue = 'IBM'").collect()}
+        assert {(r["subscription"], r["event"]) for r in matches} == met
+        assert len(met) == 2
     else:
         matcher = BroadcastMatch.box(QUOTES) if kind == "broadcast" else FormulaMatch.box(QUOTES)
         addressed = {"ledger": ledger, "event": "event", **options}
         if kind == "pairs":
             addressed["labels"] = ["alice", "bob"]
-        encoded = run(cs.encode_events(quotes, matcher, KEY, **addressed), tmp_path / "events")
+        encoded = streamed(cs.encode_events(quotes, matcher, KEY, **addressed), tmp_path / "events")
         left = encoded.where("rejected IS NULL")
         again = cs.encode_events(good, matcher, KEY, **addressed)
         assert {tuple(r) for r in left.collect()} == {tuple(r) for r in again.collect()}
@@ -356,8 +314,8 @@ def test_encoders_set_bad_rows_of_a_stream_aside(
     assert encoded.where("event_message IS NOT NULL").count() == (12 - len(BAD)) * (
         2 if kind == "pairs" else 1
     )
-    reasons = {r["event"]: r["rejected"] for r in encoded.where("rejected IS NOT NULL").collect()}
-    assert reasons.keys() == BAD.keys()
-    for event, text in reasons.items():
+    why = reasons(encoded, "event")
+    assert why.keys() == BAD.keys()
+    for event, text in why.items():
         assert ("'price'" if event in (5, 9) else "'issue'") in text
         assert not any(shown in text for shown in ("SAP", "1024", "cheap"))

@@ -14,6 +14,7 @@ from ccbps import spark as cs
 from ccbps.errors import ParameterError
 from ccbps.matching import BroadcastMatch, FormulaMatch, ObliviousTopicMatch
 from ccbps.matching.broken import AdditiveMaskMatch
+from tests.support.spark_session import changed
 
 pytestmark = pytest.mark.spark
 
@@ -98,37 +99,14 @@ def test_what_does_not_apply_is_refused(
         calls[call](matcher, **options)
 
 
+PAIR, KEYED = "subscription, round", {"key": KEY}
 ALIKE: list[tuple[Any, str, str, dict[str, Any], str]] = [
-    (
-        ROUNDS,
-        "subscription, round, Note",
-        "subscription, round, note",
-        {},
-        "'Note' of events.*'note",
-    ),
-    (
-        ROUNDS,
-        "subscription, round AS Round",
-        "subscription, round",
-        {},
-        "'Round' of events.*'round",
-    ),
-    (
-        ROUNDS,
-        "subscription, round, Note",
-        "subscription, round",
-        {"output": "note"},
-        "'Note' of the DataFrame.*'note' of the result",
-    ),
-    (ONE_FOR_ALL, "round, Subscription", "subscription, round", {}, "'Subscription' of events"),
-    (
-        SERVER,
-        "Subscription",
-        "subscription",
-        {"key": KEY},
-        "'Subscription' of events.*'subscription",
-    ),
-    (SESSION, "Interest", "", {"key": KEY}, "'Interest' of events.*'interest' of the result"),
+    (ROUNDS, f"{PAIR}, Note", f"{PAIR}, note", {}, "'Note' of events.*'note"),
+    (ROUNDS, f"{PAIR} AS Round", PAIR, {}, "'Round' of events.*'round"),
+    (ROUNDS, f"{PAIR}, Note", PAIR, {"output": "note"}, "'Note' of the Data.*'note' of the result"),
+    (ONE_FOR_ALL, "round, Subscription", PAIR, {}, "'Subscription' of events"),
+    (SERVER, "Subscription", "subscription", KEYED, "'Subscription' of events.*'subscription"),
+    (SESSION, "Interest", "", KEYED, "'Interest' of events.*'interest' of the result"),
 ]
 
 
@@ -153,16 +131,12 @@ def test_names_that_differ_in_case_are_two_where_spark_tells_them_apart(
     events = plain.selectExpr("*", "binary('') AS event_message")
     interests = plain.selectExpr("*", "binary('') AS interest_message")
     interests = interests.withColumnRenamed("note", "Note")
-    before = spark.conf.get("spark.sql.caseSensitive")
-    spark.conf.set("spark.sql.caseSensitive", "true")
-    try:
+    with changed(spark, {"spark.sql.caseSensitive": "true"}):
         matches = cs.match(events, interests, ROUNDS)
         assert matches.columns == ["subscription", "round", "note", "Note", "matched"]
-    finally:
-        spark.conf.set("spark.sql.caseSensitive", before)
 
 
 def test_a_matcher_is_a_matcher(calls: dict[str, Call], tmp_path: Path) -> None:
     for call in calls.values():
-        with pytest.raises(ParameterError, match="matcher must be a matcher, got str"):
+        with pytest.raises(ParameterError, match="matcher must be a Matcher, got str"):
             call("box")

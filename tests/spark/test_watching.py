@@ -7,12 +7,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql.streaming import StreamingQuery
 
 from ccbps import spark as cs
 from ccbps.errors import ParameterError
@@ -20,30 +20,34 @@ from ccbps.matching import FormulaMatch, ObliviousTopicMatch, UGPMatch
 from ccbps.matching.broken import AdditiveMaskMatch
 from ccbps.predicates import Category, Schema, UInt
 from ccbps.spark import watching
-from tests.spark.test_all_pairs import issued
-from tests.spark.test_stores import BOX, event_rows, frame, interest_rows
-from tests.spark.test_streams import ended
+from tests.support.spark_session import changed, damaged, drained, issued, wishes
+from tests.support.stored_pairs import BOX, KINDS, frame, rows_of
 
 pytestmark = pytest.mark.spark
 
-KINDS = Schema(kind=Category(["a", "b"]))
+OFFERS = Schema(kind=Category(["a", "b"]))
+
+
+def observed(query: StreamingQuery, name: str) -> list[list[int]]:
+    """What a stream's micro-batches have counted."""
+    told = [one["observedMetrics"][name] for one in query.recentProgress]
+    rows = [one if isinstance(one, dict) else one.asDict() for one in told]
+    # Spark Connect hands on a row's values and their schema.
+    return [one.get("values", [*one.values()]) for one in rows]
 
 
 def test_a_job_counts_what_passes(spark: SparkSession) -> None:
     rounds = {"s0": list(range(20)), "s1": [1, 2]}
-    events = event_rows(rounds)
-    events["s1", 2] = b"x" * 7
+    events = rows_of(rounds, "event") | {("s1", 2): b"x" * 7}
     seen, encoded = Observation(), Observation()
-    counted = cs.observe(frame(spark, events, "event_message"), encoded)
-    decided = cs.match(
-        counted, frame(spark, interest_rows(rounds), "interest_message"), BOX, on_error="reject"
-    )
+    counted = cs.observe(frame(spark, events, "event"), encoded)
+    decided = cs.match(counted, frame(spark, rounds, "interest"), BOX, on_error="reject")
     matches = sum(bool(row["matched"]) for row in cs.observe(decided, seen).collect())
     assert 0 < matches < 22
     assert seen.get == {"rows": 22, "bytes": 0, "matches": matches, "rejected": 1}
     assert encoded.get == {"rows": 22, "bytes": 21 * BOX.event_bytes + 7}
     nothing = Observation()
-    cs.observe(frame(spark, {}, "event_message"), nothing).collect()
+    cs.observe(frame(spark, {}, "event"), nothing).collect()
     assert nothing.get == {"rows": 0, "bytes": 0}
 
 
@@ -51,11 +55,10 @@ def test_a_job_counts_what_passes(spark: SparkSession) -> None:
 def decided(spark: SparkSession) -> DataFrame:
     """Answers for 22 pairs, one of which has a malformed event."""
     rounds = {"s0": list(range(20)), "s40": [1, 2]}
-    events = event_rows(rounds)
-    events["s0", 4] = b"short"
+    events = rows_of(rounds, "event") | {("s0", 4): b"short"}
     return cs.match_pairs(
-        frame(spark, events, "event_message"),
-        frame(spark, interest_rows(rounds), "interest_message"),
+        frame(spark, events, "event"),
+        frame(spark, rounds, "interest"),
         BOX,
         output="hit",
         on_error="reject",
@@ -83,7 +86,7 @@ def test_a_column_of_matches_that_is_not_there_is_refused(decided: DataFrame) ->
         (BOX, None, "column 'matched' is missing"),
         (None, "found", "column 'found' is missing"),
         (None, "round", "column 'round' must be a boolean, got long"),
-        (ObliviousTopicMatch(KINDS, ["kind"], group="toy64"), "hit", "matched= does not apply"),
+        (ObliviousTopicMatch(OFFERS, ["kind"], group="toy64"), "hit", "matched= does not apply"),
     ):
         with pytest.raises(ParameterError, match=problem):
             cs.observe(decided, "seen", matcher, matched=name)
@@ -93,22 +96,14 @@ def test_a_column_of_matches_that_is_not_there_is_refused(decided: DataFrame) ->
 def test_matches_of_all_pairs_are_rows_without_a_reason(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    matcher = AdditiveMaskMatch(KINDS)
+    matcher = AdditiveMaskMatch(OFFERS)
     keys = issued(matcher, tmp_path)
     plain = spark.createDataFrame([(n, "ab"[n % 2]) for n in range(6)], "event long, kind string")
     events = cs.encode_events(plain, matcher, keys["publisher"], keep=["event"])
-    short = F.when(F.col("event") == 0, F.lit(b"short")).otherwise(F.col("event_message"))
-    wishes = spark.createDataFrame(
-        [("s0", "kind = 'a'"), ("s1", "kind = 'b'")], "subscription string, predicate string"
-    )
-    interests = cs.encode_interests(wishes, matcher, keys["subscriber"])
-    found = cs.match(
-        events.withColumn("event_message", short),
-        interests,
-        matcher,
-        keys["broker"],
-        on_error="reject",
-    )
+    short = damaged(events, "event_message", {"event = 0": b"short"})
+    asked = wishes(spark, {"s0": "kind = 'a'", "s1": "kind = 'b'"})
+    interests = cs.encode_interests(asked, matcher, keys["subscriber"])
+    found = cs.match(short, interests, matcher, keys["broker"], on_error="reject")
     seen = Observation()
     assert len(cs.observe(found, seen, matcher).collect()) == 6
     assert seen.get == {"matches": 5, "rejected": 1}
@@ -122,49 +117,27 @@ def test_matches_of_all_pairs_are_rows_without_a_reason(
 
 
 @pytest.mark.slow
-def test_a_stream_tells_in_its_progress(spark: SparkSession, tmp_path: Path) -> None:
-    frame(spark, event_rows({"s0": list(range(9))}), "event_message").coalesce(1).write.parquet(
-        str(tmp_path / "in")
-    )
-    stream = spark.readStream.schema("subscription string, round long, event_message binary")
-    query = (
-        cs.observe(stream.parquet(str(tmp_path / "in")), "sent")
-        .writeStream.foreachBatch(lambda df, _: df.collect() and None)
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
-    told = [one["observedMetrics"]["sent"] for one in query.recentProgress]
-    rows = [one if isinstance(one, dict) else one.asDict() for one in told]
-    # Spark Connect hands on a row's values and their schema.
-    found = [one.get("values", [*one.values()]) for one in rows]
-    assert [9, 9 * BOX.event_bytes] in found
-
-
-@pytest.mark.slow
-def test_a_stream_tells_matches_and_rejected_rows(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_stream_tells_what_passes_in_its_progress(spark: SparkSession, tmp_path: Path) -> None:
     rounds = {"s0": list(range(9))}
-    short = F.when(F.col("round") == 4, F.lit(b"short")).otherwise(F.col("event_message"))
-    events = frame(spark, event_rows(rounds), "event_message").withColumn("event_message", short)
+    events = damaged(frame(spark, rounds, "event"), "event_message", {"round = 4": b"short"})
     events.coalesce(1).write.parquet(str(tmp_path / "in"))
-    stream = spark.readStream.schema("subscription string, round long, event_message binary")
-    interests = frame(spark, interest_rows(rounds), "interest_message")
-    decided = cs.match(stream.parquet(str(tmp_path / "in")), interests, BOX, on_error="reject")
+    stream = spark.readStream.schema(KINDS.format("event")).parquet(str(tmp_path / "in"))
+    interests = frame(spark, rounds, "interest")
+    sent = cs.observe(stream, "sent")
+    decided = cs.match(sent, interests, BOX, on_error="reject")
     with cs.progress(spark, "matching"):
         counted = cs.observe(decided, "decided", BOX)
-        query = ended(cs.observe(counted, "passed"), tmp_path)
+        query = drained(cs.observe(counted, "passed"), tmp_path)
     out = spark.read.parquet(str(tmp_path / "out"))
     matches = out.where("matched").count()
     assert 0 < matches < 9
     width = BOX.event_bytes + BOX.interest_bytes
-    for name, numbers in (
-        ("passed", [9, 0, matches, 1]),
-        ("decided", [9, matches, 9 * width, 1]),
-    ):
-        told = [one["observedMetrics"][name] for one in query.recentProgress]
-        rows = [one if isinstance(one, dict) else one.asDict() for one in told]
-        assert numbers in [one.get("values", [*one.values()]) for one in rows]
+    for name, numbers in {
+        "sent": [9, 8 * BOX.event_bytes + len(b"short")],
+        "passed": [9, 0, matches, 1],
+        "decided": [9, matches, 9 * width, 1],
+    }.items():
+        assert numbers in observed(query, name)
 
 
 def test_progress_is_shown(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
@@ -196,7 +169,7 @@ def test_the_bar_follows_the_tasks() -> None:
 
 def test_settings_suit_the_width(spark: SparkSession) -> None:
     wide = UGPMatch(Schema(a=UInt(2)), 1)
-    huge: Any = SimpleNamespace(event_bytes=1 << 31, interest_bytes=1)
+    huge = Mock(spec=FormulaMatch, event_bytes=1 << 31, interest_bytes=1)
     for matcher in (BOX, wide):
         found = cs.settings_for(matcher)
         width = max(matcher.event_bytes, matcher.interest_bytes)
@@ -204,15 +177,9 @@ def test_settings_suit_the_width(spark: SparkSession) -> None:
         assert most * width <= 8 << 20
         assert (most == 10_000) == (matcher is BOX)
         assert most == 10_000 or (most + 1) * width > 8 << 20
-        before = {name: spark.conf.get(name) for name in found}
-        for name, value in found.items():
-            spark.conf.set(name, value)
-        assert spark.range(3).count() == 3
-        for name, value in before.items():
-            spark.conf.set(name, value)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(watching, "check_matcher", lambda _: None)
-        with pytest.raises(ParameterError, match="does not fit into an Arrow batch"):
-            cs.settings_for(huge)
-    with pytest.raises(ParameterError, match="matcher must be a matcher"):
+        with changed(spark, found):
+            assert spark.range(3).count() == 3
+    with pytest.raises(ParameterError, match="does not fit into an Arrow batch"):
+        cs.settings_for(huge)
+    with pytest.raises(ParameterError, match="matcher must be a Matcher, got ABCMeta"):
         cs.settings_for(FormulaMatch)  # type: ignore[arg-type]
