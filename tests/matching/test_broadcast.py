@@ -457,7 +457,7 @@ def test_a_pad_serves_all_subscriptions_of_a_round() -> None:
 @pytest.mark.parametrize("window", [0, 5, -1, 2.0, "2", None, True])
 def test_a_window_has_one_to_four_bits(window: Any) -> None:
     for make in MATCHERS.values():
-        with pytest.raises(ParameterError, match="window must be a whole number of 1 to 4 bits"):
+        with pytest.raises(ParameterError, match="window must be a whole number of bits from 1 to 4"):
             make(window=window)
 
 
@@ -524,13 +524,13 @@ def test_a_matcher_is_the_same_after_pickling_and_from_its_text(name: str, windo
     [
         (WIDE, {"gates": 4096}, "more than the 4,096 AND gates"),
         (BITS, {"gates": 4097}, r"at most 4,096 gates, got 4,097.*max_gates=4097"),
-        (BITS, {"gates": 1}, "the formula has .* gates, not 1"),
-        (BITS, {"window": 5}, "window must be a whole number of 1 to 4 bits, got 5"),
+        (BITS, {"gates": 1}, "the matcher has .* gates, not 1"),
+        (BITS, {"window": 5}, "window must be a whole number of bits from 1 to 4, got 5"),
         (BITS, {"window": 2.0}, "has a number that is not whole"),
-        (BITS, {"window": True}, "window must be a whole number"),
+        (BITS, {"window": True}, "window must be a whole number of bits"),
         (BITS, {"width": 2}, "the parameters are not those of a BroadcastMatch"),
-        (BITS, {"hidden": [30, "box"]}, "depth must be a whole number of 0 to 16"),
-        (BITS, {"hidden": [1, "tree"]}, "leaf must be one of"),
+        (BITS, {"hidden": [30, "box"]}, "depth must be a whole number from 0 to 16"),
+        (BITS, {"hidden": [1, "tree"]}, "leaf must be 'literal'"),
         (BITS, {"hidden": 1}, "hidden must be levels and a kind of leaves"),
     ],
 )

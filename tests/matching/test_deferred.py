@@ -273,12 +273,12 @@ def test_exchanged_and_other_messages_are_refused(parts: tuple[Bytes, Bytes]) ->
     events = BOX.publisher(MASTER).encode(some_events(4), range(4))
     interests = BOX.subscriber(MASTER).encode("price < 3", range(4))
     for pair in ((ahead, labels), (events, ahead), (labels, interests), (labels, labels)):
-        with pytest.raises(DecodeError, match="must be uint8 of shape"):
+        with pytest.raises(DecodeError, match="must be a uint8 array of shape"):
             BOX.complete(*pair)
     with pytest.raises(DecodeError, match="do not fit"):
         BOX.complete(labels[:3], ahead)
     for wrong in (labels.astype(np.int64), labels[0], labels.tolist()):
-        with pytest.raises(DecodeError, match="labels must be uint8"):
+        with pytest.raises(DecodeError, match="labels must be a uint8 array"):
             BOX.complete(wrong, ahead)  # type: ignore[arg-type]
     # Behind another kind, or another version.
     for flip in (Kind.LABELS ^ Kind.EVENT, Kind.LABELS ^ Kind.AHEAD, 0x10):
@@ -358,7 +358,7 @@ def test_labels_of_equal_events_differ_by_round_and_those_of_two_events_look_ali
     "own", [bytes(32), "seed", None, OneTimePad(bytes(99)), SeedRing.of(MASTER, ["ann"])], ids=repr
 )
 def test_the_own_seed_is_a_shared_seed(own: Any) -> None:
-    with pytest.raises(ParameterError, match="own_seed must be a SharedSeed"):
+    with pytest.raises(ParameterError, match="own_seed must be a SharedSeed, got"):
         BOX.deferred(own, MASTER)
 
 

@@ -37,9 +37,8 @@ from ccbps.forms.formula import FormulaForm
 from ccbps.forms.leaves import BitLeaves
 from ccbps.leakage import Protects
 from ccbps.matching import BranchingMatch, BroadcastMatch, FormulaMatch, Matcher, from_json
-from ccbps.matching.one_time import formula_scheme
-from ccbps.matching.one_time.formula_scheme import MAX_GATES
-from ccbps.matching.one_time.templates import MAX_TEMPLATE
+from ccbps.matching.one_time import templates
+from ccbps.matching.one_time.templates import MAX_SIZE, MAX_TEMPLATE
 from ccbps.predicates import AttributeType, Events, Predicate
 from ccbps.predicates.form import InRange
 from ccbps.programs.formula import depth, evaluate, gates
@@ -609,7 +608,7 @@ def test_formulas_past_the_limit_name_what_shares_its_nodes() -> None:
     assert "more than the 4,096 AND gates that max_gates allows" in str(refusal.value)
     assert "take BranchingMatch(schema, template)" in str(refusal.value)
     assert f"{other.event_bytes:,} bytes an event" in str(refusal.value)
-    assert gates(FormulaMatch(schema, text, max_gates=20_000).formula) > MAX_GATES
+    assert gates(FormulaMatch(schema, text, max_gates=20_000).formula) > MAX_SIZE
 
 
 @pytest.mark.parametrize(
@@ -652,13 +651,13 @@ def text_of(matcher: Matcher, schema: Schema | None = None, **parameters: Any) -
         (WIDE, {"gates": 10**9}, "a text may ask for at most 4,096 gates, got 1,000,000,000"),
         (WIDE, {"gates": 4096}, "more than the 4,096 AND gates"),
         (BITS, {"gates": 4097}, r"at most 4,096 gates, got 4,097.*max_gates=4097"),
-        (BITS, {"gates": 34}, "the formula has 35 gates, not 34"),
+        (BITS, {"gates": 34}, "the matcher has 35 gates, not 34"),
         (BITS, {"gates": -1}, "gates must be a whole number"),
         (BITS, {"gates": 4.0}, "has a number that is not whole"),
         (BITS, {"gates": None}, "gates must be a whole number"),
         (BITS, {"gates": True}, "gates must be a whole number"),
         (BITS, {"template": "a < 3" + " " * MAX_TEMPLATE}, "template has at most 131,072 char"),
-        (BITS, {"template": "hamming(a, :p) <= 2", "gates": 1}, "the formula has .* gates, not 1"),
+        (BITS, {"template": "hamming(a, :p) <= 2", "gates": 1}, "the matcher has .* gates, not 1"),
         (BITS, {"template": 5}, "template must be SQL text or a Predicate"),
     ],
 )
@@ -676,8 +675,8 @@ def test_a_long_template_is_refused_before_it_is_built() -> None:
 
 
 def test_a_large_matcher_that_somebody_made_is_pickled(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert MAX_GATES == 4096  # here a lower limit, as a matcher of so many takes long to make
-    monkeypatch.setattr(formula_scheme, "MAX_GATES", 1000)
+    assert MAX_SIZE == 4096  # here a lower limit, as a matcher of so many takes long to make
+    monkeypatch.setattr(templates, "MAX_SIZE", 1000)
     schema = Schema({f"a{number}": UInt(32) for number in range(16)})
     matcher = FormulaMatch.box(schema, max_gates=2000)
     assert gates(matcher.formula) > 1000

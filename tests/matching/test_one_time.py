@@ -24,7 +24,7 @@ from ccbps.matching import (
     UGPMatch,
     proposals,
 )
-from ccbps.matching.group.group_program import PROPOSED
+from ccbps.matching.group.group_match import PROPOSED
 from ccbps.programs.barrington import preserving_length
 from tests.support.circuit_strategies import all_rows
 from tests.support.program_strategies import shallow_circuits

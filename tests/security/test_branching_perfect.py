@@ -20,18 +20,17 @@ from ccbps import programs
 from ccbps.encodings import BranchingEncoding
 from ccbps.programs import BranchingProgram
 from tests.reference.ishai_kushilevitz import positions
+from tests.support.formula_strategies import packed
 from tests.support.program_strategies import (
     bit_rows,
     box_program,
     event_bits,
-    input_words,
     interest_bits,
 )
+from tests.support.statistics import FAMILY_ERROR, Counts, PValues, corrected, two_sided
 
 Bytes = NDArray[np.uint8]
 Words = NDArray[np.uint64]
-Counts = NDArray[np.int64]
-PValues = NDArray[np.float64]
 
 # -- all randomness, enumerated -----------------------------------------------------------------
 
@@ -120,7 +119,7 @@ def real_views(name: str) -> dict[bool, Views]:
     randomness = all_randomness(encoding)
     event, interest = bit_rows(program.event_bits), bit_rows(program.interest_bits)
     events, interests = (
-        [numbers(encode(word[:, None], randomness)) for word in input_words(rows).T]
+        [numbers(encode(word[None], randomness)) for word in packed(rows)]
         for encode, rows in (
             (encoding.encode_event, event),
             (encoding.encode_interest, interest),
@@ -171,7 +170,6 @@ BOX = box_program([16, 16, 20])
 ENCODING = BranchingEncoding(BOX)
 SAMPLES = 12_000
 SEED = 20_261_121
-FAMILY_ERROR = 1e-4  # that a sound encoder would have been refused with these seeds
 
 # An event, and boxes (low, high): the tightest around it, everything, nothing, one code beside it.
 EVENT = (1200, 65_535, 0)
@@ -210,20 +208,10 @@ def real(box: list[tuple[int, int]], seed: int, spoil: Randomness | None = None)
     randomness = uniform_rows(seed)
     if spoil is not None:
         spoil(randomness)
-    event, interest = (input_words(np.array([row], np.uint8)) for row in (x, p))
+    event, interest = (packed(np.array([row])) for row in (x, p))
     return with_sum(
         ENCODING.encode_event(event, randomness), ENCODING.encode_interest(interest, randomness)
     )
-
-
-def two_sided(first: Counts, second: Counts) -> PValues:
-    """p-values of "both samples have the same chance of a one", for each column of counts."""
-    chance = (first + second) / (2 * SAMPLES)
-    spread = 2 * SAMPLES * chance * (1 - chance)
-    varies = spread > 0
-    square = np.zeros(len(first))
-    square[varies] = (first - second)[varies] ** 2 / spread[varies]
-    return np.asarray(stats.chi2.sf(square, 1))
 
 
 def bit_marginals(first: Bytes, second: Bytes) -> PValues:
@@ -235,7 +223,7 @@ def bit_marginals(first: Bytes, second: Bytes) -> PValues:
              for i in range(0, rows.shape[1], 64)]
         )  # fmt: skip
 
-    return two_sided(ones(first), ones(second))
+    return two_sided(ones(first), ones(second), SAMPLES)
 
 
 def in_words(rows: Bytes) -> Words:
@@ -263,7 +251,7 @@ def parities(first: Bytes, second: Bytes) -> PValues:
             out.append(np.count_nonzero(np.bitwise_count(folded) & 1))
         return np.array(out)
 
-    return two_sided(ones(first), ones(second))
+    return two_sided(ones(first), ones(second), SAMPLES)
 
 
 def byte_pairs(first: Bytes, second: Bytes) -> PValues:
@@ -284,11 +272,6 @@ def byte_pairs(first: Bytes, second: Bytes) -> PValues:
 
 
 STATISTICS = [bit_marginals, parities, byte_pairs]
-
-
-def corrected(p_values: PValues) -> float:
-    """Bonferroni: the chance that the least of so many p-values is so small."""
-    return float(min(1.0, len(p_values) * p_values.min()))
 
 
 @pytest.mark.parametrize("name", INPUTS)

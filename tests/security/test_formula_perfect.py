@@ -11,12 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy import stats
 
 from ccbps.encodings.formula.encoding import FormulaEncoding
 from ccbps.programs import event_bit, interest_bit
@@ -37,11 +35,18 @@ from tests.support.formula_strategies import (
     unpacked,
 )
 from tests.support.program_strategies import bit_rows
+from tests.support.statistics import (
+    FAMILY_ERROR,
+    Counts,
+    PValues,
+    after_gates,
+    corrected,
+    pairs_of_bits,
+    two_sided,
+)
 
 Bits = NDArray[np.bool_]
 Bytes = NDArray[np.uint8]
-Counts = NDArray[np.int64]
-PValues = NDArray[np.float64]
 
 # -- all randomness, enumerated -----------------------------------------------------------------
 
@@ -464,7 +469,6 @@ def test_any_simulated_pair_of_a_hidden_formula_is_what_any_inputs_with_that_ans
 
 SAMPLES = 6_000
 SEED = 20_261_122
-FAMILY_ERROR = 1e-4  # that a sound encoder would have been refused with these seeds
 
 Spoil = Callable[[Bits], None]
 """Sets bits of rows of randomness in place."""
@@ -488,11 +492,7 @@ def looked_at(events: Bytes, interests: Bytes) -> Bits:
     values[[*(slot for slot, _ in slots.ties), *slots.lone["subscriber"]]] = interest[shared:]
     for slot, first in slots.ties:
         values[slot] ^= values[first]
-    decoded = values.copy()
-    for gate in slots.gates:
-        products = decoded[list(gate.lefts), None] & decoded[None, list(gate.rights)]
-        decoded[np.array(gate.targets)] ^= products
-    return np.vstack([event, interest, values, decoded])
+    return np.vstack([event, interest, values, after_gates(values, slots.gates)])
 
 
 @lru_cache
@@ -516,17 +516,8 @@ def real(name: str, seed: int, spoil: Spoil | None = None) -> Bits:
     )
 
 
-def two_sided(first: Counts, second: Counts) -> PValues:
-    """p-values of "both samples have the same chance of a one", for each pair of counts."""
-    chance = (first + second) / (2 * SAMPLES)
-    spread = 2 * SAMPLES * chance * (1 - chance)
-    square = np.zeros(len(first))
-    np.divide((first - second) ** 2, spread, out=square, where=spread > 0)
-    return np.asarray(stats.chi2.sf(square, 1))
-
-
 def single_bits(first: Bits, second: Bits) -> PValues:
-    return two_sided(first.sum(axis=1), second.sum(axis=1))
+    return two_sided(first.sum(axis=1), second.sum(axis=1), SAMPLES)
 
 
 def gate_products(rows: Bits) -> Counts:
@@ -542,24 +533,16 @@ def gate_products(rows: Bits) -> Counts:
 
 
 def products(first: Bits, second: Bits) -> PValues:
-    return two_sided(gate_products(first), gate_products(second))
+    return two_sided(gate_products(first), gate_products(second), SAMPLES)
 
 
 def parities(first: Bits, second: Bits) -> PValues:
     """Sums of pairs of bits: neighbours, which are in one gate, and any."""
-    count = len(first)
-    any_pairs = np.random.default_rng([SEED, 1]).integers(0, count, (1000, 2)).tolist()
-    chosen = np.array([*pairwise(range(count)), *any_pairs])
-    one, other = ((rows[chosen[:, 0]] ^ rows[chosen[:, 1]]).sum(axis=1) for rows in (first, second))
-    return two_sided(one, other)
+    left, right = pairs_of_bits(len(first), 1000, [SEED, 1])
+    return two_sided(*((rows[left] ^ rows[right]).sum(axis=1) for rows in (first, second)), SAMPLES)
 
 
 STATISTICS = [single_bits, products, parities]
-
-
-def corrected(p_values: PValues) -> float:
-    """Bonferroni: the chance that the least of so many p-values is so small."""
-    return float(min(1.0, len(p_values) * p_values.min()))
 
 
 @pytest.mark.parametrize("name", RANGES)

@@ -1,6 +1,6 @@
 """Run straight-line programs with code compiled by Numba (extra ``compiled``).
 
-The results are those of `ccbps.encodings.straight_line.array_planes`.
+The results are those of `ccbps.encodings.straight_line.planes`.
 
 512 rows at a time: a register is eight words, one vector of the widest machines, and all registers
 of a program stay in the second-level cache. The loop over steps is compiled once for all programs.
@@ -178,7 +178,7 @@ def _run_answers(rows, out, count, output, steps):  # type: ignore[no-untyped-de
 
 
 class CompiledPlanes:
-    """One straight-line program, as in `ccbps.encodings.straight_line.array_planes`."""
+    """One straight-line program, as in `ccbps.encodings.straight_line.planes`."""
 
     rows = ROWS
 
@@ -187,7 +187,7 @@ class CompiledPlanes:
         self._steps = as_steps(program)
 
     def run(self, rows: Words, out: Words | Bools) -> None:
-        """See `ccbps.encodings.straight_line.array_planes.ArrayPlanes.run`."""
+        """See `ccbps.encodings.straight_line.planes.ArrayPlanes.run`."""
         program = self._program
         kernel = _run_rows if program.outputs else _run_answers
         kernel(rows, out, program.registers, program.output, self._steps)
