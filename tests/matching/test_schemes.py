@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import copy
-import json
 import pickle
-import tracemalloc
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -38,28 +36,9 @@ from ccbps.matching.one_time import templates
 from ccbps.matching.one_time.templates import MAX_SIZE, MAX_TEMPLATE
 from ccbps.programs.barrington import preserving_length
 from ccbps.programs.selector import barrington_selector, optimized_selector
+from tests.support.one_time import WIDE, refused, text_of
 
 SMALL = Schema(x=UInt(4))
-WIDE = Schema({f"a{number}": UInt(64) for number in range(1000)})
-
-
-def text_of(matcher: Matcher, schema: Schema | None = None, **parameters: Any) -> str:
-    """A matcher's text with another schema, or other parameters."""
-    fields = json.loads(matcher.to_json())
-    if schema is not None:
-        fields["schema"] = schema.describe()
-    return json.dumps({**fields, "parameters": {**fields["parameters"], **parameters}})
-
-
-def refused(make: Callable[[], Any], message: str) -> None:
-    """A refusal that says so, before anything is built: it takes next to no memory."""
-    tracemalloc.start()
-    try:
-        with pytest.raises(ParameterError, match=message):
-            make()
-        assert tracemalloc.get_traced_memory()[1] < 1 << 24
-    finally:
-        tracemalloc.stop()
 
 
 # -- branching programs -------------------------------------------------------------------------
