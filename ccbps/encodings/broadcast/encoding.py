@@ -65,8 +65,7 @@ class BroadcastEncoding(PairEncoding):
 
     @cached_property
     def subscriber(self) -> StraightLine:
-        """Program from free random bits, select bits, pads of all labels and interest bits to a
-        message."""
+        """Program from free random bits, select bits, all pads and interest bits to a message."""
         return subscriber_program(self.slots, self.interest_bits)
 
     @cached_property

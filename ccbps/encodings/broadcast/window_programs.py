@@ -52,7 +52,7 @@ def broker_program(slots: WindowSlots) -> StraightLine:
 
 
 class _Writer:
-    """Writes the subscriber's program: random bits first, then entries, slots and rows."""
+    """Writer of the subscriber's program: random bits first, then entries, slots and rows."""
 
     def __init__(self, slots: WindowSlots, interest_bits: int) -> None:
         self._slots = slots
@@ -86,7 +86,7 @@ class _Writer:
         return builder.build(output, words)
 
     def _value(self, label: Label) -> int | None:
-        """The register of a sum of interest bits; None for zero."""
+        """Return the register of a sum of interest bits; None for zero."""
         if label == ZERO:
             return None
         if label == ONE:
@@ -103,7 +103,7 @@ class _Writer:
         return self._sums[key]
 
     def _monomial(self, bits: tuple[int, ...]) -> int:
-        """The register of a product of random bits."""
+        """Return the register of a product of random bits."""
         if not bits:
             return self._builder.one
         if len(bits) == 1:
@@ -139,24 +139,24 @@ class _Writer:
         return None if c == GATE_ONE else self._random[c]
 
     def _entries(self, term: WindowTerm) -> list[list[int | None]]:
-        """For each column of a term and each value the register of what it holds."""
-        found = []
+        """Return the register of each entry of a term, by column and value."""
+        registers = []
         for column in term.columns:
             values: list[int | None] = []
             for value in range(1 << self._slots.widths[term.digit]):
                 parts = [(self._factor(c), self._value(entries[value])) for c, entries, _ in column]
-                known = [(factor, entry) for factor, entry in parts if entry is not None]
-                if not known:
+                entries_ = [(factor, entry) for factor, entry in parts if entry is not None]
+                if not entries_:
                     values.append(None)
-                elif len(known) == 1 and known[0][0] is None:
-                    values.append(known[0][1])
+                elif len(entries_) == 1 and entries_[0][0] is None:
+                    values.append(entries_[0][1])
                 else:
                     register = self._builder.new()
-                    for factor, entry in known:
+                    for factor, entry in entries_:
                         self._builder.add(register, entry, factor)
                     values.append(register)
-            found.append(values)
-        return found
+            registers.append(values)
+        return registers
 
     def _coordinate(
         self, one: Coordinate, columns: list[list[list[int | None]]], output: int
@@ -213,7 +213,7 @@ class _Writer:
 
 
 def _hot(builder: StraightLineBuilder, first: int, width: int) -> list[int]:
-    """For each number of select bits the register that says that they are it; not for zero."""
+    """Return for each number but zero the register that is set if select bits are that number."""
     if width == 1:
         return [-1, first]
     bits = []
@@ -222,12 +222,12 @@ def _hot(builder: StraightLineBuilder, first: int, width: int) -> list[int]:
         builder.add(inverted, first + i)
         builder.add(inverted, builder.one)
         bits.append((inverted, first + i))
-    found = [-1]
+    registers = [-1]
     for number in range(1, 1 << width):
         register = bits[0][number & 1]
         for i in range(1, width):
             product = builder.new()
             builder.add(product, register, bits[i][number >> i & 1])
             register = product
-        found.append(register)
-    return found
+        registers.append(register)
+    return registers

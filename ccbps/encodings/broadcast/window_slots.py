@@ -1,11 +1,11 @@
 """Rank-one gates with labels at the leaves: an event that is encoded once for all subscriptions.
 
-The publisher's part of a slot is a sum over digits of the event (windows of a few bits) of
-something that the subscriber knows for each value of the digit: an entry, private, times common
-random bits, which here the subscriber alone draws. So he can write it down in advance, one line
-for each value, and mask each line with a pad that only the label of that value opens. The event
-message is the label of every digit's value; a label's lowest bits, `select`, are the value plus
-a shift that clients alone know, and tell the broker which line is his.
+The publisher's part of a slot is a sum over digits of the event (windows of a few bits). The
+subscriber knows each summand for each value of the digit: a private entry, times common random
+bits, which here the subscriber alone draws. So he can write it down in advance, one line for each
+value, and mask each line with a pad that only the label of that value opens. The event message is
+the label of every digit's value; a label's lowest bits, `select`, are the value plus a shift that
+clients alone know, and tell the broker which line is his.
 
 Of the pads of one digit at one slot (a *coordinate*), the line with select 0 goes into the slot
 itself; the others are rows of the interest message, masked by it. Two kinds need fewer:
@@ -48,8 +48,8 @@ class Line:
 
     Attributes:
         row: coefficient.
-        term: number of the term, and `column` which of its columns it is.
-        column: likewise.
+        term: number of the term.
+        column: number of the term's column.
     """
 
     row: Coefficient
@@ -59,13 +59,13 @@ class Line:
 
 @dataclass(slots=True)
 class WindowTerm:
-    """What a leaf delivers: rows[b] * (sum of c * entries[value] in columns[v]) to targets[b][v].
+    """Delivery of a leaf: rows[b] * (sum of c * entries[value] in columns[v]) to targets[b][v].
 
     Attributes:
         digit: number of the digit.
-        rows: shape (n,).
+        rows: coefficients, shape (n,).
         columns: V lists of coefficient, entries by value, and whether the entries sum to one.
-        targets: shape (n, V).
+        targets: slots, shape (n, V).
     """
 
     digit: int
@@ -81,11 +81,11 @@ class Coordinate:
     Attributes:
         digit: number of the digit.
         slot: number of the slot.
-        lines: what is delivered there, in sum.
-        kind: which rows are sent.
-        defines: the random bit that a programmed one chooses.
-        pad: number of its bit among the pad bits of its digit's labels; direct ones have none.
-        rows: first of its rows, and how many.
+        lines: lines whose sum is delivered there.
+        kind: kind of the coordinate, which tells its rows.
+        defines: random bit that a programmed coordinate chooses.
+        pad: number of its bit among the pad bits of its digit's labels; -1 for direct ones.
+        rows: first of its rows, and their number.
     """
 
     digit: int
@@ -98,15 +98,15 @@ class Coordinate:
 
 
 class WindowSlots(GateWalk):
-    """The slots and rows of a formula over digits.
+    """Slots and rows of a formula over digits.
 
     Attributes:
         widths: bits of each digit.
-        terms: what leaves deliver.
+        terms: deliveries of leaves.
         labels: interest bits and constants for slots: rows, columns, label, targets.
         coordinates: every digit at every slot that depends on it, in the order of rows.
         order: coordinates that define random bits, each after those whose bits it needs.
-        free: random bits that none defines.
+        free: random bits that no coordinate defines.
         digits: numbers of digits that the formula uses, ascending.
         pads: bits of a pad, by digit.
         rows: rows of an interest message.
@@ -177,16 +177,10 @@ class WindowSlots(GateWalk):
             raise TypeError(f"no leaf of this encoding: {type(leaf).__name__}")
 
     def _scan(
-        self,
-        scan: Scan,
-        first: int,
-        stop: int,
-        rows: Vector,
-        equal: Vector,
-        value: Vector,
+        self, scan: Scan, first: int, stop: int, rows: Vector, equal: Vector, value: Vector,
         targets: Matrix,
-    ) -> None:
-        """Digits first .. stop - 1 of a scan: rows (x) (equal * eq + value * g)."""
+    ) -> None:  # fmt: skip
+        """Deliver digits first .. stop - 1 of a scan: rows (x) (equal * eq + value * g)."""
         last = stop == len(scan.steps)
         if stop - first == 1:
             digit, equals, values = scan.steps[first]
@@ -206,13 +200,16 @@ class WindowSlots(GateWalk):
     # -- kinds ------------------------------------------------------------------------------------
 
     def parts(self, one: Coordinate) -> list[tuple[tuple[int, ...], Entries, bool]]:
-        """A coordinate's sum: monomials of random bits, entries, and whether these sum to one."""
-        found = []
+        """Return the summands of a coordinate.
+
+        Each is a monomial of random bits, entries, and whether these sum to one.
+        """
+        summands = []
         for line in one.lines:
             for c, entries, odd in self.terms[line.term].columns[line.column]:
                 bits = sorted({x for x in (line.row, c) if x is not None and x != GATE_ONE})
-                found.append((tuple(bits), entries, odd))
-        return found
+                summands.append((tuple(bits), entries, odd))
+        return summands
 
     def _define(self) -> None:
         """Choose each coordinate's kind, and the random bits that programmed ones define."""

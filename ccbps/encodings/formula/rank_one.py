@@ -52,7 +52,7 @@ from ccbps.programs.formula import And, Chain, Formula
 Side: TypeAlias = Literal["publisher", "subscriber"]
 SIDES: Final[tuple[Side, Side]] = ("publisher", "subscriber")
 Columns: TypeAlias = list[list[tuple[Coefficient, Label]]]
-"""For each of V columns, coefficients and what they are multiplied with."""
+"""For each of V columns, coefficients and the labels that they are multiplied with."""
 Content: TypeAlias = set[tuple[int | None, tuple[int, ...]]]
 """Polynomial: monomials of at most one input bit, and common random bits."""
 Frozen: TypeAlias = frozenset[tuple[int | None, tuple[int, ...]]]
@@ -60,12 +60,12 @@ Frozen: TypeAlias = frozenset[tuple[int | None, tuple[int, ...]]]
 
 @dataclass(slots=True)
 class Term:
-    """What one party adds to targets[b][v]: rows[b] times the sum of c * value in columns[v].
+    """Part of one party of targets[b][v]: rows[b] times the sum of c * value in columns[v].
 
     Attributes:
-        rows: shape (n,).
+        rows: coefficients, shape (n,).
         columns: V lists of coefficient and label.
-        targets: shape (n, V).
+        targets: slots, shape (n, V).
     """
 
     rows: Vector
@@ -74,12 +74,12 @@ class Term:
 
 
 class RankOne(GateWalk):
-    """The slots of a formula.
+    """Slots of a formula.
 
     Attributes:
         root: slot that ends as the answer.
-        random_bits: common random bits that coefficients number.
-        terms: what either party adds.
+        random_bits: number of common random bits.
+        terms: terms that either party adds.
         both: slots that both parties send.
         lone: slots that one party sends alone.
         ties: (slot, first): the publisher sends the first only, the subscriber the sum of his
@@ -90,7 +90,7 @@ class RankOne(GateWalk):
     def __init__(self, formula: Formula) -> None:
         super().__init__()
         self.root = 0
-        # Which terms have the same rows and targets: their columns are added first.
+        # By rows and targets: columns of terms that share them are added first.
         self._terms: dict[Side, dict[tuple[Vector, Matrix], Term]] = {side: {} for side in SIDES}
         # Slots and random bits in whose place another one stands.
         self._merged: dict[int, int] = {}
@@ -139,16 +139,13 @@ class RankOne(GateWalk):
             raise TypeError(f"no leaf of this encoding: {type(leaf).__name__}")
 
     def _chain(
-        self,
-        chain: Chain,
-        first: int,
-        stop: int,
-        rows: Vector,
-        equal: Vector,
-        value: Vector,
+        self, chain: Chain, first: int, stop: int, rows: Vector, equal: Vector, value: Vector,
         targets: Matrix,
-    ) -> None:
-        """Maps first .. stop - 1 of a chain, z -> eq z + g: rows (x) (equal * eq + value * g)."""
+    ) -> None:  # fmt: skip
+        """Deliver maps first .. stop - 1 of a chain, z -> eq z + g.
+
+        They add rows (x) (equal * eq + value * g) to the targets.
+        """
         whole = stop == len(chain.maps) + 1
         if stop - first == 1 and whole:
             # The last one is a product of a publisher's and a subscriber's bit, and a known bit.
@@ -222,7 +219,7 @@ class RankOne(GateWalk):
             self._add(holder(slot), (GATE_ONE,), mask, ((slot,),))
 
     def _merge(self, publisher: set[int], subscriber: set[int]) -> None:
-        """Make one of publisher's slots that hold the same event bits under a mask of their own."""
+        """Join the publisher's slots that hold the same event bits under a mask of their own."""
         contents = self._contents()
         firsts: dict[Frozen, tuple[int, int]] = {}
         for (rho, _), gate in zip(self.masks, self.gates, strict=True):

@@ -92,8 +92,17 @@ class _FixedStructureMatch(GroupMatch):
             length = 4 ** whole("depth", depth, 0, depth_within(MAX_LENGTH), hint=hint)
         length = whole("length", length, 1, MAX_LENGTH)
         self.instructions, self.depth = length, depth_within(length)
-        self._afford(self._group_of(group), length * self._least(schema.bits))
-        self.selector = self._selector(schema.bits, self._group_of(group))
+        elements = self._group_of(group)
+        self._afford(elements, length * self._least(schema.bits))
+        self.selector = self._selector(schema.bits, elements)
+        self._public = (
+            f"the schema, the number of instructions ({length:,}: depth {self.depth}) and the "
+            f"group {elements.name}"
+        )
+        self._hidden = (
+            f"everything about the predicate, except that its program has at most {length:,} "
+            f"instructions, as has that of any predicate of depth {self.depth}"
+        )
         self._positions = self.selector.index
         self._compile(schema, group, length * self.selector.length)
 
@@ -126,21 +135,6 @@ class _FixedStructureMatch(GroupMatch):
         return (
             f"<{type(self).__name__} of {self.instructions:,} instructions over "
             f"{', '.join(self.schema)}, {self.group.name}>"
-        )
-
-    @property
-    def _public(self) -> str:
-        return (
-            f"the schema, the number of instructions ({self.instructions:,}: depth {self.depth}) "
-            f"and the group {self.group.name}"
-        )
-
-    @property
-    def _hidden(self) -> str:
-        return (
-            "everything about the predicate, except that its program has at most "
-            f"{self.instructions:,} instructions, as has that of any predicate of depth "
-            f"{self.depth}"
         )
 
     def prepare(self, interest: Interest) -> PreservingProgram:

@@ -18,10 +18,9 @@ Hazard: tags find mistakes. An attacker who alters a message can copy them.
 from __future__ import annotations
 
 import os
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
-from typing import Any, Final, get_args
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,6 +83,10 @@ class GroupMatch(Matcher, PairScheme):
     """The index sequence, or a period of it."""
     _hides: frozenset[Protects]
     """Protections of a subscription."""
+    _public: str
+    """Public parameters, in words."""
+    _hidden: str
+    """Hidden part of a subscription, in words."""
 
     def _compile(self, schema: Schema, group: str | Group, length: int) -> None:
         """Make the encoding. Call this at the end of the constructor."""
@@ -126,26 +129,15 @@ class GroupMatch(Matcher, PairScheme):
         return 2 * self.length + 1
 
     @property
-    @abstractmethod
-    def _public(self) -> str:
-        """Public parameters, in words."""
-
-    @property
-    @abstractmethod
-    def _hidden(self) -> str:
-        """Hidden part of a subscription, in words."""
-
-    @property
     def leakage(self) -> LeakageCard:
         return self._perfect(self._public, self._hidden, self._hides)
 
     @property
     def costs(self) -> tuple[Cost, ...]:
-        products = Operation.GROUP_PRODUCT, 2 * self.length
-        return (
-            Cost("publisher", "pair", *products, of=self.group.name),
-            Cost("subscriber", "pair", *products, of=self.group.name),
-            Cost("broker", "pair", *products, of=self.group.name),
+        roles: list[Literal["publisher", "subscriber", "broker"]]
+        roles, count = ["publisher", "subscriber", "broker"], 2 * self.length
+        return tuple(
+            Cost(role, "pair", Operation.GROUP_PRODUCT, count, of=self.group.name) for role in roles
         )
 
     def explain(self) -> str:

@@ -106,6 +106,9 @@ class PublicFunctionMatch(GroupMatch):
         blank = self._program(schema, np.zeros(private.bits, dtype=np.bool_), group)
         self._positions = blank.index
         self.private_names = tuple(private)
+        name = self._group_of(group).name
+        self._public = f"the schema, the circuit ({self.circuit.size} gates) and the group {name}"
+        self._hidden = f"every private value: {', '.join(private)}"
         self._compile(schema, group, blank.length)
 
     @classmethod
@@ -183,16 +186,6 @@ class PublicFunctionMatch(GroupMatch):
             f"<PublicFunctionMatch of {', '.join(self.schema)} and private "
             f"{', '.join(self.private)}, {self.group.name}>"
         )
-
-    @property
-    def _public(self) -> str:
-        return (
-            f"the schema, the circuit ({self.circuit.size} gates) and the group {self.group.name}"
-        )
-
-    @property
-    def _hidden(self) -> str:
-        return f"every private value: {', '.join(self.private)}"
 
     def _program(
         self, schema: Schema, bits: NDArray[np.bool_], group: str | Group

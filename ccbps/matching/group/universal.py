@@ -81,12 +81,21 @@ class UGPMatch(GroupMatch):
                 f"the program would have {least:,} instructions or more, and at most "
                 f"{MAX_LENGTH:,}: take OFSGPMatch, which hides as much"
             )
-        self._afford(self._group_of(group), least)
+        elements = self._group_of(group)
+        self._afford(elements, least)
         self.circuit = universal_circuit(schema.bits, 4**depth)
-        self._afford(self._group_of(group), preserving_length(self.circuit))
-        self._outer = preserving(self.circuit, self._group_of(group))
+        self._afford(elements, preserving_length(self.circuit))
+        self._outer = preserving(self.circuit, elements)
         self._private = self._outer.index >= schema.bits
         self._positions = np.where(self._private, np.int32(NONE), self._outer.index)
+        self._public = (
+            f"the schema, the length {4**depth} of the predicate's program and the group "
+            f"{elements.name}"
+        )
+        self._hidden = (
+            "everything about the predicate, except that its program has at most "
+            f"{4**depth} instructions"
+        )
         self._compile(schema, group, self._outer.length)
 
     def parameters(self) -> dict[str, Any]:
@@ -104,20 +113,6 @@ class UGPMatch(GroupMatch):
 
     def __repr__(self) -> str:
         return f"<UGPMatch of depth {self.depth} over {', '.join(self.schema)}, {self.group.name}>"
-
-    @property
-    def _public(self) -> str:
-        return (
-            f"the schema, the length {4**self.depth} of the predicate's program and the group "
-            f"{self.group.name}"
-        )
-
-    @property
-    def _hidden(self) -> str:
-        return (
-            "everything about the predicate, except that its program has at most "
-            f"{4**self.depth} instructions"
-        )
 
     def prepare(self, interest: Interest) -> PreservingProgram:
         """Return the outer program with the inner one's bits in it."""
