@@ -40,10 +40,15 @@ from tests.support.digit_formulas import (
     windows,
 )
 from tests.support.effort import examples
+from tests.support.formula_strategies import near_bounds
 from tests.support.kernels import KERNELS, both_kernels, each_kernel, wished  # noqa: F401
 from tests.support.program_strategies import seeds
 from tests.support.statistics import (
+    BITS,
+    EVENT,
     FAMILY_ERROR,
+    MATCHING,
+    RANGES,
     PValues,
     bit_statistics,
     broadcast_view,
@@ -341,31 +346,16 @@ def test_boxes_equal_plaintext(seed: int) -> None:
     bits, window, batch = rng.integers(1, 24, rng.integers(1, 5)).tolist(), seed % 4 + 1, 300
     attributes = [windows(k, window) for k in bits]
     flat = [width for widths in attributes for width in widths]
-    bounds = [np.sort(rng.integers(0, 1 << k, (batch, 2))) for k in bits]
-    # Half of the events near a bound.
-    codes = [
-        np.where(rng.random(batch) < 0.5, rng.integers(0, 1 << k, batch),
-                 np.clip(b[:, 0] + rng.integers(-1, 2, batch), 0, (1 << k) - 1))
-        for k, b in zip(bits, bounds, strict=True)
-    ]  # fmt: skip
-    wanted = np.all(
-        [(b[:, 0] <= x) & (x <= b[:, 1]) for x, b in zip(codes, bounds, strict=True)], axis=0
-    )
-    rows = [
-        box_bits(attributes, [(int(low), int(high)) for low, high in row])
-        for row in zip(*bounds, strict=True)
-    ]
-    event = [
-        [d for x, widths in zip(row, attributes, strict=True) for d in cut(int(x), widths)]
-        for row in zip(*codes, strict=True)
-    ]
-    case = with_bits(box(attributes), flat, rows)
+    codes, ranges, expected = near_bounds(rng, bits, batch)
+    event = [[d for x, widths in zip(row, attributes, strict=True) for d in cut(x, widths)]
+             for row in codes]  # fmt: skip
+    case = with_bits(box(attributes), flat, [box_bits(attributes, row) for row in ranges])
     encoding = case.encoding
     rounds = uniform(batch, encoding.randomness_bytes, seed)
     events = event_messages(encoding, np.array(event, np.uint8), rounds)
     fresh = uniform(batch, fresh_bytes(encoding), seed + 1)
     interests = interest_messages(encoding, case.interests, rounds, fresh)
-    assert np.array_equal(encoding.decode(events, interests), wanted)
+    assert np.array_equal(encoding.decode(events, interests), expected)
 
 
 # -- one event for many interests ---------------------------------------------------------------
@@ -499,17 +489,6 @@ def test_messages_of_one_value_in_different_rounds_are_unrelated(small_box: Case
 
 # -- real and simulated messages at the real size -----------------------------------------------
 
-BITS = (16, 16, 20)
-EVENT = (1200, 65_535, 0)
-FULL = [(0, (1 << bits) - 1) for bits in BITS]
-RANGES = {
-    "tight": [(x, x) for x in EVENT],
-    "full": FULL,
-    "empty": [(1, 0), *FULL[1:]],
-    "beside": [(1200, 1200), (65_535, 65_535), (1, 1)],
-}
-"""Around the event, everything, nothing, one code beside it."""
-MATCHING = {"tight": True, "full": True, "empty": False, "beside": False}
 SAMPLES = 3000
 SEED = 20_261_123
 

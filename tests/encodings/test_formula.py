@@ -42,6 +42,7 @@ from tests.support.formula_strategies import (
     interval,
     interval_bits,
     literal_tree,
+    near_bounds,
     packed,
     random_formula,
     uniform,
@@ -370,28 +371,14 @@ def test_boxes_equal_plaintext(seed: int) -> None:
     rng = np.random.default_rng(seed)
     widths = rng.integers(1, 24, rng.integers(1, 6)).tolist()
     encoding, batch = made(box(widths)), 2000
-    bounds = [np.sort(rng.integers(0, 1 << k, (batch, 2))) for k in widths]
-    # Half of the events near a bound.
-    codes = [
-        np.where(rng.random(batch) < 0.5, rng.integers(0, 1 << k, batch),
-                 np.clip(b[:, 0] + rng.integers(-1, 2, batch), 0, (1 << k) - 1))
-        for k, b in zip(widths, bounds, strict=True)
-    ]  # fmt: skip
-    wanted = np.all(
-        [(b[:, 0] <= x) & (x <= b[:, 1]) for x, b in zip(codes, bounds, strict=True)], axis=0
-    )
-    event = np.array(
-        [[bit for x, k in zip(row, widths, strict=True) for bit in binary(int(x), k)]
-         for row in zip(*codes, strict=True)]
-    )  # fmt: skip
-    interest = np.array(
-        [box_bits(widths, [(int(low), int(high)) for low, high in row])
-         for row in zip(*bounds, strict=True)]
-    )  # fmt: skip
+    codes, ranges, expected = near_bounds(rng, widths, batch)
+    event = [[bit for x, k in zip(row, widths, strict=True) for bit in binary(x, k)]
+             for row in codes]  # fmt: skip
+    interest = [box_bits(widths, row) for row in ranges]
     randomness = uniform(encoding, batch, seed)
-    events = encoding.encode_event(packed(event), randomness)
-    interests = encoding.encode_interest(packed(interest), randomness)
-    assert np.array_equal(encoding.decode(events, interests), wanted)
+    events = encoding.encode_event(packed(np.array(event)), randomness)
+    interests = encoding.encode_interest(packed(np.array(interest)), randomness)
+    assert np.array_equal(encoding.decode(events, interests), expected)
 
 
 # -- bits that serve nothing ----------------------------------------------------------------------

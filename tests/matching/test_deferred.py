@@ -27,11 +27,12 @@ from ccbps.leakage import FROM_ANSWERS
 from ccbps.matching import BroadcastMatch, DeferredPublisher, FormulaMatch
 from ccbps.predicates import Events
 from ccbps.wire import ROUND_HEADER_BYTES, Cause, Kind
+from tests.support.kernels import both_kernels, each_kernel  # noqa: F401
+from tests.support.one_time import SYMBOLS
 
 Bytes = NDArray[np.uint8]
 
 OWN, MASTER = SharedSeed(bytes(range(32))), SharedSeed(bytes(range(32, 64)))
-SYMBOLS = ["IBM", "MSFT", "ORCL", "SAP", "TSM"]
 QUOTES = Schema(issue=Category(SYMBOLS), price=UInt(10), volume=UInt(12))
 HEAD = ROUND_HEADER_BYTES
 BATCHES = [0, 1, 65, 4097]
@@ -46,14 +47,6 @@ MATCHERS: dict[str, tuple[FormulaMatch, Any]] = {
     "hidden": (FormulaMatch.hidden(QUOTES, leaves=2, leaf="interval"), "price < 99 OR volume > 99"),
 }
 BOX = MATCHERS["box"][0]
-
-
-@pytest.fixture(params=["0", "1"], ids=["arrays", "compiled"])
-def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of the two kernels does all the work."""
-    if request.param == "1":
-        pytest.importorskip("numba")
-    monkeypatch.setenv("CCBPS_COMPILED", request.param)
 
 
 def some_events(count: int, seed: int = 1) -> Events:
@@ -76,7 +69,7 @@ def changed(rows: Bytes, row: int, byte: int, flip: int = 1) -> Bytes:
 # -- the ordinary messages ----------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("kernel")
+@both_kernels
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize("name", MATCHERS)
 def test_completed_messages_are_those_of_the_publisher(name: str, batch: int) -> None:
@@ -93,11 +86,7 @@ def test_completed_messages_are_those_of_the_publisher(name: str, batch: int) ->
     assert np.array_equal(completed, matcher.publisher(MASTER).encode(events, rounds))
     interests = matcher.subscriber(MASTER).encode(interest, rounds)
     found = matcher.broker().match(completed, interests)
-    if isinstance(interest, dict):
-        assert matcher.template is not None
-        expected = matcher.template.bind(**interest).evaluate(events)
-    else:
-        expected = QUOTES.parse(interest).evaluate(events)
+    expected = matcher.meaning(interest, events)
     assert np.array_equal(found, expected)
     assert batch < 65 or 0 < expected.sum() < batch
 

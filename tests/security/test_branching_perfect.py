@@ -20,14 +20,24 @@ from ccbps import programs
 from ccbps.encodings import BranchingEncoding
 from ccbps.programs import BranchingProgram
 from tests.reference.ishai_kushilevitz import positions
-from tests.support.formula_strategies import packed
+from tests.support.formula_strategies import binary, packed
 from tests.support.program_strategies import (
     bit_rows,
     box_program,
     event_bits,
     interest_bits,
 )
-from tests.support.statistics import FAMILY_ERROR, Counts, PValues, corrected, two_sided
+from tests.support.statistics import (
+    BITS,
+    EVENT,
+    FAMILY_ERROR,
+    MATCHING,
+    RANGES,
+    Counts,
+    PValues,
+    corrected,
+    two_sided,
+)
 
 Bytes = NDArray[np.uint8]
 Words = NDArray[np.uint64]
@@ -166,23 +176,13 @@ def test_joint_view_is_distributed_as_the_simulator_says(name: str, answer: bool
 
 # -- the real size, sampled ---------------------------------------------------------------------
 
-BOX = box_program([16, 16, 20])
+BOX = box_program(BITS)
 ENCODING = BranchingEncoding(BOX)
 SAMPLES = 12_000
 SEED = 20_261_121
 
-# An event, and boxes (low, high): the tightest around it, everything, nothing, one code beside it.
-EVENT = (1200, 65_535, 0)
-MATCHING = [[(x, x) for x in EVENT], [(0, 65_535), (0, 65_535), (0, 2**20 - 1)]]
-OTHERS = [[(1, 0), (0, 65_535), (0, 2**20 - 1)], [*[(x, x) for x in EVENT[:2]], (1, 1)]]
-INPUTS = {"tight": MATCHING[0], "full": MATCHING[1], "empty": OTHERS[0], "beside": OTHERS[1]}
-
 Randomness = Callable[[Bytes], None]
 """Spoils rows of randomness in place."""
-
-
-def digits(value: int, bits: int) -> list[int]:
-    return [int(d) for d in f"{value:0{bits}b}"]
 
 
 def uniform_rows(seed: int) -> Bytes:
@@ -200,11 +200,10 @@ def simulated(answer: bool) -> Bytes:
     return with_sum(*ENCODING.simulate(np.full(SAMPLES, answer), uniform_rows(100 + answer)))
 
 
-def real(box: list[tuple[int, int]], seed: int, spoil: Randomness | None = None) -> Bytes:
-    widths = (16, 16, 20)
-    x = [d for value, k in zip(EVENT, widths, strict=True) for d in digits(value, k)]
-    p = [d for (low, high), k in zip(box, widths, strict=True)
-         for value in (low, high) for d in digits(value, k)]  # fmt: skip
+def real(name: str, seed: int, spoil: Randomness | None = None) -> Bytes:
+    x = [bit for code, k in zip(EVENT, BITS, strict=True) for bit in binary(code, k)]
+    p = [bit for codes, k in zip(RANGES[name], BITS, strict=True)
+         for code in codes for bit in binary(code, k)]  # fmt: skip
     randomness = uniform_rows(seed)
     if spoil is not None:
         spoil(randomness)
@@ -274,12 +273,11 @@ def byte_pairs(first: Bytes, second: Bytes) -> PValues:
 STATISTICS = [bit_marginals, parities, byte_pairs]
 
 
-@pytest.mark.parametrize("name", INPUTS)
+@pytest.mark.parametrize("name", RANGES)
 def test_real_messages_look_like_simulated_ones(name: str) -> None:
-    box = INPUTS[name]
-    found = real(box, list(INPUTS).index(name))
+    found = real(name, list(RANGES).index(name))
     for statistic in STATISTICS:
-        p_value = corrected(statistic(found, simulated(box in MATCHING)))
+        p_value = corrected(statistic(found, simulated(MATCHING[name])))
         assert p_value > FAMILY_ERROR, statistic.__name__
 
 
@@ -325,8 +323,7 @@ SPOILED: list[tuple[Randomness, list[Callable[[Bytes, Bytes], PValues]]]] = [
 def test_statistics_tell_a_broken_encoder_from_the_simulator(
     name: str, spoil: Randomness, statistics: list[Callable[[Bytes, Bytes], PValues]]
 ) -> None:
-    box = INPUTS[name]
-    found = real(box, 7, spoil)
+    found = real(name, 7, spoil)
     for statistic in statistics:
-        p_value = corrected(statistic(found, simulated(box in MATCHING)))
+        p_value = corrected(statistic(found, simulated(MATCHING[name])))
         assert p_value < 1e-30, statistic.__name__

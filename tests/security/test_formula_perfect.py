@@ -36,7 +36,11 @@ from tests.support.formula_strategies import (
 )
 from tests.support.program_strategies import bit_rows
 from tests.support.statistics import (
+    BITS,
+    EVENT,
     FAMILY_ERROR,
+    MATCHING,
+    RANGES,
     Counts,
     PValues,
     after_gates,
@@ -375,28 +379,15 @@ def test_two_events_under_one_randomness_show_where_they_differ() -> None:
 
 # -- the real size ------------------------------------------------------------------------------
 
-BOX = (16, 16, 20)
-EVENT = (1200, 65_535, 0)
-FULL = [(0, (1 << width) - 1) for width in BOX]
-TIGHT = [(x, x) for x in EVENT]
-RANGES = {
-    "tight": TIGHT,
-    "full": FULL,
-    "empty": [(1, 0), *FULL[1:]],
-    "beside": [*TIGHT[:2], (1, 1)],
-}
-"""Around the event, everything, nothing, one code beside it."""
-MATCHING = {"tight": True, "full": True, "empty": False, "beside": False}
-
 
 @lru_cache
 def box_encoding() -> tuple[FormulaEncoding, RankOneTwin]:
-    formula = box(BOX)
-    return FormulaEncoding(formula, sum(BOX), 4 * sum(BOX)), RankOneTwin(formula)
+    formula = box(BITS)
+    return FormulaEncoding(formula, sum(BITS), 4 * sum(BITS)), RankOneTwin(formula)
 
 
 def event_row() -> NDArray[np.int64]:
-    return np.array([bit for x, k in zip(EVENT, BOX, strict=True) for bit in binary(x, k)])
+    return np.array([bit for x, k in zip(EVENT, BITS, strict=True) for bit in binary(x, k)])
 
 
 def explained(
@@ -452,7 +443,7 @@ def check_explained(
 
 def test_any_simulated_pair_of_a_box_is_what_any_inputs_with_that_answer_send() -> None:
     x = event_row().tolist()
-    inputs = [(x, box_bits(BOX, ranges)) for ranges in RANGES.values()]
+    inputs = [(x, box_bits(BITS, ranges)) for ranges in RANGES.values()]
     check_explained(*box_encoding(), 3 * inputs)
 
 
@@ -509,7 +500,7 @@ def real(name: str, seed: int, spoil: Spoil | None = None) -> Bits:
         bits = np.unpackbits(randomness, axis=1, bitorder="little").astype(np.bool_)
         spoil(bits)
         randomness = np.packbits(bits, axis=1, bitorder="little")
-    interest = packed(np.array([box_bits(BOX, RANGES[name])]))
+    interest = packed(np.array([box_bits(BITS, RANGES[name])]))
     return looked_at(
         encoding.encode_event(packed(event_row()[None]), randomness),
         encoding.encode_interest(interest, randomness),

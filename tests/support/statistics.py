@@ -26,6 +26,21 @@ FAMILY_ERROR = 1e-4
 """Chance that a sound encoder would have been refused with fixed seeds."""
 
 
+BITS = (16, 16, 20)
+"""Bits of the attributes of a box of real size."""
+EVENT = (1200, 65_535, 0)
+FULL = [(0, (1 << bits) - 1) for bits in BITS]
+TIGHT = [(code, code) for code in EVENT]
+RANGES = {
+    "tight": TIGHT,
+    "full": FULL,
+    "empty": [(1, 0), *FULL[1:]],
+    "beside": [*TIGHT[:2], (1, 1)],
+}
+"""Boxes around the event: one code, everything, nothing, one code beside it."""
+MATCHING = {"tight": True, "full": True, "empty": False, "beside": False}
+
+
 def two_sided(first: Counts, second: Counts, samples: int) -> PValues:
     """Compute p-values of "both samples have the same chance of a one", for each pair of counts."""
     chance = (first + second) / (2 * samples)
