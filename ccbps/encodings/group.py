@@ -1,7 +1,7 @@
 """Blinded group programs: a 2-decomposable randomized encoding, perfect, split between two parties.
 
 An alpha-preserving program is a product g0 a1 g1 a2 ... al gl. The publisher knows the a's (alpha
-or the identity, by its bits), the subscriber the g's. With uniform R1 ... R2l that both know,
+or the identity, by its bits), the subscriber the g's. With uniform R1 ... R2l, which both know,
 
     s1 R1,  R1^-1 s2 R2,  R2^-1 s3 R3,  ...,  R2l^-1 s(2l+1)        (blinding)
 
@@ -32,17 +32,19 @@ from numpy.typing import NDArray
 
 from ccbps.algebra.group import Group
 from ccbps.arrays import Bools, Bytes, Ranks
+from ccbps.checks import whole
 from ccbps.errors import ParameterError, ShapeError
 
 Bulk = NDArray[Any]
 """A batch of sequences as `ccbps.algebra.group.Group` holds them."""
 
 SEGMENT: Final = 1 << 20
-"""Positions of a segment: so many that NumPy calls cost little, so few that its elements and its
-blinders take a megabyte each; kernels go through them in blocks that fit the cache."""
+"""Number of positions of a segment. NumPy calls cost little then, and its elements and its blinders
+take a megabyte each; kernels go through them in blocks that fit the cache."""
 TAG_BYTES: Final = 8
-"""In front of every segment but the first."""
+"""Bytes of a tag, in front of every segment but the first."""
 TRAILER_BYTES: Final = 8
+"""Bytes at the end of an interest: its last element, and seven bytes of a tag."""
 LAYOUT: Final = 2
 """Number of the wire format and of which random bytes become which elements, part of fingerprints.
 Raise it when either changes, here or in `ccbps.algebra`: old and new key streams must not meet."""
@@ -50,9 +52,13 @@ Raise it when either changes, here or in `ccbps.algebra`: old and new key stream
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Positions start .. stop - 1 of a program, filled up to `padded`, at `place` on the wire.
+    """Positions of a program that are written together.
 
-    `tag` is where the segment's tag is, right before `place`; empty for the first segment.
+    Attributes:
+        start: first position.
+        stop: end of the positions.
+        padded: number of positions, filled up to whole words.
+        place: bytes on the wire.
     """
 
     start: int
@@ -62,33 +68,32 @@ class Segment:
 
     @property
     def tag(self) -> slice:
-        """Where its tag is on the wire."""
+        """Bytes of its tag on the wire, right before `place`; empty for the first segment."""
         return slice(self.place.start - (TAG_BYTES if self.start else 0), self.place.start)
 
     @property
     def alone(self) -> Segment:
-        """The same as a piece of its own: its tag, if it has one, and its positions."""
+        """This segment as a piece of its own: its tag, if it has one, and its positions."""
         front = self.tag.stop - self.tag.start
         width = self.place.stop - self.place.start
         return replace(self, place=slice(front, front + width))
 
 
 class GroupEncoding:
-    """The two encoders, the decoder and the simulator for programs of one length.
+    """Encoders, decoder and simulator for programs of one length.
 
     Attributes:
-        group: where the elements are.
-        length: l, elements of the publisher.
+        group: the group of the elements.
+        length: l, number of the publisher's elements.
         segment: positions of a whole segment.
-        segments: how a message is cut.
+        segments: segments of a message.
         event_bytes: bytes of an event.
         interest_bytes: bytes of an interest.
         segment_randomness: bytes of shared randomness one segment uses.
     """
 
     def __init__(self, group: Group, length: int, *, segment: int | None = None) -> None:
-        if length < 1:
-            raise ParameterError(f"length must be at least 1, got {length}")
+        length = whole("length", length, 1)
         segment = SEGMENT if segment is None else segment
         if segment < 1 or group.padded(segment) != segment:
             raise ParameterError(f"segment must be a whole number of words, got {segment}")
@@ -106,30 +111,33 @@ class GroupEncoding:
         self.segment_randomness = 2 * group.random_bytes(self.segments[0].padded)
 
     def raw_event(self, bits: Bools, segment: Segment) -> Bulk:
-        """The publisher's elements before blinding: alpha where a bit is set.
+        """Return the publisher's elements before blinding: alpha where a bit is set.
 
         Args:
             bits: bits of the segment's positions, shape (batch, stop - start).
+            segment: the segment.
         """
         padded = np.zeros((len(bits), segment.padded), dtype=np.bool_)
         padded[:, : bits.shape[1]] = bits
         return self.group.powers(self.group.pack(padded), self.group.alpha)
 
     def raw_interest(self, ranks: Ranks, segment: Segment) -> Bulk:
-        """The subscriber's elements before blinding: interstitials start .. stop - 1.
+        """Return the subscriber's elements before blinding: interstitials start .. stop - 1.
 
         Args:
-            ranks: shape (batch, stop - start).
+            ranks: ranks of the interstitials, shape (batch, stop - start).
+            segment: the segment.
         """
         padded = np.zeros((len(ranks), segment.padded), dtype=np.uint8)
         padded[:, : ranks.shape[1]] = ranks
         return self.group.from_ranks(padded)
 
     def blinders(self, randomness: Bytes, segment: Segment) -> tuple[Bulk, Bulk]:
-        """R1, R3, ... and R2, R4, ... of a segment: behind the subscriber's, the publisher's.
+        """Draw R1, R3, ... (behind the subscriber's elements) and R2, R4, ... of a segment.
 
         Args:
-            randomness: shape (batch, segment_randomness).
+            randomness: shared bytes, shape (batch, segment_randomness).
+            segment: the segment.
 
         Raises:
             SamplingError: the bytes do not yield enough elements (see `Group.uniform`).
@@ -149,31 +157,29 @@ class GroupEncoding:
         """Blind a segment of the publisher's: R1^-1 a R2.
 
         Args:
-            raw: see `raw_event`.
-            randomness: see `blinders`.
-            out: whole messages, shape (batch, event_bytes), written where the segment lies.
+            raw: elements from `raw_event`.
+            randomness: shared bytes, as for `blinders`.
+            segment: the segment.
+            out: whole messages, shape (batch, event_bytes); written where the segment lies.
         """
         group = self.group
         front, behind = self.blinders(randomness, segment)
         group.store(group.blind(front, raw, behind, out=behind), out[:, segment.place])
 
     def encode_interest(
-        self,
-        raw: Bulk,
-        carried: Ranks,
-        randomness: Bytes,
-        segment: Segment,
-        out: Bytes,
+        self, raw: Bulk, carried: Ranks, randomness: Bytes, segment: Segment, out: Bytes
     ) -> Ranks:
         """Blind a segment of the subscriber's: R0^-1 g R1, where R0 is `carried`.
 
         Args:
-            raw: see `raw_interest`.
-            carried: the last blinder of the segment before, shape (batch,); 0 for the first.
+            raw: elements from `raw_interest`.
+            carried: last blinders of the segment before, shape (batch,); 0 for the first.
+            randomness: shared bytes, as for `blinders`.
+            segment: the segment.
             out: whole messages, shape (batch, interest_bytes).
 
         Returns:
-            the last blinder of this segment.
+            the last blinders of this segment.
         """
         group = self.group
         behind, after = self.blinders(randomness, segment)
@@ -188,32 +194,32 @@ class GroupEncoding:
         out[:, -TRAILER_BYTES] = group.multiplication[group.inverses[carried], last]
 
     def decode_segment(self, events: Bytes, interests: Bytes) -> tuple[Ranks, Bools]:
-        """The product of a segment, and where its bytes are group elements; both (batch,).
+        """Return the products of a segment, and whether its bytes are elements; both (batch,).
 
         Args:
-            events: that segment's bytes, shape (batch, element bytes).
-            interests: likewise.
+            events: bytes of the segment in events, shape (batch, element bytes).
+            interests: bytes of the segment in interests, likewise.
         """
         return self.group.product_of(interests, events)
 
     def finish(self, product: Ranks, trailers: Bytes) -> tuple[Bools, Bools]:
-        """REC: answers, and where the whole product is not a possible one; both (batch,).
+        """Return the answers (REC), and whether a product is not a possible one; both (batch,).
 
         Args:
-            product: of all segments, shape (batch,).
-            trailers: shape (batch, TRAILER_BYTES).
+            product: products of all segments, shape (batch,).
+            trailers: ends of the interests, shape (batch, TRAILER_BYTES).
         """
         group = self.group
         valid = trailers[:, 0] < group.order
-        whole = group.multiplication[product, np.where(valid, trailers[:, 0], 0)]
-        answers = whole == group.alpha
-        return answers, ~valid | ~(answers | (whole == 0))
+        products = group.multiplication[product, np.where(valid, trailers[:, 0], 0)]
+        answers = products == group.alpha
+        return answers, ~valid | ~(answers | (products == 0))
 
     def simulate(self, answers: Bools, randomness: Bytes) -> tuple[Bytes, Bytes]:
-        """SIM: messages made from the answers alone, distributed as the real ones.
+        """Make messages from the answers alone, distributed as the real ones (SIM).
 
         Args:
-            answers: shape (batch,).
+            answers: shape (batch,), bool.
             randomness: fresh uniform bytes, shape (batch, segments, segment_randomness).
 
         Returns:
@@ -229,6 +235,6 @@ class GroupEncoding:
             group.store(ours, events[:, segment.place])
             part = group.product(group.multiply(theirs, ours))
             product = group.multiplication[product, part]
-        wanted = np.where(answers, group.alpha, 0)
-        interests[:, -TRAILER_BYTES] = group.multiplication[group.inverses[product], wanted]
+        whole_product = np.where(answers, group.alpha, 0)
+        interests[:, -TRAILER_BYTES] = group.multiplication[group.inverses[product], whole_product]
         return events, interests

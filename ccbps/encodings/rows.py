@@ -1,43 +1,109 @@
-"""Rows of bytes as encodings take and give them: checks, copies, unused bits, parts of rows."""
+"""Pairs of messages as encodings take and give them: shapes, copies, and bits that are not used."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from itertools import pairwise
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
-from ccbps.arrays import Bytes, Words
-from ccbps.encodings.straight_line.program import StraightLine
+from ccbps.arrays import Bools, Bytes, Index, Words
 from ccbps.errors import ShapeError
-
-
-class Decoding(NamedTuple):
-    """What a formula's decoder is made for.
-
-    Attributes:
-        program: from words of both messages, added, then one's own slots, to a bit.
-        words: of the sum.
-        own: whose own slots follow (0 for the event's), and from which byte of its message on.
-        widths: bytes of an event message and of an interest message.
-        unused: bits of their last bytes that are zero.
-    """
-
-    program: StraightLine
-    words: int
-    own: tuple[int, int]
-    widths: tuple[int, int]
-    unused: tuple[np.uint8, np.uint8]
-
 
 Draw: TypeAlias = Callable[[int, int], Bytes]
 """``draw(start, stop)``: the shared randomness of pairs start .. stop - 1, asked for in order and
 once; shape (stop - start, randomness_bytes), uint8, rows contiguous. May reuse one buffer."""
 
 
-def require_rows(name: str, rows: Bytes, width: int) -> None:
-    """Raise ShapeError unless these are rows of bytes that can be seen as words: contiguous."""
+class PairEncoding(ABC):
+    """Randomized encoding in two messages, one of each party.
+
+    Attributes:
+        event_bytes: bytes of an event message.
+        interest_bytes: bytes of an interest message.
+        randomness_bytes: bytes of shared randomness for one pair, or for one round if an event
+            message serves many interests.
+    """
+
+    event_bytes: int
+    interest_bytes: int
+    randomness_bytes: int
+
+    def decode(self, events: Bytes, interests: Bytes) -> Bools:
+        """Compute the answer for each pair of messages (REC).
+
+        Args:
+            events: shape (batch, event_bytes), uint8.
+            interests: shape (batch, interest_bytes), uint8.
+
+        Returns:
+            bool, shape (batch,).
+
+        Raises:
+            ShapeError: a shape does not fit.
+        """
+        heads = np.empty((2, len(events), 0), dtype=np.uint8)
+        return self.decode_with_heads(events, interests, heads)[0]
+
+    @abstractmethod
+    def decode_with_heads(
+        self, events: Bytes, interests: Bytes, heads: Bytes
+    ) -> tuple[Bools, Bools]:
+        """Decode messages that stand behind headers, and copy the headers.
+
+        Args:
+            events: shape (batch, skip + event_bytes), uint8; copied if rows are not contiguous.
+            interests: shape (batch, skip + interest_bytes), likewise.
+            heads: place of the first `skip` bytes of event and interest messages, shape
+                (2, batch, skip), C-contiguous.
+
+        Returns:
+            the answers, and whether a bit of a message is set that is not used; each of shape
+            (batch,).
+
+        Raises:
+            ShapeError: a shape does not fit.
+        """
+
+    def pair_rows(self, events: Bytes, interests: Bytes, heads: Bytes) -> tuple[Bytes, Bytes]:
+        """Return messages with contiguous rows; copy them if needed.
+
+        Args:
+            events: as in `decode_with_heads`.
+            interests: likewise.
+            heads: likewise.
+
+        Raises:
+            ShapeError: a shape does not fit.
+        """
+        batch = len(events)
+        events, interests = (
+            rows if rows.strides[-1:] == (1,) else np.ascontiguousarray(rows)
+            for rows in (events, interests)
+        )
+        require_rows("events", events, heads.shape[-1] + self.event_bytes)
+        require_rows("interests", interests, heads.shape[-1] + self.interest_bytes)
+        if batch != len(interests):
+            raise ShapeError(f"{batch} events do not pair with {len(interests)} interests")
+        if heads.dtype != np.uint8 or heads.ndim != 3 or heads.shape[:2] != (2, batch):
+            raise ShapeError(
+                f"heads must be uint8 of shape (2, {batch}, skip), got {heads.dtype} {heads.shape}"
+            )
+        if not (heads.flags.c_contiguous and heads.flags.writeable):
+            raise ShapeError("heads must be C-contiguous and writeable")
+        return events, interests
+
+
+def require_rows(name: str, rows: Bytes, width: int, count: int | None = None) -> None:
+    """Raise ShapeError unless rows of bytes are contiguous, so that they can be seen as words.
+
+    Args:
+        name: name of the rows, for the error.
+        rows: the rows.
+        width: bytes of a row.
+        count: number of rows; None for any number.
+    """
     if (
         rows.dtype != np.uint8
         or rows.ndim != 2
@@ -48,12 +114,44 @@ def require_rows(name: str, rows: Bytes, width: int) -> None:
             f"{name} must be uint8 of shape (batch, {width}) with contiguous rows, "
             f"got {rows.dtype} {rows.shape}"
         )
+    if count is not None and len(rows) != count:
+        raise ShapeError(f"{name} must have {count} rows, got {len(rows)}")
+
+
+def require_inputs(
+    name: str, inputs: Words, words: int, batch: int, index: Index | None, *, exact: bool
+) -> None:
+    """Raise ShapeError unless packed bits of one party's inputs fit a batch of messages.
+
+    Args:
+        name: "event" or "interest", for the error.
+        inputs: rows of packed bits: one for each message, one for all, or those that the index
+            chooses from.
+        words: words of a row.
+        batch: number of messages.
+        index: row of `inputs` for each message, or None.
+        exact: whether a row must have no more words.
+    """
+    rows = inputs.shape[0] if index is None else len(index)
+    if (
+        inputs.dtype != np.uint64
+        or inputs.ndim != 2
+        or inputs.shape[1] < words
+        or (exact and inputs.shape[1] > words)
+        or (rows != batch and (index is not None or rows != 1))
+    ):
+        raise ShapeError(
+            f"{name} bits must be uint64 of shape ({batch} or 1, {words}), or have an index of "
+            f"{batch} rows; got {inputs.dtype} {inputs.shape}"
+        )
+    if index is not None and batch and not 0 <= index.min() <= index.max() < len(inputs):
+        raise ShapeError(f"index must lie within the {len(inputs)} rows of {name} bits")
 
 
 def draw_rows(
     randomness: Bytes | Draw, randomness_bytes: int, out: Bytes | None, width: int
 ) -> tuple[Draw, Bytes]:
-    """Return randomness as a function, and where to write messages of so many bytes.
+    """Return randomness as a function, and the place of messages.
 
     Args:
         randomness: shape (batch, randomness_bytes), uint8; or the function.
@@ -61,60 +159,33 @@ def draw_rows(
         out: shape (batch, width), uint8; made when None, for an array of randomness.
         width: bytes of a message.
 
+    Returns:
+        a function that checks the rows that it returns; and `out`.
+
     Raises:
         ShapeError: a shape does not fit.
     """
-    draw: Draw
     if isinstance(randomness, np.ndarray):
-        rows = randomness
-        require_rows("randomness", rows, randomness_bytes)
+        require_rows("randomness", randomness, randomness_bytes)
         if out is None:
-            out = np.empty((len(rows), width), dtype=np.uint8)
-        if len(out) != len(rows):
-            raise ShapeError(f"out has {len(out)} rows, randomness {len(rows)}")
-
-        def take(start: int, stop: int) -> Bytes:
-            return rows[start:stop]
-
-        draw = take
+            out = np.empty((len(randomness), width), dtype=np.uint8)
+        if len(out) != len(randomness):
+            raise ShapeError(f"out has {len(out)} rows, randomness {len(randomness)}")
     elif out is None:
         raise ShapeError("out is needed when randomness is a function")
-    else:
-        draw = randomness
     require_rows("out", out, width)
-    return draw, out
 
-
-def pair_rows(
-    events: Bytes, interests: Bytes, heads: Bytes, widths: tuple[int, int]
-) -> tuple[Bytes, Bytes]:
-    """Return messages with contiguous rows; copy them if needed.
-
-    Args:
-        events: shape (batch, skip + bytes of an event), uint8.
-        interests: shape (batch, skip + bytes of an interest), uint8.
-        heads: room for the first bytes of both, shape (2, batch, skip).
-        widths: bytes of an event and of an interest, without the first `skip`.
-
-    Raises:
-        ShapeError: a shape does not fit.
-    """
-    batch = len(events)
-    events, interests = (
-        rows if rows.strides[-1:] == (1,) else np.ascontiguousarray(rows)
-        for rows in (events, interests)
-    )
-    require_rows("events", events, heads.shape[-1] + widths[0])
-    require_rows("interests", interests, heads.shape[-1] + widths[1])
-    if batch != len(interests):
-        raise ShapeError(f"{batch} events do not pair with {len(interests)} interests")
-    if heads.dtype != np.uint8 or heads.ndim != 3 or heads.shape[:2] != (2, batch):
-        raise ShapeError(
-            f"heads must be uint8 of shape (2, {batch}, skip), got {heads.dtype} {heads.shape}"
+    def draw(start: int, stop: int) -> Bytes:
+        rows = (
+            randomness[start:stop]
+            if isinstance(randomness, np.ndarray)
+            else randomness(start, stop)
         )
-    if not (heads.flags.c_contiguous and heads.flags.writeable):
-        raise ShapeError("heads must be C-contiguous and writeable")
-    return events, interests
+        # One row for all would be one round for all.
+        require_rows("randomness", rows, randomness_bytes, stop - start)
+        return rows
+
+    return draw, out
 
 
 def copy_rows(rows: Bytes, out: Bytes) -> None:
@@ -125,11 +196,5 @@ def copy_rows(rows: Bytes, out: Bytes) -> None:
 
 
 def used_bits(bits: int) -> np.uint8:
-    """Which bits of the last byte a message of so many bits uses."""
+    """Return the mask of the bits that a message of so many bits uses of its last byte."""
     return np.uint8((1 << (bits - 1) % 8 + 1) - 1)
-
-
-def parts_of(joined: Words, *sizes: int) -> list[Bytes]:
-    """Bytes of input rows, part by part."""
-    edges = np.cumsum([0, *sizes]).tolist()
-    return [joined.view(np.uint8)[:, a:b] for a, b in pairwise(edges)]

@@ -2,7 +2,7 @@
 
 The event's bits are those of `ccbps.forms.bits`. The interest's bits are the private bounds of the
 form's leaves, in the order of the leaves. The program depends on the form's structure and public
-bounds only, so what `CompiledForm.interest_words` makes of two subscriptions to one template
+bounds only, so what `CompiledForm.interest_row` makes of two subscriptions to one template
 differs in nothing but the bits.
 
 =======================  =====================================================  ============
@@ -110,8 +110,8 @@ class CompiledForm:
             raise too_many_nodes(nodes, max_nodes)
         self.program: BranchingProgram = self._compile(form, iter(leaves))
 
-    def interest_words(self, form: Form) -> Words:
-        """Return the private bits of a subscription, shape (words, 1), uint64.
+    def interest_row(self, form: Form) -> Words:
+        """Return the private bits of a subscription, shape (1, words), uint64.
 
         Args:
             form: the same form with its private bounds filled in.
@@ -129,7 +129,7 @@ class CompiledForm:
             bits += _WRITERS[kind](low, high, self.schema[leaf.attribute].bits)
         words = max(1, -(-self.private_bits // WORD))
         packed = int("0" + bits[::-1], 2).to_bytes(8 * words, "little")
-        return np.frombuffer(packed, dtype="<u8")[:, None]
+        return np.frombuffer(packed, dtype="<u8")[None]
 
     def _leaf(self, leaf: InRange | HammingWithin) -> BranchingProgram:
         start, bits = self._first_bits[leaf.attribute], self.schema[leaf.attribute].bits

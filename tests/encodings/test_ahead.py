@@ -257,7 +257,7 @@ REFUSED: dict[str, Callable[[Bytes, Bytes, Bytes], tuple[Bytes, Bytes, Bytes]]] 
     "labels must": lambda labels, ahead, out: (labels[:, :-1], ahead, out),
     "ahead must": lambda labels, ahead, out: (labels, ahead[:-1], out),
     "out must": lambda labels, ahead, out: (labels, ahead, out[:, 1:]),
-    "labels must be uint8 of shape .* got int64": lambda labels, ahead, out: (
+    "labels must be a uint8 array of shape .* got int64": lambda labels, ahead, out: (
         labels.astype(np.int64), ahead, out,
     ),
 }  # fmt: skip

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -14,15 +13,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from ccbps.ciphers.many_keys import encipher_rows
 from ccbps.encodings.broadcast.encoding import BroadcastEncoding
-from ccbps.encodings.broadcast.window_slots import _Splits
+from ccbps.encodings.broadcast.window_slots import splitter
 from ccbps.encodings.labels import LABEL_BYTES, NONCE_BYTES
-from ccbps.errors import ShapeError
 from ccbps.programs.branching import ONE, ZERO, event_bit, interest_bit
 from ccbps.programs.formula import And, Chain, Formula, Lookup, Sum
 from tests.reference.broadcast_labels import BroadcastTwin, best_cut
 from tests.support.digit_formulas import (
+    Stream,
     box,
     box_bits,
     comparison,
@@ -30,8 +28,10 @@ from tests.support.digit_formulas import (
     cut,
     equality,
     equality_bits,
+    fresh_bytes,
     interval,
     interval_bits,
+    odd,
     packed,
     parity_tree,
     random_formula,
@@ -40,16 +40,27 @@ from tests.support.digit_formulas import (
     windows,
 )
 from tests.support.effort import examples
-from tests.support.kernels import KERNELS, Recorder, both_kernels, each_kernel, wished  # noqa: F401
+from tests.support.formula_strategies import near_bounds
+from tests.support.kernels import KERNELS, both_kernels, each_kernel, wished  # noqa: F401
 from tests.support.program_strategies import seeds
 from tests.support.program_values import evaluate
+from tests.support.statistics import (
+    BITS,
+    EVENT,
+    FAMILY_ERROR,
+    MATCHING,
+    RANGES,
+    PValues,
+    bit_statistics,
+    broadcast_view,
+    corrected,
+)
 
 Bits = NDArray[np.bool_]
 Bytes = NDArray[np.uint8]
 Words = NDArray[np.uint64]
 Digits = NDArray[np.uint8]
 Index = NDArray[np.intp]
-PValues = NDArray[np.float64]
 
 BATCHES = [0, 1, 63, 64, 65, 513, 4097]
 
@@ -113,25 +124,8 @@ def box_case(attributes: Sequence[Sequence[int]]) -> Case:
     return with_bits(box(attributes), [w for widths in attributes for w in widths], rows)
 
 
-class Stream:
-    """Uniform bytes: the same ones, in whatever pieces they are asked for."""
-
-    def __init__(self, rows: Bytes) -> None:
-        self._rest = rows.tobytes()
-
-    def __call__(self, count: int) -> bytes:
-        taken, self._rest = self._rest[:count], self._rest[count:]
-        assert len(taken) == count
-        return taken
-
-
 def uniform(count: int, width: int, seed: int) -> Bytes:
     return np.random.default_rng([seed, width]).integers(0, 256, (count, width), dtype=np.uint8)
-
-
-def fresh_bytes(encoding: BroadcastEncoding) -> int:
-    """Of a nonce and free masks."""
-    return NONCE_BYTES + -(-len(encoding.slots.free) // 8)
 
 
 def event_messages(encoding: BroadcastEncoding, values: Digits, rounds: Bytes) -> Bytes:
@@ -151,7 +145,7 @@ def interest_messages(
     encoding.encode_interest(
         packed(interest), lambda start, stop: rounds[start:stop], stream, out, index=every
     )
-    assert stream(0) == stream._rest
+    assert not stream.rest
     return out
 
 
@@ -206,15 +200,6 @@ def check_against_twin(case: Case, batch: int, seed: int) -> None:
 @example(seed=5)  # no digits
 def test_messages_of_any_formula_are_the_twins(seed: int) -> None:
     check_against_twin(random_case(seed), 2, seed)
-
-
-def odd(digit: int, width: int, first: int) -> Lookup:
-    """Any private table that sums to one."""
-    entries = [interest_bit(first + i) for i in range((1 << width) - 1)]
-    last = ONE
-    for label in entries:
-        last ^= label
-    return Lookup(digit, (*entries, last), odd=True)
 
 
 PARITIES, PARITY_BITS = parity_tree(6, [2, 1])
@@ -275,7 +260,7 @@ def check_simulated(case: Case, seed: int = 1) -> None:
     answers = np.arange(70) % 3 == 0
     rows = uniform(len(answers), encoding.event_bytes + encoding.interest_bytes, seed)
     events, interests = encoding.simulate(answers, rows)
-    found, stray = encoding.examine(events, interests)
+    found, stray = encoding.decode_with_heads(events, interests, np.empty((2, 70, 0), np.uint8))
     assert np.array_equal(found, answers)
     assert not stray.any()
     # All but one bit, and those that are not used, are the uniform ones.
@@ -317,11 +302,11 @@ def test_boxes_are_as_small_as_counted(
 @pytest.mark.parametrize("last", [False, True])
 def test_no_cut_of_a_scan_takes_fewer_slots_and_rows(width: int, last: bool) -> None:
     """Far shorter parts are not looked at."""
-    splits = _Splits(width)
+    left = splitter(width)
     for digits in range(2, 33):
         for n, v in ((1, 1), (1, 2), (2, 2), (5, 1)):
             wanted = best_cut(digits, n, v, last, width)[1]
-            assert splits.left(digits, n, v, last) == wanted
+            assert left(digits, n, v, last) == wanted
 
 
 # -- both kernels, all batches ------------------------------------------------------------------
@@ -362,31 +347,16 @@ def test_boxes_equal_plaintext(seed: int) -> None:
     bits, window, batch = rng.integers(1, 24, rng.integers(1, 5)).tolist(), seed % 4 + 1, 300
     attributes = [windows(k, window) for k in bits]
     flat = [width for widths in attributes for width in widths]
-    bounds = [np.sort(rng.integers(0, 1 << k, (batch, 2))) for k in bits]
-    # Half of the events near a bound.
-    codes = [
-        np.where(rng.random(batch) < 0.5, rng.integers(0, 1 << k, batch),
-                 np.clip(b[:, 0] + rng.integers(-1, 2, batch), 0, (1 << k) - 1))
-        for k, b in zip(bits, bounds, strict=True)
-    ]  # fmt: skip
-    wanted = np.all(
-        [(b[:, 0] <= x) & (x <= b[:, 1]) for x, b in zip(codes, bounds, strict=True)], axis=0
-    )
-    rows = [
-        box_bits(attributes, [(int(low), int(high)) for low, high in row])
-        for row in zip(*bounds, strict=True)
-    ]
-    event = [
-        [d for x, widths in zip(row, attributes, strict=True) for d in cut(int(x), widths)]
-        for row in zip(*codes, strict=True)
-    ]
-    case = with_bits(box(attributes), flat, rows)
+    codes, ranges, expected = near_bounds(rng, bits, batch)
+    event = [[d for x, widths in zip(row, attributes, strict=True) for d in cut(x, widths)]
+             for row in codes]  # fmt: skip
+    case = with_bits(box(attributes), flat, [box_bits(attributes, row) for row in ranges])
     encoding = case.encoding
     rounds = uniform(batch, encoding.randomness_bytes, seed)
     events = event_messages(encoding, np.array(event, np.uint8), rounds)
     fresh = uniform(batch, fresh_bytes(encoding), seed + 1)
     interests = interest_messages(encoding, case.interests, rounds, fresh)
-    assert np.array_equal(encoding.decode(events, interests), wanted)
+    assert np.array_equal(encoding.decode(events, interests), expected)
 
 
 # -- one event for many interests ---------------------------------------------------------------
@@ -469,121 +439,6 @@ def test_one_event_for_all_rows_equals_that_event_repeated(small_box: Case, batc
     assert np.array_equal(encoding.decode(spread, interests), answers)
 
 
-# -- how inputs, randomness and output are passed -----------------------------------------------
-
-
-@both_kernels
-@pytest.mark.parametrize("batch", BATCHES)
-def test_interests_by_index_and_through_a_buffer(small_box: Case, batch: int) -> None:
-    encoding = small_box.encoding
-    rounds = uniform(batch, encoding.randomness_bytes, 4)
-    fresh = uniform(batch, fresh_bytes(encoding), 5)
-    few = small_box.interests[:6]
-    index = np.random.default_rng(1).integers(0, 6, batch)
-    found = []
-    for rows, chosen in ((few, index), (few[4:5], None), (few, np.full(batch, 4))):
-        draw, out = Recorder(rounds), np.empty((batch, encoding.interest_bytes), np.uint8)
-        encoding.encode_interest(packed(rows), draw, Stream(fresh), out, index=chosen)
-        assert draw.asked == list(range(batch))
-        found.append(out)
-    assert np.array_equal(found[0], interest_messages(encoding, few[index], rounds, fresh))
-    assert np.array_equal(found[1], found[2])
-    repeated = np.repeat(few[4:5], batch, axis=0)
-    assert np.array_equal(found[1], interest_messages(encoding, repeated, rounds, fresh))
-
-
-@both_kernels
-def test_rows_may_start_anywhere_and_be_read_only(small_box: Case) -> None:
-    encoding, batch = small_box.encoding, 700
-    event, interest = small_box.drawn(batch)
-    shared = np.zeros((2 * batch, 8 + encoding.randomness_bytes), np.uint8)
-    rounds = shared[::2, 8:]
-    rounds[:] = uniform(batch, encoding.randomness_bytes, 5)
-    shared.setflags(write=False)
-    fresh = uniform(batch, fresh_bytes(encoding), 5)
-    bodies = (
-        event_messages(encoding, event, rounds.copy()),
-        interest_messages(encoding, interest, rounds.copy(), fresh),
-    )
-    before = rounds.copy()
-    wide = []
-    for body in bodies:
-        rows = np.full((2 * batch, 5 + body.shape[1] + 3), 0x77, np.uint8)
-        out = rows[::2, 5:-3]
-        if body is bodies[0]:
-            encoding.encode_event(np.repeat(event, 2, axis=0)[::2], rounds, out)
-        else:
-            encoding.encode_interest(
-                packed(interest), lambda start, stop: rounds[start:stop], Stream(fresh), out,
-                index=np.arange(batch),
-            )  # fmt: skip
-        assert np.array_equal(out, body)
-        assert (rows[1::2] == 0x77).all()
-        assert (rows[:, :5] == 0x77).all()
-        assert (rows[:, -3:] == 0x77).all()
-        rows.setflags(write=False)
-        wide.append(out)
-    assert np.array_equal(rounds, before)
-    answers = encoding.decode(*bodies)
-    assert np.array_equal(encoding.decode(*wide), answers)
-    assert np.array_equal(encoding.decode(wide[0][::-1], wide[1][::-1]), answers[::-1])
-
-
-@both_kernels
-@pytest.mark.parametrize("same", [False, True])
-@pytest.mark.parametrize("skip", [1, 8, 23])
-def test_messages_may_stand_behind_headers(small_box: Case, skip: int, same: bool) -> None:
-    batch = 4097
-    events, interests, _ = pairs_of(small_box, batch)
-    headers = np.random.default_rng(6).integers(0, 256, (2, batch, skip), dtype=np.uint8)
-    if same:  # one event, header included
-        events, headers[0] = np.repeat(events[:1], batch, axis=0), headers[0, :1]
-    messages = [np.hstack(pair) for pair in zip(headers, (events, interests), strict=True)]
-    if same:
-        messages[0] = np.broadcast_to(messages[0][0], messages[0].shape)
-    answers, stray = small_box.encoding.examine(*(rows[:, skip:] for rows in messages))
-    assert np.array_equal(answers, small_box.encoding.decode(events, interests))
-    assert not stray.any()
-
-
-@both_kernels
-@pytest.mark.parametrize("name", ["literal", "comparison", "box", "hidden", "always"])
-def test_stray_bits_are_reported(name: str) -> None:
-    case = NAMED[name]
-    encoding = case.encoding
-    batch, used = 30, 8 * NONCE_BYTES + encoding.slots.bits
-    events, interests, answers = pairs_of(case, batch)
-    expected = np.zeros(batch, np.bool_)
-    for row, bit in enumerate(range(used, 8 * encoding.interest_bytes)):
-        interests[row, bit // 8] ^= np.uint8(1 << bit % 8)
-        expected[row] = True
-    found, stray = encoding.examine(events, interests)
-    assert np.array_equal(stray, expected)
-    assert np.array_equal(found, answers)
-    # Bits that are used are no stray bits, whatever they are.
-    ones = np.packbits(np.arange(8 * encoding.interest_bytes) < used, bitorder="little")[None]
-    events = np.full((1, encoding.event_bytes), 0xFF, np.uint8)
-    assert not encoding.examine(events, ones)[1].any()
-
-
-def test_some_box_has_stray_bits_and_some_has_none() -> None:
-    assert {NAMED[name].encoding.slots.bits % 8 == 0 for name in ("box", "box of single bits")} == {
-        False,
-        True,
-    }
-
-
-def test_messages_of_another_shape_are_refused(small_box: Case) -> None:
-    events, interests, _ = pairs_of(small_box, 5)
-    encoding = small_box.encoding
-    with pytest.raises(ShapeError, match="events must be uint8"):
-        encoding.decode(events[:, 1:], interests)
-    with pytest.raises(ShapeError, match="interests must be uint8"):
-        encoding.decode(events, interests.astype(np.int64))
-    with pytest.raises(ShapeError, match="5 events do not pair with 4 interests"):
-        encoding.decode(events, interests[:4])
-
-
 @pytest.mark.parametrize("leaf", [event_bit(0), Chain((), event_bit(0), ONE, ZERO)])
 def test_leaves_over_bits_of_the_event_are_refused(leaf: Formula) -> None:
     with pytest.raises(TypeError, match="no leaf of this encoding"):
@@ -635,20 +490,8 @@ def test_messages_of_one_value_in_different_rounds_are_unrelated(small_box: Case
 
 # -- real and simulated messages at the real size -----------------------------------------------
 
-BITS = (16, 16, 20)
-EVENT = (1200, 65_535, 0)
-FULL = [(0, (1 << bits) - 1) for bits in BITS]
-RANGES = {
-    "tight": [(x, x) for x in EVENT],
-    "full": FULL,
-    "empty": [(1, 0), *FULL[1:]],
-    "beside": [(1200, 1200), (65_535, 65_535), (1, 1)],
-}
-"""Around the event, everything, nothing, one code beside it."""
-MATCHING = {"tight": True, "full": True, "empty": False, "beside": False}
 SAMPLES = 3000
 SEED = 20_261_123
-FAMILY_ERROR = 1e-4  # that a sound encoder would have been refused with these seeds
 
 Spoil = Callable[[BroadcastEncoding, Bytes, Bytes], None]
 """Changes rows for labels, and for nonces and free masks, in place."""
@@ -662,44 +505,11 @@ def market(window: int) -> tuple[BroadcastEncoding, list[list[int]]]:
     return BroadcastEncoding(box(attributes), flat, bits), attributes
 
 
-def looked_at(encoding: BroadcastEncoding, events: Bytes, interests: Bytes) -> tuple[Bits, Bits]:
-    """Bits of interest messages, select bits, and slots when pads are off; and these slots after
-    the broker's work; shape (bits, rows) each."""
-    slots, count = encoding.slots, len(events)
-    body = np.ascontiguousarray(unpacked(interests[:, NONCE_BYTES:], slots.bits).T)
-    values, rows = body[: slots.slots].copy(), body[slots.slots :]
-    labels = events.reshape(count, -1, LABEL_BYTES)
-    selects = []
-    for place, digit in enumerate(slots.digits):
-        width, keys = slots.widths[digit], np.ascontiguousarray(labels[:, place])
-        select = keys[:, 0] & (1 << width) - 1
-        selects += [select >> i & 1 == 1 for i in range(width)]
-        block = np.zeros((count, 1, 16), np.uint8)
-        block[:, 0, :NONCE_BYTES], block[:, 0, NONCE_BYTES] = interests[:, :NONCE_BYTES], place
-        assert slots.pads[digit] <= 128
-        pads = unpacked(encipher_rows(keys, block)[:, 0], slots.pads[digit]).T
-        for one in slots.coordinates:
-            if one.digit != digit:
-                continue
-            if one.kind == "direct":
-                values[one.slot] ^= (select == 1) & (len(one.lines) % 2 == 1)
-                continue
-            own = [np.zeros(count, np.bool_), *rows[one.rows[0] : sum(one.rows)]]
-            if one.kind == "programmed":
-                own.append(np.bitwise_xor.reduce(own))
-            values[one.slot] ^= np.choose(select, own) ^ pads[one.pad]
-    decoded = values.copy()
-    for gate in slots.gates:
-        products = decoded[list(gate.lefts), None] & decoded[None, list(gate.rights)]
-        decoded[np.array(gate.targets)] ^= products
-    return np.vstack([body, selects, values]), decoded
-
-
 @lru_cache
 def simulated(window: int, answer: bool) -> tuple[Bits, Bits]:
     encoding, _ = market(window)
     rows = uniform(SAMPLES, encoding.event_bytes + encoding.interest_bytes, SEED + answer)
-    seen = looked_at(encoding, *encoding.simulate(np.full(SAMPLES, answer), rows))
+    seen = broadcast_view(encoding, *encoding.simulate(np.full(SAMPLES, answer), rows))
     assert (seen[1][0] == answer).all()
     return seen
 
@@ -715,40 +525,13 @@ def real(window: int, name: str, seed: int, spoil: Spoil | None = None) -> tuple
     out = np.empty((SAMPLES, encoding.interest_bytes), np.uint8)
     interest = packed(np.array([box_bits(attributes, RANGES[name])]))
     encoding.encode_interest(interest, lambda start, stop: rounds[start:stop], Stream(fresh), out)
-    seen = looked_at(encoding, events, out)
+    seen = broadcast_view(encoding, events, out)
     assert (seen[1][0] == MATCHING[name]).all()
     return seen
 
 
-def two_sided(first: NDArray[np.int64], second: NDArray[np.int64]) -> PValues:
-    """p-values of "both samples have the same chance of a one", for each pair of counts."""
-    chance = (first + second) / (2 * SAMPLES)
-    spread = 2 * SAMPLES * chance * (1 - chance)
-    square = np.zeros(len(first))
-    np.divide((first - second) ** 2, spread, out=square, where=spread > 0)
-    return np.asarray(stats.chi2.sf(square, 1))
-
-
-def chosen_pairs(count: int) -> Index:
-    """Neighbours, and any."""
-    any_pairs = np.random.default_rng(SEED).integers(0, count, (1000, 2)).tolist()
-    return np.array([*pairwise(range(count)), *any_pairs]).T
-
-
 def statistics(first: tuple[Bits, Bits], second: tuple[Bits, Bits]) -> list[PValues]:
-    """Of bits, and of products and sums of pairs of bits."""
-    rows = [np.vstack(seen) for seen in (first, second)]
-    left, right = chosen_pairs(len(rows[0]))
-    return [
-        two_sided(*(bits.sum(axis=1) for bits in rows)),
-        two_sided(*((bits[left] & bits[right]).sum(axis=1) for bits in rows)),
-        two_sided(*((bits[left] ^ bits[right]).sum(axis=1) for bits in rows)),
-    ]
-
-
-def corrected(p_values: PValues) -> float:
-    """Bonferroni: the chance that the least of so many p-values is so small."""
-    return float(min(1.0, len(p_values) * p_values.min()))
+    return bit_statistics(np.vstack(first), np.vstack(second), 1000, SEED)
 
 
 @pytest.mark.parametrize("name", RANGES)

@@ -23,7 +23,6 @@ from ccbps.programs.formula import (
     Sum,
     conjunction,
     disjunction,
-    evaluate,
     gates,
     negation,
     total,
@@ -42,13 +41,15 @@ from tests.support.formula_strategies import (
     interval,
     interval_bits,
     literal_tree,
+    near_bounds,
     packed,
     random_formula,
     uniform,
     unpacked,
 )
-from tests.support.kernels import KERNELS, Recorder, both_kernels, each_kernel, wished  # noqa: F401
+from tests.support.kernels import KERNELS, both_kernels, each_kernel, wished  # noqa: F401
 from tests.support.program_strategies import seeds
+from tests.support.program_values import evaluate
 
 Bits = NDArray[np.bool_]
 Bytes = NDArray[np.uint8]
@@ -370,153 +371,17 @@ def test_boxes_equal_plaintext(seed: int) -> None:
     rng = np.random.default_rng(seed)
     widths = rng.integers(1, 24, rng.integers(1, 6)).tolist()
     encoding, batch = made(box(widths)), 2000
-    bounds = [np.sort(rng.integers(0, 1 << k, (batch, 2))) for k in widths]
-    # Half of the events near a bound.
-    codes = [
-        np.where(rng.random(batch) < 0.5, rng.integers(0, 1 << k, batch),
-                 np.clip(b[:, 0] + rng.integers(-1, 2, batch), 0, (1 << k) - 1))
-        for k, b in zip(widths, bounds, strict=True)
-    ]  # fmt: skip
-    wanted = np.all(
-        [(b[:, 0] <= x) & (x <= b[:, 1]) for x, b in zip(codes, bounds, strict=True)], axis=0
-    )
-    event = np.array(
-        [[bit for x, k in zip(row, widths, strict=True) for bit in binary(int(x), k)]
-         for row in zip(*codes, strict=True)]
-    )  # fmt: skip
-    interest = np.array(
-        [box_bits(widths, [(int(low), int(high)) for low, high in row])
-         for row in zip(*bounds, strict=True)]
-    )  # fmt: skip
+    codes, ranges, expected = near_bounds(rng, widths, batch)
+    event = [[bit for x, k in zip(row, widths, strict=True) for bit in binary(x, k)]
+             for row in codes]  # fmt: skip
+    interest = [box_bits(widths, row) for row in ranges]
     randomness = uniform(encoding, batch, seed)
-    events = encoding.encode_event(packed(event), randomness)
-    interests = encoding.encode_interest(packed(interest), randomness)
-    assert np.array_equal(encoding.decode(events, interests), wanted)
+    events = encoding.encode_event(packed(np.array(event)), randomness)
+    interests = encoding.encode_interest(packed(np.array(interest)), randomness)
+    assert np.array_equal(encoding.decode(events, interests), expected)
 
 
-# -- how inputs, randomness and output are passed -----------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def small_box() -> FormulaEncoding:
-    encoding = made(box([6, 5]))
-    assert encoding.slots.bits[0] % 8
-    assert encoding.slots.bits[1] % 8
-    assert encoding.slots.ties
-    return encoding
-
-
-Encode = Callable[..., Bytes]
-
-
-def sides(encoding: FormulaEncoding, batch: int) -> list[tuple[Encode, Words, int]]:
-    """Both encoders with inputs and the width of what they write."""
-    event, interest = (packed(bits) for bits in inputs_of(encoding, batch))
-    return [
-        (encoding.encode_event, event, encoding.event_bytes),
-        (encoding.encode_interest, interest, encoding.interest_bytes),
-    ]
-
-
-def messages_of(encoding: FormulaEncoding, batch: int) -> tuple[Bytes, Bytes]:
-    randomness = uniform(encoding, batch, 7)
-    (encode_event, event, _), (encode_interest, interest, _) = sides(encoding, batch)
-    return encode_event(event, randomness), encode_interest(interest, randomness)
-
-
-@both_kernels
-@pytest.mark.parametrize("batch", BATCHES)
-def test_one_input_for_all_rows_equals_that_input_repeated(
-    small_box: FormulaEncoding, batch: int
-) -> None:
-    randomness = uniform(small_box, batch, 4)
-    for encode, one, _ in sides(small_box, 1):
-        repeated = np.repeat(one, batch, axis=0)
-        assert np.array_equal(encode(one, randomness), encode(repeated, randomness))
-
-
-@both_kernels
-@pytest.mark.parametrize("batch", [0, 1, 5, 513, 4097])
-def test_interests_by_index_equal_those_interests(small_box: FormulaEncoding, batch: int) -> None:
-    randomness = uniform(small_box, batch, 4)
-    encode, few, _ = sides(small_box, 6)[1]
-    index = np.random.default_rng(1).integers(0, 6, batch)
-    assert np.array_equal(encode(few, randomness, index=index), encode(few[index], randomness))
-    for other in (np.repeat(index, 2)[::2], index[::-1].copy()[::-1], index.astype(np.uint8)):
-        made = encode(few, randomness, index=other)
-        assert np.array_equal(made, encode(few[index], randomness))
-    same = np.array([4])
-    assert np.array_equal(encode(few, randomness, index=same), encode(few[4:5], randomness))
-
-
-@both_kernels
-@pytest.mark.parametrize("batch", BATCHES)
-def test_randomness_is_drawn_once_and_in_order(small_box: FormulaEncoding, batch: int) -> None:
-    randomness = uniform(small_box, batch, 5)
-    for encode, inputs, width in sides(small_box, batch):
-        draw, out = Recorder(randomness), np.empty((batch, width), np.uint8)
-        assert encode(inputs, draw, out) is out
-        assert draw.asked == list(range(batch))
-        assert np.array_equal(out, encode(inputs, randomness))
-
-
-@both_kernels
-def test_rows_may_start_anywhere_and_be_read_only(small_box: FormulaEncoding) -> None:
-    batch = 700
-    shared = np.zeros((2 * batch, 8 + small_box.randomness_bytes), np.uint8)
-    randomness = shared[::2, 8:]
-    randomness[:] = uniform(small_box, batch, 5)
-    shared.setflags(write=False)
-    wide = []
-    for encode, inputs, width in sides(small_box, batch):
-        spread = np.repeat(inputs, 2, axis=0)[::2]
-        spread.setflags(write=False)
-        rows = np.full((2 * batch, 5 + width + 3), 0x77, np.uint8)
-        out = rows[::2, 5:-3]
-        assert encode(spread, randomness, out) is out
-        assert np.array_equal(out, encode(inputs, randomness.copy()))
-        assert (rows[1::2] == 0x77).all()
-        assert (rows[:, :5] == 0x77).all()
-        assert (rows[:, -3:] == 0x77).all()
-        rows.setflags(write=False)
-        wide.append(out)
-    answers = small_box.decode(wide[0].copy(), wide[1].copy())
-    assert np.array_equal(small_box.decode(*wide), answers)
-    assert np.array_equal(small_box.decode(wide[0][::-1], wide[1][::-1]), answers[::-1])
-
-
-@both_kernels
-@pytest.mark.parametrize("skip", [1, 8, 23])
-def test_decode_with_heads_skips_headers(small_box: FormulaEncoding, skip: int) -> None:
-    batch = 4097
-    bodies = messages_of(small_box, batch)
-    headers = np.random.default_rng(6).integers(0, 256, (2, batch, skip), dtype=np.uint8)
-    messages = [np.hstack([head, body]) for head, body in zip(headers, bodies, strict=True)]
-    heads = np.zeros_like(headers)
-    answers, stray = small_box.decode_with_heads(*messages, heads)
-    assert np.array_equal(answers, small_box.decode(*bodies))
-    assert np.array_equal(heads, headers)
-    assert not stray.any()
-
-
-@both_kernels
-def test_stray_bits_are_reported(small_box: FormulaEncoding) -> None:
-    batch, bodies = 40, messages_of(small_box, 40)
-    heads = np.empty((2, batch, 0), np.uint8)
-    rows = iter(range(batch))
-    expected = np.zeros(batch, np.bool_)
-    for body, bits in zip(bodies, small_box.slots.bits, strict=True):
-        for bit in range(bits, 8 * body.shape[1]):
-            row = next(rows)
-            body[row, bit // 8] ^= np.uint8(1 << bit % 8)
-            expected[row] = True
-    _, stray = small_box.decode_with_heads(*bodies, heads)
-    assert np.array_equal(stray, expected)
-    # Bits that are used are no stray bits, whatever they are.
-    ones = [np.zeros_like(body) for body in bodies]
-    for body, bits in zip(ones, small_box.slots.bits, strict=True):
-        body[:] = np.packbits(np.arange(8 * body.shape[1]) < bits, bitorder="little")
-    assert not small_box.decode_with_heads(*ones, heads)[1].any()
+# -- bits that serve nothing ----------------------------------------------------------------------
 
 
 @both_kernels
@@ -542,26 +407,6 @@ def test_unused_bits_are_zero_and_simulated_messages_decode_to_the_answer(seed: 
 
 
 @both_kernels
-def test_nothing_that_is_passed_in_is_changed(small_box: FormulaEncoding) -> None:
-    randomness = uniform(small_box, 70, 7)
-    messages = messages_of(small_box, 70)
-    given_rows = [randomness, *messages]
-    for encode, inputs, _ in sides(small_box, 70):
-        given_rows.append(inputs)
-        before = [rows.copy() for rows in given_rows]
-        encode(inputs, randomness)
-        small_box.decode(*messages)
-        for rows, copy in zip(given_rows, before, strict=True):
-            assert np.array_equal(rows, copy)
-
-
-def test_simulate_leaves_uniform_bytes_as_they_are(small_box: FormulaEncoding) -> None:
-    rows = np.full((3, small_box.event_bytes + small_box.interest_bytes), 0xFF, np.uint8)
-    small_box.simulate(np.array([True, False, True]), rows)
-    assert (rows == 0xFF).all()
-
-
-@both_kernels
 @given(seed=seeds)
 @settings(max_examples=examples(30), deadline=None)
 def test_bits_that_serve_nothing_change_nothing(seed: int) -> None:
@@ -572,8 +417,11 @@ def test_bits_that_serve_nothing_change_nothing(seed: int) -> None:
     other = randomness.copy()
     for bit in [*range(gates_end, mask), *range(mask + both, 8 * encoding.randomness_bytes)]:
         other[:, bit // 8] ^= np.uint8(1 << bit % 8)
-    counts = encoding.event_bits, encoding.interest_bits
-    for (encode, inputs, _), count in zip(sides(encoding, batch), counts, strict=True):
+    event, interest = (packed(bits) for bits in inputs_of(encoding, batch))
+    for encode, inputs, count in (
+        (encoding.encode_event, event, encoding.event_bits),
+        (encoding.encode_interest, interest, encoding.interest_bits),
+    ):
         longer = inputs.copy()
         if count % 64 or not count:
             longer[:, -1] |= ~np.uint64((1 << count % 64) - 1)
@@ -581,27 +429,8 @@ def test_bits_that_serve_nothing_change_nothing(seed: int) -> None:
 
 
 REFUSED: dict[str, tuple[Callable[[FormulaEncoding, Words, Bytes], object], str]] = {
-    "inputs that are no words": (lambda e, x, r: e.encode_event(x.view(np.int64), r), "uint64"),
-    "too few inputs": (lambda e, x, r: e.encode_event(x[:3], r), r"shape \(5, 1\)"),
-    "inputs too wide": (lambda e, x, r: e.encode_event(np.hstack([x, x]), r), r"shape \(5, 1\)"),
-    "randomness too narrow": (lambda e, x, r: e.encode_event(x, r[:, 1:]), "randomness must be"),
-    "randomness that is no bytes": (
-        lambda e, x, r: e.encode_event(x, r.view(np.int8)), "randomness must be"
-    ),
-    "randomness by columns": (
-        lambda e, x, r: e.encode_event(x, np.asfortranarray(r)), "contiguous rows"
-    ),
-    "a function without out": (lambda e, x, r: e.encode_event(x, lambda a, b: r), "out is needed"),
-    "a function of one row for all": (
-        lambda e, x, r: e.encode_event(
-            x, lambda a, b: r[:1], np.empty((5, e.event_bytes), np.uint8)
-        ), "of 5 pairs",
-    ),
-    "out of other rows": (
-        lambda e, x, r: e.encode_event(x, r, np.empty((4, e.event_bytes), np.uint8)), "4 rows"
-    ),
-    "out of another width": (
-        lambda e, x, r: e.encode_event(x, r, np.empty((5, e.event_bytes + 1), np.uint8)), "out must"
+    "inputs too wide": (
+        lambda e, x, r: e.encode_event(np.hstack([x, x]), r), r"shape \(5 or 1, 1\)"
     ),
     "out upside down": (
         lambda e, x, r: e.encode_event(x, r, np.empty((5, e.event_bytes), np.uint8)[::-1]),
@@ -617,36 +446,20 @@ REFUSED: dict[str, tuple[Callable[[FormulaEncoding, Words, Bytes], object], str]
             x, r, np.frombuffer(bytes(5 * e.event_bytes), np.uint8).reshape(5, -1)
         ), "writeable",
     ),
-    "an index of another length": (
-        lambda e, x, r: e.encode_interest(x, r, index=np.zeros(4, np.intp)), "index of 5"
-    ),
     "messages exchanged": (
         lambda e, x, r: e.decode(np.zeros((5, e.interest_bytes), np.uint8),
                                  np.zeros((5, e.event_bytes), np.uint8)), "events must be"
-    ),
-    "other numbers of messages": (
-        lambda e, x, r: e.decode(np.zeros((5, e.event_bytes), np.uint8),
-                                 np.zeros((4, e.interest_bytes), np.uint8)), "5 events"
-    ),
-    "other numbers of answers": (
-        lambda e, x, r: e.simulate(
-            np.zeros(4, np.bool_), np.zeros((5, e.event_bytes + e.interest_bytes), np.uint8)
-        ), "4 answers",
-    ),
-    "too few uniform bytes": (
-        lambda e, x, r: e.simulate(
-            np.zeros(5, np.bool_), np.zeros((5, e.event_bytes), np.uint8)
-        ), "uniform must be",
     ),
 }  # fmt: skip
 
 
 @both_kernels
 @pytest.mark.parametrize("name", REFUSED)
-def test_wrong_shapes_are_refused(small_box: FormulaEncoding, name: str) -> None:
+def test_inputs_and_places_that_do_not_fit_are_refused(name: str) -> None:
+    encoding = made(box([6, 5]))
     call, said = REFUSED[name]
     with pytest.raises(ShapeError, match=said):
-        call(small_box, np.zeros((5, 1), np.uint64), uniform(small_box, 5, 1))
+        call(encoding, np.zeros((5, 1), np.uint64), uniform(encoding, 5, 1))
 
 
 # -- sizes --------------------------------------------------------------------------------------

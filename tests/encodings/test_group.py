@@ -234,7 +234,7 @@ def test_simulated_messages_decode_to_the_given_answers(group: Group, length: in
 
 @every_group
 def test_lengths_below_one_are_refused(group: Group) -> None:
-    with pytest.raises(ParameterError, match="length must be at least 1, got 0"):
+    with pytest.raises(ParameterError, match="length must be a whole number, at least 1, got 0"):
         GroupEncoding(group, 0)
 
 

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ccbps.encodings.straight_line.array_planes import ArrayPlanes
+from ccbps.encodings.straight_line.planes import ArrayPlanes
 from ccbps.encodings.straight_line.program import (
     LEVEL_STEPS,
     MOST_RANKS,
@@ -66,7 +66,7 @@ def level_by_level(program: StraightLine, rows: Words) -> list[int]:
 def random_program(seed: int, inputs: int, outputs: int, count: int) -> StraightLine:
     """Steps among few registers, so that most are read after they are written, and the reverse."""
     rng = np.random.default_rng(seed)
-    builder = StraightLineBuilder(inputs)
+    builder = StraightLineBuilder(WORD * inputs)
     spare = builder.new(int(rng.integers(1, 20)))
     last = builder.new(WORD * outputs)
     stop = builder.new()
@@ -183,7 +183,7 @@ def test_kernels_agree_on_rows_of_several_blocks(kernel: str, outputs: int, rows
 
 @pytest.mark.parametrize("bit", [0, 1, 63, 64, 100, 127])
 def test_the_answer_may_be_a_bit_of_the_input(kernel: str, bit: int) -> None:
-    builder = StraightLineBuilder(2)
+    builder = StraightLineBuilder(2 * WORD)
     builder.add(bit, 5, 70)
     rows = rows_of(program := builder.build(bit, 0), 130, bit)
     inputs = np.unpackbits(rows.view(np.uint8), axis=1, bitorder="little").astype(np.bool_)
@@ -192,7 +192,7 @@ def test_the_answer_may_be_a_bit_of_the_input(kernel: str, bit: int) -> None:
 
 
 def test_a_register_is_read_before_it_is_written_again() -> None:
-    builder = StraightLineBuilder(1)
+    builder = StraightLineBuilder(WORD)
     copy = builder.new(2)
     builder.add(copy, 0)  # reads bit 0
     builder.add(0, 1)  # then changes it
@@ -209,7 +209,7 @@ def test_a_register_is_read_before_it_is_written_again() -> None:
 @pytest.mark.parametrize("count", [8, 9, 16, 17, 65, 600])
 def test_a_target_of_many_steps(count: int) -> None:
     """More than a level's ranks go to registers of their own, which are added then."""
-    builder = StraightLineBuilder(2)
+    builder = StraightLineBuilder(2 * WORD)
     total = builder.new()
     for step in range(count):
         builder.add(total, step % 128, (7 * step + 1) % 128)
@@ -221,7 +221,7 @@ def test_a_target_of_many_steps(count: int) -> None:
 
 
 def test_operations_count_steps_and_transpositions() -> None:
-    builder = StraightLineBuilder(2)
+    builder = StraightLineBuilder(2 * WORD)
     first = builder.new(64)
     for bit in range(10):
         builder.add(first + bit, bit, bit + 1)

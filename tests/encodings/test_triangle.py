@@ -93,7 +93,7 @@ def test_pieces_are_read_and_added_where_their_bits_lie(size: int, seed: int) ->
 
 @pytest.mark.parametrize("size", [0, -1])
 def test_layout_refuses_a_size_below_one(size: int) -> None:
-    with pytest.raises(ParameterError, match="size must be at least 1"):
+    with pytest.raises(ParameterError, match="size must be a whole number, at least 1"):
         TriangleLayout(size)
 
 

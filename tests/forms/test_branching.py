@@ -60,7 +60,7 @@ def unpacked(words: NDArray[np.uint64], count: int) -> Bits:
 def evaluated(compiled: CompiledForm, events: Events, form: Form) -> NDArray[np.bool_]:
     """The program's value for each event, no encoding in between."""
     event = unpacked(event_words(events), events.schema.bits)
-    interest = unpacked(compiled.interest_words(form), max(1, compiled.private_bits))
+    interest = unpacked(compiled.interest_row(form).T, max(1, compiled.private_bits))
     return value_of(compiled.program, event, np.repeat(interest, events.count, axis=0))
 
 
@@ -304,7 +304,7 @@ def test_private_constants_show_in_the_private_bits_only(
 ) -> None:
     parsed = SCHEMA.parse(template)
     compiled = CompiledForm(SCHEMA, parsed.true_form())
-    words = [compiled.interest_words(parsed.bind(p=p).true_form()) for p in constants]
+    words = [compiled.interest_row(parsed.bind(p=p).true_form()) for p in constants]
     assert len({word.shape for word in words}) == 1
     assert len({word.tobytes() for word in words}) > 1
     assert all(unpack(word[::-1])[0] >> compiled.private_bits == 0 for word in words)
@@ -316,4 +316,4 @@ def test_interest_of_another_structure_is_refused(other: str) -> None:
     predicate: Predicate = SCHEMA.parse(other)
     bound = predicate.bind(**dict.fromkeys(predicate.private_names, 3))
     with pytest.raises(ParameterError, match="does not have the structure of the template"):
-        compiled.interest_words(bound.true_form())
+        compiled.interest_row(bound.true_form())

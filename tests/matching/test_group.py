@@ -8,7 +8,6 @@ import copy
 import json
 import pickle
 import runpy
-import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -22,25 +21,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-import ccbps.matching.group.group_messages as group_messages
-import ccbps.matching.group.group_program as group_program
-from ccbps import Bool, Category, OneTimePad, Schema, SeedRing, SharedSeed, UInt
-from ccbps.algebra import A5, S5
+import ccbps.matching.group.group_match as group_match
+from ccbps import Bool, Category, OneTimePad, Schema, UInt
+from ccbps.algebra import S5
 from ccbps.circuits import Circuit, CircuitBuilder, Gate, Op, bristol
 from ccbps.circuits.networks import NETWORKS
 from ccbps.dictionary import DictionaryColumn
-from ccbps.encodings.group import GroupEncoding
 from ccbps.errors import (
     CcbpsError,
     DecodeError,
     EventError,
-    KeyMismatchError,
-    PadExhaustedError,
     ParameterError,
-    PredicateError,
     PredicateTypeError,
-    RandomnessReuseError,
-    SamplingError,
     UnknownAttributeError,
     UnsupportedPredicateError,
 )
@@ -52,28 +44,31 @@ from ccbps.matching import (
     PublicFunctionMatch,
     UGPMatch,
 )
-from ccbps.matching.group.group_program import GroupMatch
+from ccbps.matching.group.group_match import GroupMatch
 from ccbps.programs.barrington import preserving_length
 from ccbps.wire import ROUND_HEADER_BYTES, TAG_BYTES, Cause
 from tests.support.circuit_strategies import all_rows
 from tests.support.effort import examples
+from tests.support.one_time import SEED, answered, in_two_processes
 from tests.support.program_strategies import every_formula, seeds, shallow_circuits
+from tests.support.round_subjects import (  # noqa: F401
+    Subject,
+    all_subjects,
+    made_subject,
+    several_segments,
+)
 from tests.support.strategies import predicates, record, rows, schemas, small_types
 
 Bytes = NDArray[np.uint8]
 Bools = NDArray[np.bool_]
 
-SEED = SharedSeed(bytes(range(32)))
 FIXED: list[type[FSGPMatch | OFSGPMatch]] = [FSGPMatch, OFSGPMatch]
 fixed_structure = pytest.mark.parametrize("kind", FIXED, ids=["FSGP", "OFSGP"])
 every_group = pytest.mark.parametrize("group", ["A5", "S5"])
 
 
-def matched(matcher: GroupMatch, events: Any, interest: Any, count: int) -> list[bool]:
-    rounds = range(count)
-    sent = matcher.publisher(SEED).encode(events, rounds)
-    wanted = matcher.subscriber(SEED).encode(interest, rounds)
-    answers: list[bool] = matcher.broker().match(sent, wanted).tolist()
+def matched(matcher: GroupMatch, events: Any, interests: Any) -> list[bool]:
+    answers: list[bool] = answered(matcher, events, interests).tolist()
     return answers
 
 
@@ -102,7 +97,7 @@ def test_every_formula_of_depth_2_is_matched_on_all_inputs(
     matcher = kind(Schema(x=UInt(inputs)), 2, group=group)
     events = {"x": np.tile(np.arange(count), len(formulas))}
     column = DictionaryColumn(formulas, np.repeat(np.arange(len(formulas)), count))
-    found = matched(matcher, events, column, len(formulas) * count)
+    found = matched(matcher, events, column)
     assert found == expected_of(formulas)
 
 
@@ -113,26 +108,23 @@ def assert_public_formulas(formulas: list[Circuit], bits: int, group: str) -> No
     xs, ys = np.divmod(np.arange(2**inputs), 2 ** (inputs - bits))
     for formula in formulas:
         matcher = PublicFunctionMatch(schema, formula, private, group=group)
-        found = matched(matcher, {"x": xs}, [{"y": int(y)} for y in ys], len(xs))
+        found = matched(matcher, {"x": xs}, [{"y": int(y)} for y in ys])
         assert found == expected_of([formula])
 
 
 @every_group
 @pytest.mark.parametrize("bits", [1, 2])
-def test_formulas_of_private_values_are_matched_on_all_inputs(group: str, bits: int) -> None:
+@pytest.mark.parametrize("part", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_formulas_of_private_values_are_matched_on_all_inputs(
+    part: bool, group: str, bits: int
+) -> None:
     # A part of the formulas of two inputs and of those of three, another one in each run.
+    small, large = every_formula(2, 2), every_formula(3, 2)
+    if part:
+        small, large = small[group == "A5" :: 11], large[bits + 2 * (group == "A5") :: 53]
     if bits == 1:
-        assert_public_formulas(every_formula(2, 2)[group == "A5" :: 11], 1, group)
-    assert_public_formulas(every_formula(3, 2)[bits + 2 * (group == "A5") :: 53], bits, group)
-
-
-@pytest.mark.slow
-@every_group
-@pytest.mark.parametrize("bits", [1, 2])
-def test_every_formula_of_private_values_is_matched_on_all_inputs(group: str, bits: int) -> None:
-    if bits == 1:
-        assert_public_formulas(every_formula(2, 2), 1, group)
-    assert_public_formulas(every_formula(3, 2), bits, group)
+        assert_public_formulas(small, 1, group)
+    assert_public_formulas(large, bits, group)
 
 
 @given(
@@ -147,7 +139,7 @@ def test_any_circuit_is_matched_on_all_inputs(
 ) -> None:
     matcher = kind(Schema(x=UInt(circuit.inputs)), circuit.depth + more, group=group)
     events = {"x": np.arange(2**circuit.inputs)}
-    assert matched(matcher, events, circuit, 2**circuit.inputs) == expected_of([circuit])
+    assert matched(matcher, events, circuit) == expected_of([circuit])
 
 
 # -- predicates ---------------------------------------------------------------------------------
@@ -174,7 +166,7 @@ def test_answers_are_the_plaintext_meaning(
             matcher.subscriber(SEED).encode(predicate, [0])
     else:
         expected = predicate.evaluate(events).tolist()
-        assert matched(matcher, events, predicate, events.count) == expected
+        assert matched(matcher, events, predicate) == expected
 
 
 QUOTES = Schema(issue=Category(["IBM", "SAP"], nullable=True), price=UInt(3), hot=Bool())
@@ -197,25 +189,9 @@ def test_interest_may_be_text_a_predicate_or_a_circuit(
 ) -> None:
     matcher, predicate = kind(QUOTES, 3), QUOTES.parse(text)
     for interest in (text, predicate, predicate_circuit(predicate)):
-        found = matched(matcher, RECORDS, interest, len(RECORDS))
+        found = matched(matcher, RECORDS, interest)
         assert found == answers_of(text)
     assert True in found and False in found
-
-
-@pytest.mark.parametrize("count", [0, 1, 2, 300])
-@every_group
-def test_interest_for_all_rows_equals_it_repeated(group: str, count: int) -> None:
-    matcher, text = OFSGPMatch(QUOTES, 3, group=group), TEXTS[0]
-    forms: list[Any] = [
-        text,
-        QUOTES.parse(text),
-        [text] * count,
-        [QUOTES.parse(text)] * count,
-        DictionaryColumn([TEXTS[1], text, TEXTS[2]], np.full(count, 1, np.intp)),
-    ]
-    found = [matcher.subscriber(SEED).encode(form, range(count)).tobytes() for form in forms]
-    assert set(found) == {found[0]}
-    assert len(found[0]) == count * matcher.interest_bytes
 
 
 @every_group
@@ -241,7 +217,7 @@ def test_batch_cut_into_blocks_is_the_same_batch(
         return sent.tobytes(), wanted.tobytes(), matcher.broker().match(sent, wanted).tolist()
 
     whole = exchange()
-    monkeypatch.setattr(group_messages, "BLOCK_POSITIONS", 7 * matcher.group.padded(matcher.length))
+    monkeypatch.setattr(group_match, "BLOCK_POSITIONS", 7 * matcher.group.padded(matcher.length))
     assert exchange() == whole
     assert True in whole[2] and False in whole[2]
 
@@ -259,7 +235,7 @@ def test_hamming_with_a_public_limit_counts_differing_bits(group: str, bits: int
     for limit in range(-1, bits + 1):
         matcher = PublicFunctionMatch.hamming(bits, limit=limit, group=group)
         interests = DictionaryColumn([{"y": y} for y in range(2**bits)], ys)
-        found = matched(matcher, {"x": xs}, interests, len(xs))
+        found = matched(matcher, {"x": xs}, interests)
         assert found == (np.bitwise_count(xs ^ ys) <= limit).tolist()
 
 
@@ -269,37 +245,31 @@ def test_hamming_of_6_bits_counts_differing_bits(network: Any) -> None:
     xs, ys = np.divmod(np.arange(4**6)[::7], 2**6)
     for limit in range(6):
         matcher = PublicFunctionMatch.hamming(6, limit=limit, network=network)
-        found = matched(matcher, {"x": xs}, [{"y": int(y)} for y in ys], len(xs))
+        found = matched(matcher, {"x": xs}, [{"y": int(y)} for y in ys])
         assert found == (np.bitwise_count(xs ^ ys) <= limit).tolist()
+
+
+def counts_bits(matcher: GroupMatch, triples: Iterable[tuple[int, int, int]]) -> bool:
+    """Whether x and y match within the private limit t, for each of some triples."""
+    triples = list(triples)
+    interests = [{"y": y, "t": t} for _, y, t in triples]
+    found = matched(matcher, {"x": [x for x, _, _ in triples]}, interests)
+    return found == [(x ^ y).bit_count() <= t for x, y, t in triples]
 
 
 @pytest.mark.parametrize("network", [None, *NETWORKS])
 @pytest.mark.parametrize("bits", [1, 2, 3, 4])
 def test_hamming_with_a_private_limit_counts_differing_bits(bits: int, network: Any) -> None:
-    matcher = PublicFunctionMatch.hamming(bits, network=network)
     limits = range(2 ** bits.bit_length())
     triples = list(product(range(2**bits), range(2**bits), limits))[:: 1 if bits < 4 else 5]
-    found = matched(
-        matcher,
-        {"x": [x for x, _, _ in triples]},
-        [{"y": y, "t": t} for _, y, t in triples],
-        len(triples),
-    )
-    assert found == [(x ^ y).bit_count() <= t for x, y, t in triples]
+    assert counts_bits(PublicFunctionMatch.hamming(bits, network=network), triples)
 
 
-def test_hamming_of_5_and_6_bits_with_a_private_limit() -> None:
+@pytest.mark.parametrize("bits", [5, 6])
+def test_hamming_of_5_and_6_bits_with_a_private_limit(bits: int) -> None:
     rng = np.random.default_rng(2)
-    for bits in (5, 6):
-        matcher = PublicFunctionMatch.hamming(bits)
-        triples = [tuple(map(int, rng.integers(0, [2**bits, 2**bits, bits + 1]))) for _ in range(4)]
-        found = matched(
-            matcher,
-            {"x": [x for x, _, _ in triples]},
-            [{"y": y, "t": t} for _, y, t in triples],
-            len(triples),
-        )
-        assert found == [(x ^ y).bit_count() <= t for x, y, t in triples]
+    triples = rng.integers(0, [2**bits, 2**bits, bits + 1], (4, 3)).tolist()
+    assert counts_bits(PublicFunctionMatch.hamming(bits), triples)
 
 
 def test_hamming_takes_4_to_the_depth_of_the_network() -> None:
@@ -331,7 +301,7 @@ def test_private_values_may_be_any_of_the_inputs(circuit: Circuit, data: st.Data
     schema, private = Schema(x=UInt(bits)), Schema(y=UInt(n + 2 - bits))
     matcher = PublicFunctionMatch(schema, shifted, private)
     xs, ys = np.divmod(np.arange(2 ** (n + 2)), 2 ** (n + 2 - bits))
-    found = matched(matcher, {"x": xs}, [{"y": int(y)} for y in ys], len(xs))
+    found = matched(matcher, {"x": xs}, [{"y": int(y)} for y in ys])
     assert found == expected_of([shifted])
 
 
@@ -347,7 +317,7 @@ def test_bristol_file_is_matched_as_it_computes_on_numbers(
     file = bristol.load(BRISTOL / case["file"])
     matcher = PublicFunctionMatch(THREE[0], file, THREE[1], group=group)
     xs, ys = np.divmod(np.arange(64), 8)
-    found = matched(matcher, {"x": xs}, [{"y": int(y)} for y in ys], 64)
+    found = matched(matcher, {"x": xs}, [{"y": int(y)} for y in ys])
     assert found == [bool(out) for out in case["out"]]
     # Everybody who has the circuit, from whatever source, has the same matcher.
     same = PublicFunctionMatch(THREE[0], file.most_significant_first(), THREE[1], group=group)
@@ -355,7 +325,7 @@ def test_bristol_file_is_matched_as_it_computes_on_numbers(
     assert same.fingerprint == matcher.fingerprint
     # The file's own order is another function, of the same widths: 1 < 4 is false in it.
     wrong = PublicFunctionMatch(THREE[0], file.circuit, THREE[1], group=group)
-    assert case["out"][1 * 8 + 4] == 1 and matched(wrong, {"x": [1]}, {"y": 4}, 1) == [False]
+    assert case["out"][1 * 8 + 4] == 1 and matched(wrong, {"x": [1]}, {"y": 4}) == [False]
 
 
 def test_bristol_values_are_the_attributes() -> None:
@@ -389,39 +359,26 @@ def test_private_values_are_encoded_as_their_attributes() -> None:
     assert matcher.private_names == ("issue",)
     values = [{"issue": value} for value in ("IBM", "SAP", None)]
     pairs = list(product(values, values))
-    found = matched(matcher, [x for x, _ in pairs], [y for _, y in pairs], 9)
+    found = matched(matcher, [x for x, _ in pairs], [y for _, y in pairs])
     assert found == [x == y for x, y in pairs]
 
 
 # -- the universal circuit ----------------------------------------------------------------------
 
 
-def assert_universal(formulas: list[Circuit], depth: int, group: str) -> None:
-    inputs = formulas[0].inputs
+@every_group
+@pytest.mark.parametrize(
+    ("inputs", "depth"),
+    [(1, 0), (2, 0), (3, 0), (1, 1), pytest.param(2, 1, marks=pytest.mark.slow)],
+)
+def test_universal_circuit_runs_every_formula(inputs: int, depth: int, group: str) -> None:
+    formulas = every_formula(inputs, depth)
     matcher = UGPMatch(Schema(x=UInt(inputs)), depth, group=group)
     for start in range(0, len(formulas), 8):
         some = formulas[start : start + 8]
         events = {"x": np.tile(np.arange(2**inputs), len(some))}
         column = DictionaryColumn(some, np.repeat(np.arange(len(some)), 2**inputs))
-        found = matched(matcher, events, column, len(some) * 2**inputs)
-        assert found == expected_of(some)
-
-
-@every_group
-@pytest.mark.parametrize("inputs", [1, 2, 3])
-def test_universal_circuit_runs_every_formula_of_depth_0(group: str, inputs: int) -> None:
-    assert_universal(every_formula(inputs, 0), 0, group)
-
-
-@every_group
-def test_universal_circuit_runs_every_formula_of_depth_1_of_one_input(group: str) -> None:
-    assert_universal(every_formula(1, 1), 1, group)
-
-
-@pytest.mark.slow
-@every_group
-def test_universal_circuit_runs_every_formula_of_depth_1_of_two_inputs(group: str) -> None:
-    assert_universal(every_formula(2, 1), 1, group)
+        assert matched(matcher, events, column) == expected_of(some)
 
 
 def test_universal_circuit_takes_predicates() -> None:
@@ -430,7 +387,7 @@ def test_universal_circuit_takes_predicates() -> None:
     for text in ("hot", "hot IS NULL", "NOT hot"):
         events = [{"hot": value} for value in (True, False, None)]
         expected = schema.parse(text).evaluate(schema.encode(events)).tolist()
-        assert matched(matcher, events, text, 3) == expected
+        assert matched(matcher, events, text) == expected
 
 
 @every_group
@@ -447,7 +404,7 @@ def test_elements_of_the_universal_program_are_the_publishers_for_event_bits_onl
 
 @pytest.mark.parametrize("depth", [-1, 2, 0.5, 1.0, True, "1", None])
 def test_universal_circuit_has_depth_0_or_1(depth: Any) -> None:
-    with pytest.raises(ParameterError, match="depth must be 0 or 1"):
+    with pytest.raises(ParameterError, match="depth must be a whole number from 0 to 1, got"):
         UGPMatch(BIT, depth)
 
 
@@ -463,87 +420,8 @@ def test_universal_circuit_refuses_what_does_not_fit() -> None:
         UGPMatch(Schema(x=UInt(40)), 1)
 
 
-# -- pairs, rings, pads -------------------------------------------------------------------------
-
-
-def several_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Segments of 64 positions for matchers made from now on."""
-    cut = partial(GroupEncoding, segment=64)
-    monkeypatch.setattr(group_program, "GroupEncoding", cut)
-
-
-# Lengths 160, 320 and some hundred: of the first, the last segment is short.
-LONG: dict[str, tuple[Callable[[str], GroupMatch], Any]] = {
-    "OFSGP": (lambda group: OFSGPMatch(Schema(x=UInt(5)), 2, group=group), "x > 3"),
-    "FSGP": (lambda group: FSGPMatch(Schema(x=UInt(3)), 2, group=group), "x > 3"),
-    "public function": (
-        lambda group: PublicFunctionMatch.hamming(5, limit=1, group=group), {"y": 5}
-    ),
-}  # fmt: skip
-every_long = pytest.mark.parametrize("name", LONG)
-segmented = pytest.mark.parametrize("cut", [False, True], ids=["one segment", "several segments"])
-
-
-def plain(name: str, x: int) -> bool:
-    return x > 3 if name != "public function" else (x ^ 5).bit_count() <= 1
-
-
-@every_long
 @every_group
-@segmented
-def test_publisher_serves_many_pairs_by_label(
-    monkeypatch: pytest.MonkeyPatch, name: str, group: str, cut: bool
-) -> None:
-    if cut:
-        several_segments(monkeypatch)
-    make, interest = LONG[name]
-    matcher = make(group)
-    assert len(matcher.encoding.segments) == (-(-matcher.length // 64) if cut else 1)
-    assert matcher.length > 128
-    labels, rounds = ["alice", "bob"] * 8, [i // 2 for i in range(16)]
-    xs = [x % 2**matcher.schema.bits for x in range(16)]
-    ring = SeedRing.of(SEED, ["alice", "bob"])
-    sent = matcher.publisher(SEED).encode({"x": xs}, rounds, pairs=labels)
-    assert np.array_equal(matcher.publisher(ring).encode({"x": xs}, rounds, pairs=labels), sent)
-    ringed = matcher.subscriber(ring).encode(interest, rounds, pairs=labels)
-    for place, label in enumerate(["alice", "bob"]):
-        alone = matcher.subscriber(SEED.pair(label)).encode(interest, range(8))
-        assert np.array_equal(alone, ringed[place::2])
-        found = matcher.broker().match(sent[place::2], alone)
-        assert found.tolist() == [plain(name, x) for x in xs[place::2]]
-    with pytest.raises(KeyMismatchError, match="'carol'"):
-        matcher.publisher(ring).encode({"x": [1]}, [9], pairs=["carol"])
-
-
-@every_long
-@every_group
-@segmented
-def test_pad_serves_a_pair_from_end_to_end(
-    monkeypatch: pytest.MonkeyPatch, name: str, group: str, cut: bool
-) -> None:
-    if cut:
-        several_segments(monkeypatch)
-    make, interest = LONG[name]
-    matcher = make(group)
-    size = matcher.randomness_bytes
-    secret = np.random.default_rng(8).integers(0, 256, 8 * size + size - 1, np.uint8).tobytes()
-    publisher = matcher.publisher(OneTimePad(secret))
-    subscriber = matcher.subscriber(OneTimePad(secret))
-    for refused in ([8], [0, 9], range(9)):
-        with pytest.raises(PadExhaustedError, match=f"round {max(refused)} lies beyond the pad"):
-            subscriber.encode(interest, refused)
-        with pytest.raises(PadExhaustedError):
-            publisher.encode({"x": [1] * len(refused)}, refused)
-    with pytest.raises(PadExhaustedError):
-        publisher.encode_chunks([{"x": 1}], 8)
-    # What was refused uses up no round.
-    rounds = [7, 0, 3, 5, 1, 2, 4, 6]
-    sent, wanted = publisher.encode({"x": range(8)}, rounds), subscriber.encode(interest, rounds)
-    assert matcher.broker().match(sent, wanted).tolist() == [plain(name, x) for x in range(8)]
-
-
-@every_group
-@segmented
+@pytest.mark.parametrize("cut", [False, True], ids=["one segment", "several segments"])
 def test_message_uses_every_byte_of_its_round_and_no_other(
     monkeypatch: pytest.MonkeyPatch, group: str, cut: bool
 ) -> None:
@@ -552,39 +430,21 @@ def test_message_uses_every_byte_of_its_round_and_no_other(
     matcher = OFSGPMatch(Schema(x=UInt(5)), 2, group=group)
     size = matcher.randomness_bytes
     secret = np.random.default_rng(9).integers(0, 256, 3 * size, np.uint8)
-    first = matcher.subscriber(OneTimePad(secret.tobytes())).encode("x > 3", [1])
+
+    def message(pad: Bytes) -> Bytes:
+        return matcher.subscriber(OneTimePad(pad.tobytes())).encode("x > 3", [1])
+
+    first = message(secret)
     secret[:size], secret[2 * size :] = 1, 2
-    assert np.array_equal(
-        first, matcher.subscriber(OneTimePad(secret.tobytes())).encode("x > 3", [1])
-    )
+    assert np.array_equal(first, message(secret))
     parts = len(matcher.encoding.segments)
     last = size // parts - 1
     for number in range(parts):  # other elements, and another tag, of which only the first counts
         for offset in (0, last - TAG_BYTES, last):
             changed = secret.copy()
             changed[size + number * (size // parts) + offset] ^= 1
-            other = matcher.subscriber(OneTimePad(changed.tobytes())).encode("x > 3", [1])
             spare = offset == last - TAG_BYTES or (number and offset == last)
-            assert spare or not np.array_equal(first, other)
-
-
-def test_rounds_of_several_segments_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    several_segments(monkeypatch)
-    matcher = OFSGPMatch(Schema(x=UInt(5)), 2)
-    last = 2**64 // 3 - 1
-    rounds = np.array([last, 0], np.uint64)
-    sent = matcher.publisher(SEED).encode({"x": [3, 4]}, rounds)
-    wanted = matcher.subscriber(SEED).encode("x > 3", rounds)
-    assert matcher.broker().match(sent, wanted).tolist() == [False, True]
-    with pytest.raises(ParameterError, match=f"rounds must be below {last + 1} .* 3 pieces"):
-        matcher.publisher(SEED).encode({"x": [3]}, [last + 1])
-
-
-def test_pad_is_refused_by_a_second_matcher() -> None:
-    pad = OneTimePad(np.random.default_rng(12).bytes(20_000))
-    OFSGPMatch(QUOTES, 1).subscriber(pad).encode("hot", [0])
-    with pytest.raises(RandomnessReuseError, match="already serves another matcher"):
-        FSGPMatch(QUOTES, 1).subscriber(pad).encode("hot", [1])
+            assert spare or not np.array_equal(first, message(changed))
 
 
 # -- pieces -------------------------------------------------------------------------------------
@@ -595,25 +455,19 @@ def cut_anywhere(message: Bytes, rng: np.random.Generator) -> list[Bytes]:
     return [message[a:b] for a, b in pairwise(edges)]
 
 
-@every_long
-@every_group
-@segmented
-def test_pieces_are_the_message_and_may_be_cut_anywhere(
-    monkeypatch: pytest.MonkeyPatch, name: str, group: str, cut: bool
-) -> None:
-    if cut:
-        several_segments(monkeypatch)
-    make, interest = LONG[name]
-    matcher = make(group)
-    rng, xs = np.random.default_rng(10), list(range(8))
+@all_subjects
+def test_pieces_are_the_message_and_may_be_cut_anywhere(subject: Subject) -> None:
+    matcher, xs = subject.matcher, list(range(8))
+    if not isinstance(matcher, GroupMatch):
+        return
+    rng = np.random.default_rng(10)
     events = matcher.publisher(SEED).encode({"x": xs}, range(8))
-    interests = matcher.subscriber(SEED).encode(interest, range(8))
+    interests = matcher.subscriber(SEED).encode(subject.interest, range(8))
     publisher, subscriber = matcher.publisher(SEED), matcher.subscriber(SEED)
     for x in xs:
         sent = list(publisher.encode_chunks([{"x": x}], x))
-        wanted = list(subscriber.encode_chunks(interest, x))
-        assert len(sent) == len(matcher.encoding.segments)
-        assert len(wanted) == len(sent) + 1
+        wanted = list(subscriber.encode_chunks(subject.interest, x))
+        assert len(sent) == subject.parts and len(wanted) == len(sent) + 1
         assert np.array_equal(np.concatenate(sent), events[x])
         assert np.array_equal(np.concatenate(wanted), interests[x])
         for pieces in (
@@ -622,8 +476,9 @@ def test_pieces_are_the_message_and_may_be_cut_anywhere(
             ([events[x]], [piece.tobytes() for piece in wanted]),
             (events[x].reshape(-1, 1), interests[x].reshape(-1, 1)),
         ):
-            assert matcher.broker().match_chunks(*pieces) is plain(name, x)
-    assert matcher.broker().match(events, interests).tolist() == [plain(name, x) for x in xs]
+            assert matcher.broker().match_chunks(*pieces) is subject.answer(x)
+    answers = matcher.broker().match(events, interests)
+    assert answers.tolist() == [subject.answer(x) for x in xs]
 
 
 @every_group
@@ -805,56 +660,6 @@ def test_pieces_take_one_event() -> None:
     assert len({piece.tobytes() for (piece,) in pieces}) == 1
 
 
-# -- a round is used once -----------------------------------------------------------------------
-
-
-def ways(role: str) -> dict[str, Callable[[Any], Callable[[list[int]], object]]]:
-    """Ways for a role to use rounds, once it is made."""
-    if role == "publisher":
-        return {
-            "encode": lambda r: lambda rounds: r.encode(RECORDS[: len(rounds)], rounds),
-            "pieces": lambda r: lambda rounds: [r.encode_chunks(RECORDS[:1], n) for n in rounds],
-        }
-    return {
-        "encode": lambda r: lambda rounds: r.encode("hot", rounds),
-        "pieces": lambda r: lambda rounds: [r.encode_chunks("hot", n) for n in rounds],
-    }
-
-
-@pytest.mark.parametrize("role", ["publisher", "subscriber"])
-@pytest.mark.parametrize("first", ["encode", "pieces"])
-@pytest.mark.parametrize("second", ["encode", "pieces"])
-@segmented
-def test_round_is_refused_the_second_time(
-    monkeypatch: pytest.MonkeyPatch, role: str, first: str, second: str, cut: bool
-) -> None:
-    if cut:
-        several_segments(monkeypatch)
-    holder = getattr(OFSGPMatch(QUOTES, 2), role)(SEED)
-    # Pieces use their round when they are asked for, not when they are read.
-    ways(role)[first](holder)([4, 5])
-    with pytest.raises(RandomnessReuseError, match="round 5 was already used by this role"):
-        ways(role)[second](holder)([6, 5] if second == "encode" else [5])
-    ways(role)[second](holder)([6])
-    with pytest.raises(RandomnessReuseError, match="round 8 occurs more than once"):
-        ways(role)["encode"](holder)([8, 8])
-
-
-@pytest.mark.parametrize(
-    "interest", ["price <", "prise < 3", "price * 2 < 3", "price = 3 AND hot AND issue = 'SAP'"]
-)
-def test_refused_predicate_uses_up_no_round(interest: str) -> None:
-    subscriber = OFSGPMatch(QUOTES, 2).subscriber(SEED)
-    for encode in (
-        lambda: subscriber.encode(interest, [7]),
-        lambda: subscriber.encode(["hot", interest], [8, 7]),
-        lambda: subscriber.encode_chunks(interest, 7),
-    ):
-        with pytest.raises(PredicateError):
-            encode()
-    assert len(subscriber.encode("hot", [7, 8])) == 2
-
-
 def test_refused_event_uses_up_no_round() -> None:
     publisher = OFSGPMatch(QUOTES, 1).publisher(SEED)
     bad = {"issue": None, "price": 8, "hot": True}
@@ -864,139 +669,30 @@ def test_refused_event_uses_up_no_round() -> None:
     assert len(publisher.encode(RECORDS[:1], [7])) == 1
 
 
-# -- random bytes that do not yield elements ----------------------------------------------------
-
-
-@pytest.mark.parametrize("role", ["publisher", "subscriber"])
-@every_group
-@segmented
-def test_round_without_enough_elements_gives_nothing_and_is_over(
-    monkeypatch: pytest.MonkeyPatch, role: str, group: str, cut: bool
-) -> None:
-    if cut:
-        several_segments(monkeypatch)
-    matcher = OFSGPMatch(QUOTES, 2, group=group)
-    size = matcher.randomness_bytes
-    secret = np.random.default_rng(11).integers(0, 256, (6, size), np.uint8)
-    # The last segment of rounds 1 and 3 yields nothing.
-    part = size // len(matcher.encoding.segments)
-    secret[1::2, -part:] = 255 if group == "S5" else 0
-    holder = getattr(matcher, role)(OneTimePad(secret.tobytes()))
-    encode, pieces = (way(holder) for way in ways(role).values())
-    with pytest.raises(SamplingError, match="give this round up and use another"):
-        encode([0, 1, 2])
-    with pytest.raises(SamplingError):
-        [*pieces([3])[0]]  # type: ignore[index]
-    for used in ([1], [3], [0]):
-        with pytest.raises(RandomnessReuseError):
-            encode(used)
-    assert len(encode([4])) == 1  # type: ignore[arg-type]
-
-
-# -- messages that do not belong together, and altered ones -------------------------------------
+# -- altered messages ---------------------------------------------------------------------------
 
 COUNT = 20
-
-
-class Exchange:
-    """Messages of `COUNT` rounds, all of them matches."""
-
-    def __init__(self, group: str) -> None:
-        self.matcher = OFSGPMatch(Schema(x=UInt(5)), 1, group=group)
-        events = {"x": [3] * COUNT}
-        self.events: Bytes = self.matcher.publisher(SEED).encode(events, range(COUNT))
-        self.interests: Bytes = self.matcher.subscriber(SEED).encode(TWO, range(COUNT))
-        self.broker = self.matcher.broker()
-
-
 TWO = Circuit(5, (Gate(Op.AND, 3, 4),), (5,))
 
 
-def flipped(row: Bytes, byte: int, bit: int = 0) -> None:
-    row[byte] ^= np.uint8(1 << bit)
-
-
-def other_seed(e: Exchange, row: int) -> None:
-    e.interests[row] = e.matcher.subscriber(SharedSeed(bytes(32))).encode(TWO, [row])[0]
-
-
-def other_matcher(e: Exchange, row: int) -> None:
-    same_size = OFSGPMatch(Schema(y=UInt(5)), 1, group=e.matcher.group)
-    e.events[row] = same_size.publisher(SEED).encode({"y": [3]}, [row])[0]
-
-
-def other_round(e: Exchange, row: int) -> None:
-    e.events[row] = e.events[row + 1]
-
-
-def other_end(e: Exchange, row: int) -> None:
-    e.interests[row, -8:] = e.interests[row + 1, -8:]
-
-
-def no_elements(e: Exchange, row: int) -> None:
-    e.events[row, 20:26] = 255
-    if e.matcher.group is A5:  # the first rows of all matrices zero
-        e.events[row, ROUND_HEADER_BYTES:] = 0
-
-
-def other_header(e: Exchange, row: int) -> None:
-    """A broken header is the cause, whatever else is broken."""
-    no_elements(e, row)
-    flipped(e.events[row], 7)
-
-
-SPOILED: list[tuple[str, Callable[[Exchange, int], None], Cause]] = [
-    ("event kind", lambda e, i: flipped(e.events[i], 0, 1), Cause.EVENT_KIND),
-    ("interest kind", lambda e, i: flipped(e.interests[i], 0), Cause.INTEREST_KIND),
-    ("event check", lambda e, i: flipped(e.events[i], 1, 7), Cause.PAIRING),
-    ("interest check", lambda e, i: flipped(e.interests[i], 7), Cause.PAIRING),
-    ("another round", other_round, Cause.PAIRING),
-    ("another seed", other_seed, Cause.PAIRING),
-    ("another matcher", other_matcher, Cause.PAIRING),
-    ("no elements", no_elements, Cause.ELEMENT),
-    ("no elements, other header", other_header, Cause.PAIRING),
-    ("no trailer", lambda e, i: flipped(e.interests[i], -8, 7), Cause.PRODUCT),
-    ("other end", lambda e, i: flipped(e.interests[i], -1, 7), Cause.SEGMENT),
-    ("end of another round", other_end, Cause.SEGMENT),
-]
-spoiled = pytest.mark.parametrize(
-    ("spoil", "cause"), [pytest.param(*rest, id=name) for name, *rest in SPOILED]
-)
-
-
-@spoiled
-@every_group
-def test_broker_refuses_single_rows_and_names_the_cause(
-    group: str, spoil: Callable[[Exchange, int], None], cause: Cause
-) -> None:
-    exchange = Exchange(group)
-    assert exchange.broker.match(exchange.events, exchange.interests).all()
-    for row in (0, 7, COUNT - 2):
-        spoil(exchange, row)
-    answers, causes = exchange.broker.examine(exchange.events, exchange.interests)
-    refused = np.isin(np.arange(COUNT), [0, 7, COUNT - 2])
-    assert causes.tolist() == np.where(refused, cause, 0).tolist()
-    assert answers.tolist() == (~refused).tolist()
-    with pytest.raises(DecodeError, match=f"row 0: {cause.text}") as refusal:
-        exchange.broker.match(exchange.events, exchange.interests)
-    assert refusal.value.rows == (0, 7, COUNT - 2)
+def exchanged(group: str) -> tuple[OFSGPMatch, Bytes, Bytes]:
+    """A matcher and messages of `COUNT` rounds, all of them matches."""
+    matcher = OFSGPMatch(Schema(x=UInt(5)), 1, group=group)
+    events = matcher.publisher(SEED).encode({"x": [3] * COUNT}, range(COUNT))
+    return matcher, events, matcher.subscriber(SEED).encode(TWO, range(COUNT))
 
 
 def test_every_other_element_of_s5_is_another_product() -> None:
-    exchange = Exchange("S5")
-    for side in (exchange.events, exchange.interests):
+    matcher, *sides = exchanged("S5")
+    for number, side in enumerate(sides):
         for place in (ROUND_HEADER_BYTES, ROUND_HEADER_BYTES + 17, side.shape[1] - 8):
-            messages = np.repeat(side[:1], 256, axis=0)
-            messages[:, place] = np.arange(256)
-            events = messages if side is exchange.events else np.repeat(exchange.events[:1], 256, 0)
-            other = exchange.interests[:1].repeat(256, 0)
-            answers, causes = exchange.broker.examine(
-                events, other if side is exchange.events else messages
-            )
+            messages = [np.repeat(one[:1], 256, axis=0) for one in sides]
+            messages[number][:, place] = np.arange(256)
+            answers, causes = matcher.broker().examine(*messages)
             # One element gives alpha, one the identity; the bytes from 120 up are none.
             assert answers.sum() == 1
             assert (causes == Cause.NONE).sum() == 2
-            last = place == side.shape[1] - 8 and side is exchange.interests
+            last = place == side.shape[1] - 8 and number == 1
             assert (causes == (Cause.PRODUCT if last else Cause.ELEMENT)).sum() >= 136
             assert answers[side[0, place]]
 
@@ -1005,13 +701,13 @@ def test_every_other_element_of_s5_is_another_product() -> None:
 @settings(max_examples=15)
 def test_no_flipped_bit_keeps_the_answer(seed: int, group: str) -> None:
     rng = np.random.default_rng(seed)
-    for side in ("events", "interests"):
-        exchange = Exchange(group)
-        messages = getattr(exchange, side)
+    for number in (0, 1):
+        matcher, *sides = exchanged(group)
+        messages = sides[number]
         for row in range(COUNT):
             place = int(rng.integers(0, messages.shape[1] if row % 4 else ROUND_HEADER_BYTES))
-            flipped(messages[row], place, int(rng.integers(8)))
-        answers, causes = exchange.broker.examine(exchange.events, exchange.interests)
+            messages[row, place] ^= np.uint8(1 << rng.integers(8))
+        answers, causes = matcher.broker().examine(*sides)
         assert not (answers & (causes == 0)).any()
         headers = {Cause.EVENT_KIND, Cause.INTEREST_KIND, Cause.PAIRING}
         allowed = headers | {Cause.NONE, Cause.ELEMENT, Cause.PRODUCT, Cause.SEGMENT}
@@ -1032,43 +728,6 @@ def test_messages_of_the_other_group_are_refused() -> None:
                 mine.broker().match(events[ours], interests[theirs])
         with pytest.raises(DecodeError, match="made for another matcher"):
             mine.broker().match_chunks(events[other], interests[other])
-
-
-@every_group
-@segmented
-def test_match_reads_rows_in_any_memory_order(
-    monkeypatch: pytest.MonkeyPatch, group: str, cut: bool
-) -> None:
-    if cut:
-        several_segments(monkeypatch)
-    exchange = Exchange(group)
-    exchange.interests[5] = exchange.interests[6]
-    for order in (np.asfortranarray, lambda m: np.repeat(m, 2, axis=0)[::2], lambda m: m[:, :]):
-        wide = np.zeros((COUNT, exchange.events.shape[1] + 3), np.uint8)
-        wide[:, 3:] = exchange.events
-        for events in (order(exchange.events), wide[:, 3:]):
-            answers, causes = exchange.broker.examine(events, order(exchange.interests))
-            assert np.flatnonzero(causes).tolist() == [5]
-            assert np.flatnonzero(~answers).tolist() == [5]
-
-
-@pytest.mark.parametrize(
-    ("cut", "message"),
-    [
-        (lambda e, i: (e[:, :-1], i), "events must be uint8 messages of"),
-        (lambda e, i: (e, i[:, :-8]), "interests must be uint8 messages of"),
-        (lambda e, i: (e, np.hstack([i, i[:, :1]])), "interests must be uint8 messages of"),
-        (lambda e, i: (e, i[:-1]), f"{COUNT} events do not pair with {COUNT - 1} interests"),
-    ],
-    ids=["narrow event", "narrow interest", "wide", "length"],
-)
-@every_group
-def test_broker_refuses_arrays_that_are_not_messages(
-    group: str, cut: Callable[[Bytes, Bytes], tuple[Bytes, Bytes]], message: str
-) -> None:
-    exchange = Exchange(group)
-    with pytest.raises(DecodeError, match=message):
-        exchange.broker.match(*cut(exchange.events, exchange.interests))
 
 
 # -- arguments that do not fit ------------------------------------------------------------------
@@ -1098,7 +757,7 @@ def test_circuit_that_is_too_deep_is_balanced_first(kind: type[FSGPMatch | OFSGP
     chain = Circuit(4, gates, (6,))
     assert chain.depth == 3
     matcher = kind(Schema(x=UInt(4)), 2)
-    assert matched(matcher, {"x": [15, 14, 7]}, chain, 3) == [True, False, False]
+    assert matched(matcher, {"x": [15, 14, 7]}, chain) == [True, False, False]
     with pytest.raises(UnsupportedPredicateError, match=r"depth 2 and .* any of depth 1"):
         kind(Schema(x=UInt(4)), 1).subscriber(SEED).encode(chain, [0])
 
@@ -1133,15 +792,15 @@ def test_interests_that_do_not_fit_are_refused(
 @pytest.mark.parametrize(
     ("depth", "group", "message"),
     [
-        (-1, "A5", "depth must be a whole number of 0 to 14 .* got -1"),
-        (1.0, "A5", "depth must be a whole number of 0 to 14 .* got 1.0"),
-        (True, "A5", "depth must be a whole number of 0 to 14 .* got True"),
-        ("2", "A5", "depth must be a whole number of 0 to 14 .* got '2'"),
-        (15, "A5", "depth must be a whole number of 0 to 14 .* got 15"),
+        (-1, "A5", "depth must be a whole number from 0 to 14, got -1"),
+        (1.0, "A5", "depth must be a whole number from 0 to 14, got 1.0"),
+        (True, "A5", "depth must be a whole number from 0 to 14, got True"),
+        ("2", "A5", "depth must be a whole number from 0 to 14, got '2'"),
+        (15, "A5", "depth must be a whole number from 0 to 14, got 15"),
         (None, "A5", "give one of depth= and length="),
-        (1, "A6", "group must be one of 'A5', 'S5', got 'A6'"),
-        (1, "a5", "group must be one of 'A5', 'S5', got 'a5'"),
-        (1, None, "group must be one of 'A5', 'S5', got None"),
+        (1, "A6", "group must be 'A5' or 'S5', got 'A6'"),
+        (1, "a5", "group must be 'A5' or 'S5', got 'a5'"),
+        (1, None, "group must be 'A5' or 'S5', got None"),
     ],
 )
 def test_parameters_out_of_range_are_refused(
@@ -1158,7 +817,7 @@ def test_length_may_be_given_instead_of_a_depth(kind: type[FSGPMatch | OFSGPMatc
     assert 4**2 < length < 4**3
     matcher = kind(QUOTES, length=length)
     assert matcher.length == length * matcher.selector.length
-    assert matched(matcher, RECORDS, text, len(RECORDS)) == answers_of(text)
+    assert matched(matcher, RECORDS, text) == answers_of(text)
     with pytest.raises(UnsupportedPredicateError, match=f"program {length} instructions"):
         kind(QUOTES, length=length - 1).subscriber(SEED).encode(text, [0])
     assert kind(QUOTES, length=16) == kind(QUOTES, 2) != kind(QUOTES, length=17)
@@ -1166,7 +825,7 @@ def test_length_may_be_given_instead_of_a_depth(kind: type[FSGPMatch | OFSGPMatc
         kind(QUOTES, 2, length=16)
     wrong: list[Any] = [0, -1, 1.0, True, "4", 2**28 + 1]
     for value in wrong:
-        with pytest.raises(ParameterError, match=r"length must be a whole number of 1 to"):
+        with pytest.raises(ParameterError, match=r"length must be a whole number from 1 to"):
             kind(QUOTES, length=value)
 
 
@@ -1177,18 +836,13 @@ def test_public_circuit_must_be_one_of_both_schemas_bits() -> None:
             PublicFunctionMatch(schema, Circuit(inputs, (), (0,)), private)
     with pytest.raises(ParameterError, match="must have one output, got 2"):
         PublicFunctionMatch(schema, Circuit(3, (), (0, 1)), private)
-    with pytest.raises(ParameterError, match="group must be one of 'A5', 'S5', got 'S4'"):
+    with pytest.raises(ParameterError, match="group must be 'A5' or 'S5', got 'S4'"):
         PublicFunctionMatch(schema, Circuit(3, (), (0,)), private, group="S4")
     deep = Circuit(
         3, tuple(Gate(Op.AND, 2 + i if i else 0, 2 + i if i else 0) for i in range(15)), (17,)
     )
     with pytest.raises(ParameterError, match="lower its depth"):
         PublicFunctionMatch(schema, deep, private)
-
-
-def test_hamming_of_no_bits_is_refused() -> None:
-    with pytest.raises(ParameterError):
-        PublicFunctionMatch.hamming(0)
 
 
 @pytest.mark.parametrize(
@@ -1272,6 +926,16 @@ def test_matcher_that_was_pickled_or_copied_is_the_same(
     assert np.array_equal(matcher.broker().match(sent, wanted), answers)
 
 
+def test_fingerprint_does_not_depend_on_the_process() -> None:
+    printed = in_two_processes(
+        "from ccbps import Schema, UInt; from ccbps.matching import *; "
+        "s = Schema(a=UInt(5), b=UInt(7)); print(OFSGPMatch(s, 2).fingerprint.hex(), "
+        "FSGPMatch(s, 1, group='S5').fingerprint.hex(), "
+        "PublicFunctionMatch.hamming(5).fingerprint.hex())"
+    )
+    assert len(printed) == 3
+
+
 def test_fingerprint_differs_when_anything_public_does() -> None:
     other = Schema(issue=Category(["IBM", "SAP"], nullable=True), price=UInt(3), hat=Bool())
     matchers: list[GroupMatch] = [
@@ -1297,27 +961,6 @@ def test_gates_that_no_output_needs_do_not_count() -> None:
     more = Circuit(3, (Gate(Op.OR, 0, 1), Gate(Op.AND, 0, 2)), (4,))
     less = Circuit(3, (Gate(Op.AND, 0, 2),), (3,))
     assert PublicFunctionMatch(schema, more, private) == PublicFunctionMatch(schema, less, private)
-
-
-def test_fingerprint_does_not_depend_on_the_process() -> None:
-    code = (
-        "from ccbps import Schema, UInt; from ccbps.matching import *; "
-        "s = Schema(a=UInt(5), b=UInt(7)); print(OFSGPMatch(s, 2).fingerprint.hex(), "
-        "FSGPMatch(s, 1, group='S5').fingerprint.hex(), "
-        "PublicFunctionMatch.hamming(5).fingerprint.hex())"
-    )
-    printed = {
-        subprocess.run(
-            [sys.executable, "-c", code],
-            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in ("1", "2")
-    }
-    assert len(printed) == 1
-    assert len(printed.pop().split()) == 3
 
 
 @every_matcher
@@ -1387,10 +1030,6 @@ def test_matcher_shows_its_sizes_and_no_constant(name: str) -> None:
     assert all(attribute in shown for attribute in matcher.schema)
     prepared = repr(matcher.prepare(interest))
     assert "array" not in prepared and "[" not in prepared and "BETWEEN" not in prepared
-    for role in ("publisher", "subscriber"):
-        shown = repr(getattr(matcher, role)(SEED))
-        assert role.capitalize() in shown
-        assert SEED.export_secret().hex()[:8] not in shown
     assert matcher != shown
 
 
@@ -1444,5 +1083,5 @@ def test_event_bits_are_the_circuits_inputs() -> None:
     events = QUOTES.encode(RECORDS)
     bits = event_bits(events)
     for wire in range(QUOTES.bits):
-        found = matched(OFSGPMatch(QUOTES, 0), events, Circuit(6, (), (wire,)), events.count)
+        found = matched(OFSGPMatch(QUOTES, 0), events, Circuit(6, (), (wire,)))
         assert found == bits[:, wire].tolist()

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccbps import Keyword, Schema, SharedSeed, UInt
+from ccbps import Keyword, Schema, UInt
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import ParameterError, UnsupportedPredicateError
 from ccbps.leakage import Protects
@@ -19,9 +19,9 @@ from ccbps.matching import BroadcastMatch, FormulaMatch, from_json, proposals
 from ccbps.predicates.hiding import DoesNotFit, hide
 from ccbps.programs.formula import gates
 from tests.support.effort import examples
+from tests.support.one_time import SEED, answered
 from tests.support.strategies import predicates, record, rows, schemas
 
-SEED = SharedSeed(bytes(range(32)))
 SCHEMA = Schema(price=UInt(16), volume=UInt(16), issue=Keyword(20))
 SMALL = Schema(a=UInt(5), b=UInt(3), c=UInt(4))
 KINDS = ["literal", "compare", "interval", "box"]
@@ -30,13 +30,6 @@ MAKERS = {
     "broadcast, 1 bit": partial(BroadcastMatch.hidden, window=1),
     "broadcast, 3 bits": partial(BroadcastMatch.hidden, window=3),
 }
-
-
-def answers(matcher: Any, events: Any, interests: Any, count: int) -> Any:
-    """Of `count` events, each in a round of its own."""
-    rounds = np.arange(count, dtype=np.uint64)
-    sent = matcher.publisher(SEED).encode(events, rounds)
-    return matcher.broker().match(sent, matcher.subscriber(SEED).encode(interests, rounds))
 
 
 @pytest.mark.parametrize(
@@ -64,7 +57,7 @@ def test_any_predicate_that_fits_answers_as_plaintext(
             matcher.prepare(predicate)
     else:
         expected = predicate.evaluate(events).tolist()
-        assert answers(matcher, events, predicate, events.count).tolist() == expected
+        assert answered(matcher, events, predicate).tolist() == expected
 
 
 TEXTS = [
@@ -96,7 +89,7 @@ def test_many_pairs_answer_as_plaintext(pairs: int, maker: str, kind: str) -> No
     rng = np.random.default_rng(pairs)
     events = SMALL.encode({n: rng.integers(0, SMALL[n].size, pairs) for n in SMALL})
     which = rng.integers(0, len(taken), pairs).astype(np.intp)
-    found = answers(matcher, events, DictionaryColumn(taken, which), pairs)
+    found = answered(matcher, events, DictionaryColumn(taken, which))
     for i, text in enumerate(taken):
         assert np.array_equal(found[which == i], SMALL.parse(text).evaluate(events)[which == i])
 
@@ -153,13 +146,13 @@ def test_what_does_not_fit_says_what_it_needs_and_what_to_take() -> None:
     [
         ({}, "needs leaves="),
         ({"leaves": 3}, "power of two"),
-        ({"leaves": 0}, "power of two"),
+        ({"leaves": 0}, "take a power of two"),
         ({"leaves": True}, "power of two"),
-        ({"depth": -1}, "0 to 16"),
-        ({"depth": 17}, "0 to 16"),
-        ({"depth": 1.0}, "0 to 16"),
+        ({"depth": -1}, "from 0 to 16"),
+        ({"depth": 17}, "from 0 to 16"),
+        ({"depth": 1.0}, "from 0 to 16"),
         ({"leaves": 4, "depth": 3}, "has 8 leaves, not 4"),
-        ({"leaves": 4, "leaf": "tree"}, "leaf must be one of"),
+        ({"leaves": 4, "leaf": "tree"}, "leaf must be 'literal'"),
         ({"leaves": 4, "max_gates": 100}, "would have"),
         ({"depth": 16, "leaf": "box"}, "AND gates"),
     ],

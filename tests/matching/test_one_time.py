@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccbps import Category, Schema, SharedSeed, UInt
+from ccbps import Category, Schema, UInt
 from ccbps.circuits import Circuit, Gate, Op
 from ccbps.errors import DecodeError, ParameterError, UnsupportedPredicateError
 from ccbps.forms.circuit import predicate_circuit
@@ -24,12 +24,12 @@ from ccbps.matching import (
     UGPMatch,
     proposals,
 )
-from ccbps.matching.group.group_program import PROPOSED
+from ccbps.matching.group.group_match import PROPOSED
 from ccbps.programs.barrington import preserving_length
 from tests.support.circuit_strategies import all_rows
+from tests.support.one_time import answered
 from tests.support.program_strategies import shallow_circuits
 
-SEED = SharedSeed(bytes(range(32)))
 SMALL = Schema(issue=Category(["IBM", "SAP"]), price=UInt(3))
 WIDE = Schema(a=UInt(16), b=UInt(16), c=UInt(20))
 TWO = Schema(x=UInt(4), z=UInt(3))
@@ -37,13 +37,6 @@ TWO = Schema(x=UInt(4), z=UInt(3))
 
 def proposed(kind: type[Matcher], schema: Schema, text: str) -> list[Any]:
     return list(kind.propose(schema, schema.parse(text)))
-
-
-def answered(matcher: Any, events: Any, interest: Any, count: int) -> list[bool]:
-    sent = matcher.publisher(SEED).encode(events, range(count))
-    wanted = matcher.subscriber(SEED).encode(interest, range(count))
-    answers: list[bool] = matcher.broker().match(sent, wanted).tolist()
-    return answers
 
 
 # -- proposals ------------------------------------------------------------------------------------
@@ -113,7 +106,7 @@ def test_hamming_templates_are_public_functions(text: str, name: str, expected: 
     for y in range(2**bits):
         own = xs if name == "x" else xs % 8
         wanted = [bool(expected(int(d))) for d in np.bitwise_count(own ^ y)]
-        assert answered(matcher, events, {"y": y}, 16) == wanted
+        assert answered(matcher, events, {"y": y}).tolist() == wanted
         assert matcher.meaning({"y": y}, TWO.encode(events)).tolist() == wanted
 
 
@@ -190,7 +183,7 @@ def test_meaning_of_a_circuit_is_its_value(kind: Any) -> None:
     matcher, events = kind(schema, 1), schema.encode({"x": range(4)})
     assert matcher.meaning(circuit, events).tolist() == [False, False, False, True]
     assert matcher.meaning("x < 1", events).tolist() == [True, False, False, False]
-    assert answered(matcher, events, circuit, 4) == [False, False, False, True]
+    assert answered(matcher, events, circuit).tolist() == [False, False, False, True]
 
 
 def test_meaning_of_a_template_is_that_of_its_values() -> None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import copy
-import json
 import pickle
-import tracemalloc
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -34,33 +32,13 @@ from ccbps.matching.broken import AdditiveMaskMatch, PaillierRangeMatch
 from ccbps.matching.contract.interests import interest_column
 from ccbps.matching.contract.texts import MAX_TEXT, MAX_TEXT_BYTES
 from ccbps.matching.group.universal import least_length
-from ccbps.matching.one_time import branching
-from ccbps.matching.one_time.branching import MAX_NODES
-from ccbps.matching.one_time.templates import MAX_TEMPLATE
+from ccbps.matching.one_time import templates
+from ccbps.matching.one_time.templates import MAX_SIZE, MAX_TEMPLATE
 from ccbps.programs.barrington import preserving_length
 from ccbps.programs.selector import barrington_selector, optimized_selector
+from tests.support.one_time import WIDE, refused, text_of
 
 SMALL = Schema(x=UInt(4))
-WIDE = Schema({f"a{number}": UInt(64) for number in range(1000)})
-
-
-def text_of(matcher: Matcher, schema: Schema | None = None, **parameters: Any) -> str:
-    """A matcher's text with another schema, or other parameters."""
-    fields = json.loads(matcher.to_json())
-    if schema is not None:
-        fields["schema"] = schema.describe()
-    return json.dumps({**fields, "parameters": {**fields["parameters"], **parameters}})
-
-
-def refused(make: Callable[[], Any], message: str) -> None:
-    """A refusal that says so, before anything is built: it takes next to no memory."""
-    tracemalloc.start()
-    try:
-        with pytest.raises(ParameterError, match=message):
-            make()
-        assert tracemalloc.get_traced_memory()[1] < 1 << 24
-    finally:
-        tracemalloc.stop()
 
 
 # -- branching programs -------------------------------------------------------------------------
@@ -69,10 +47,10 @@ def refused(make: Callable[[], Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("schema", "template", "nodes", "how"),
     [
-        (WIDE, None, 10**9, r"BranchingMatch.box\(schema, max_nodes=1000000000\)"),
-        (WIDE, None, 128_001, r"BranchingMatch.box\(schema, max_nodes=128001\)"),
-        (SMALL, "hamming(x, :y) <= 2", 10**9, r"BranchingMatch\(schema, ..., max_nodes=10+\)"),
-        (SMALL, None, MAX_NODES + 1, "at most 4,096 nodes, got 4,097"),
+        (WIDE, None, 10**9, "constructor with max_nodes=1000000000"),
+        (WIDE, None, 128_001, "constructor with max_nodes=128001"),
+        (SMALL, "hamming(x, :y) <= 2", 10**9, "constructor with max_nodes=1000000000"),
+        (SMALL, None, MAX_SIZE + 1, "at most 4,096 nodes, got 4,097"),
     ],
 )
 def test_a_text_cannot_raise_the_limit_of_nodes(
@@ -84,7 +62,7 @@ def test_a_text_cannot_raise_the_limit_of_nodes(
 
 def test_a_box_is_refused_before_it_is_built() -> None:
     refused(lambda: BranchingMatch.box(WIDE), "would have 128,001 nodes.*max_nodes allows 4,096")
-    text = text_of(BranchingMatch.box(SMALL), WIDE, nodes=MAX_NODES)
+    text = text_of(BranchingMatch.box(SMALL), WIDE, nodes=MAX_SIZE)
     refused(lambda: from_json(text), "would have 128,001 nodes")
 
 
@@ -112,8 +90,8 @@ def test_a_text_cannot_have_a_template_of_any_length() -> None:
 
 
 def test_a_large_matcher_that_somebody_made_is_pickled(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert MAX_NODES == 4096  # here a lower limit, as a matcher of so many takes long to make
-    monkeypatch.setattr(branching, "MAX_NODES", 1000)
+    assert MAX_SIZE == 4096  # here a lower limit, as a matcher of so many takes long to make
+    monkeypatch.setattr(templates, "MAX_SIZE", 1000)
     schema = Schema({f"a{number}": UInt(32) for number in range(16)})
     matcher = BranchingMatch.box(schema, max_nodes=2000)
     assert matcher.program.size + 1 == 1025

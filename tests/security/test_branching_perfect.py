@@ -20,19 +20,28 @@ from ccbps.encodings import BranchingEncoding
 from ccbps.programs import branching as programs
 from ccbps.programs.branching import BranchingProgram
 from tests.reference.ishai_kushilevitz import positions
+from tests.support.formula_strategies import binary, packed
 from tests.support.program_strategies import (
     bit_rows,
     box_program,
     event_bits,
-    input_words,
     interest_bits,
 )
 from tests.support.program_values import value_of
+from tests.support.statistics import (
+    BITS,
+    EVENT,
+    FAMILY_ERROR,
+    MATCHING,
+    RANGES,
+    Counts,
+    PValues,
+    corrected,
+    two_sided,
+)
 
 Bytes = NDArray[np.uint8]
 Words = NDArray[np.uint64]
-Counts = NDArray[np.int64]
-PValues = NDArray[np.float64]
 
 # -- all randomness, enumerated -----------------------------------------------------------------
 
@@ -121,7 +130,7 @@ def real_views(name: str) -> dict[bool, Views]:
     randomness = all_randomness(encoding)
     event, interest = bit_rows(program.event_bits), bit_rows(program.interest_bits)
     events, interests = (
-        [numbers(encode(word[:, None], randomness)) for word in input_words(rows).T]
+        [numbers(encode(word[None], randomness)) for word in packed(rows)]
         for encode, rows in (
             (encoding.encode_event, event),
             (encoding.encode_interest, interest),
@@ -168,24 +177,13 @@ def test_joint_view_is_distributed_as_the_simulator_says(name: str, answer: bool
 
 # -- the real size, sampled ---------------------------------------------------------------------
 
-BOX = box_program([16, 16, 20])
+BOX = box_program(BITS)
 ENCODING = BranchingEncoding(BOX)
 SAMPLES = 12_000
 SEED = 20_261_121
-FAMILY_ERROR = 1e-4  # that a sound encoder would have been refused with these seeds
-
-# An event, and boxes (low, high): the tightest around it, everything, nothing, one code beside it.
-EVENT = (1200, 65_535, 0)
-MATCHING = [[(x, x) for x in EVENT], [(0, 65_535), (0, 65_535), (0, 2**20 - 1)]]
-OTHERS = [[(1, 0), (0, 65_535), (0, 2**20 - 1)], [*[(x, x) for x in EVENT[:2]], (1, 1)]]
-INPUTS = {"tight": MATCHING[0], "full": MATCHING[1], "empty": OTHERS[0], "beside": OTHERS[1]}
 
 Randomness = Callable[[Bytes], None]
 """Spoils rows of randomness in place."""
-
-
-def digits(value: int, bits: int) -> list[int]:
-    return [int(d) for d in f"{value:0{bits}b}"]
 
 
 def uniform_rows(seed: int) -> Bytes:
@@ -203,28 +201,17 @@ def simulated(answer: bool) -> Bytes:
     return with_sum(*ENCODING.simulate(np.full(SAMPLES, answer), uniform_rows(100 + answer)))
 
 
-def real(box: list[tuple[int, int]], seed: int, spoil: Randomness | None = None) -> Bytes:
-    widths = (16, 16, 20)
-    x = [d for value, k in zip(EVENT, widths, strict=True) for d in digits(value, k)]
-    p = [d for (low, high), k in zip(box, widths, strict=True)
-         for value in (low, high) for d in digits(value, k)]  # fmt: skip
+def real(name: str, seed: int, spoil: Randomness | None = None) -> Bytes:
+    x = [bit for code, k in zip(EVENT, BITS, strict=True) for bit in binary(code, k)]
+    p = [bit for codes, k in zip(RANGES[name], BITS, strict=True)
+         for code in codes for bit in binary(code, k)]  # fmt: skip
     randomness = uniform_rows(seed)
     if spoil is not None:
         spoil(randomness)
-    event, interest = (input_words(np.array([row], np.uint8)) for row in (x, p))
+    event, interest = (packed(np.array([row])) for row in (x, p))
     return with_sum(
         ENCODING.encode_event(event, randomness), ENCODING.encode_interest(interest, randomness)
     )
-
-
-def two_sided(first: Counts, second: Counts) -> PValues:
-    """p-values of "both samples have the same chance of a one", for each column of counts."""
-    chance = (first + second) / (2 * SAMPLES)
-    spread = 2 * SAMPLES * chance * (1 - chance)
-    varies = spread > 0
-    square = np.zeros(len(first))
-    square[varies] = (first - second)[varies] ** 2 / spread[varies]
-    return np.asarray(stats.chi2.sf(square, 1))
 
 
 def bit_marginals(first: Bytes, second: Bytes) -> PValues:
@@ -236,7 +223,7 @@ def bit_marginals(first: Bytes, second: Bytes) -> PValues:
              for i in range(0, rows.shape[1], 64)]
         )  # fmt: skip
 
-    return two_sided(ones(first), ones(second))
+    return two_sided(ones(first), ones(second), SAMPLES)
 
 
 def in_words(rows: Bytes) -> Words:
@@ -264,7 +251,7 @@ def parities(first: Bytes, second: Bytes) -> PValues:
             out.append(np.count_nonzero(np.bitwise_count(folded) & 1))
         return np.array(out)
 
-    return two_sided(ones(first), ones(second))
+    return two_sided(ones(first), ones(second), SAMPLES)
 
 
 def byte_pairs(first: Bytes, second: Bytes) -> PValues:
@@ -287,17 +274,11 @@ def byte_pairs(first: Bytes, second: Bytes) -> PValues:
 STATISTICS = [bit_marginals, parities, byte_pairs]
 
 
-def corrected(p_values: PValues) -> float:
-    """Bonferroni: the chance that the least of so many p-values is so small."""
-    return float(min(1.0, len(p_values) * p_values.min()))
-
-
-@pytest.mark.parametrize("name", INPUTS)
+@pytest.mark.parametrize("name", RANGES)
 def test_real_messages_look_like_simulated_ones(name: str) -> None:
-    box = INPUTS[name]
-    found = real(box, list(INPUTS).index(name))
+    found = real(name, list(RANGES).index(name))
     for statistic in STATISTICS:
-        p_value = corrected(statistic(found, simulated(box in MATCHING)))
+        p_value = corrected(statistic(found, simulated(MATCHING[name])))
         assert p_value > FAMILY_ERROR, statistic.__name__
 
 
@@ -343,8 +324,7 @@ SPOILED: list[tuple[Randomness, list[Callable[[Bytes, Bytes], PValues]]]] = [
 def test_statistics_tell_a_broken_encoder_from_the_simulator(
     name: str, spoil: Randomness, statistics: list[Callable[[Bytes, Bytes], PValues]]
 ) -> None:
-    box = INPUTS[name]
-    found = real(box, 7, spoil)
+    found = real(name, 7, spoil)
     for statistic in statistics:
-        p_value = corrected(statistic(found, simulated(box in MATCHING)))
+        p_value = corrected(statistic(found, simulated(MATCHING[name])))
         assert p_value < 1e-30, statistic.__name__

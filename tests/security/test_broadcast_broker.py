@@ -7,11 +7,9 @@ Attacks on labels and nonces themselves are in `test_attack_broadcast.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy import stats
 
 from ccbps import Schema, SharedSeed, UInt
@@ -19,7 +17,7 @@ from ccbps.arrays import Bools, Bytes
 from ccbps.encodings.labels import LABEL_BYTES
 from ccbps.matching import BroadcastMatch
 from ccbps.wire import ROUND_HEADER_BYTES
-from tests.encodings.test_broadcast import looked_at
+from tests.support.statistics import bit_statistics, broadcast_view, corrected
 
 WIDTH, WINDOW = 16, 2
 MATCHER = BroadcastMatch.box(Schema(a=UInt(WIDTH), b=UInt(WIDTH)), window=WINDOW)
@@ -140,7 +138,7 @@ def seen(world: str, spoil: Callable[[Bytes], Bytes] | None = None) -> Bools:
         views.append(
             np.vstack(
                 [
-                    *looked_at(MATCHER.encoding, *bodies),
+                    *broadcast_view(MATCHER.encoding, *bodies),
                     np.unpackbits(interests, axis=1, bitorder="little").T.astype(np.bool_),
                 ]
             )
@@ -151,29 +149,10 @@ def seen(world: str, spoil: Callable[[Bytes], Bytes] | None = None) -> Bools:
     return np.vstack([every, first ^ second, every ^ np.roll(every, 1, axis=1)])
 
 
-def likeness(one: Bools, other: Bools) -> float:
-    """The chance that two worlds that look the same differ so much in any bit, or in the product
-    or sum of two bits: corrected for all of them."""
-    count = len(one)
-    left, right = np.array(
-        [*pairwise(range(count)), *np.random.default_rng(7).integers(0, count, (20_000, 2))]
-    ).T
-    least, tried = 1.0, 0
-    for select in (
-        lambda bits: bits,
-        lambda bits: bits[left] & bits[right],
-        lambda bits: bits[left] ^ bits[right],
-    ):
-        ones: list[NDArray[np.int64]] = [select(bits).sum(axis=1) for bits in (one, other)]
-        chance = (ones[0] + ones[1]) / (2 * ROUNDS)
-        spread = 2 * ROUNDS * chance * (1 - chance)
-        square = np.zeros(len(chance))
-        np.divide((ones[0] - ones[1]) ** 2, spread, out=square, where=spread > 0)
-        # Bits that are constant must be the same ones.
-        if (ones[0] != ones[1])[spread == 0].any():
-            return 0.0
-        least, tried = min(least, float(stats.chi2.sf(square.max(), 1))), tried + len(square)
-    return min(1.0, least * tried)
+def likeness(first: Bools, second: Bools) -> float:
+    """Bound the chance that two worlds that look the same differ so much in any bit, or in the
+    product or sum of two bits."""
+    return corrected(np.concatenate(bit_statistics(first, second, 20_000, 7)))
 
 
 @pytest.mark.parametrize("world", list(WORLDS)[1:])

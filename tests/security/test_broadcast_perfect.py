@@ -18,12 +18,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ccbps.encodings.broadcast.window_programs import Frame, broker_program, subscriber_program
+from ccbps.encodings.broadcast.window_programs import broker_program, subscriber_program
 from ccbps.encodings.broadcast.window_slots import WindowSlots
 from ccbps.encodings.straight_line.planes import planes
 from ccbps.encodings.straight_line.program import StraightLine
-from ccbps.programs.branching import ONE, interest_bit
-from ccbps.programs.formula import And, Formula, Lookup, Sum, conjunction
+from ccbps.programs.branching import interest_bit
+from ccbps.programs.formula import And, Formula, Sum, conjunction
 from tests.support.digit_formulas import (
     comparison,
     comparison_bits,
@@ -31,6 +31,7 @@ from tests.support.digit_formulas import (
     equality_bits,
     interval,
     interval_bits,
+    odd,
     parity_tree,
     random_formula,
     table_bits,
@@ -120,10 +121,8 @@ class Views:
         self.slots = slots = WindowSlots(inputs.formula, inputs.widths)
         if spoil is not None:
             spoil(slots)
-        interest_bits = len(inputs.interests[0])
-        self._frame = frame = Frame.of(slots, interest_bits)
-        self._subscriber = subscriber_program(slots, frame)
-        self._broker = broker_program(slots, frame)
+        self._subscriber = subscriber_program(slots, len(inputs.interests[0]))
+        self._broker = broker_program(slots)
         self._widths = [slots.widths[digit] for digit in slots.digits]
         self._pads = [slots.pads[digit] for digit in slots.digits]
         self.selects, self._opened = sum(self._widths), sum(self._pads)
@@ -141,14 +140,13 @@ class Views:
 
     def _input_rows(self, labels: list[int]) -> NDArray[np.uint64]:
         """The subscriber's program's input, but for interest bits; its layout says where."""
-        frame = self._frame
-        free, select = 0, 8 * frame.free
-        pads = select + 8 * frame.select
+        free, select = 0, 8 * self.slots.free_bytes
+        pads = select + 8 * self.slots.select_bytes
         places = [select + i for i in range(self.selects)]
         places += [free + i for i in range(self.free)]
         for label, count in enumerate(labels):
-            places += [pads + 8 * frame.pad * label + i for i in range(count)]
-        self._interest_at = pads + 8 * frame.pad * len(labels)
+            places += [pads + 8 * self.slots.pad_bytes * label + i for i in range(count)]
+        self._interest_at = pads + 8 * self.slots.pad_bytes * len(labels)
         rows = np.zeros((len(self._numbers), self._subscriber.inputs), np.uint64)
         for bit, place in enumerate(places):
             column = rows[:, place // 64]
@@ -193,17 +191,17 @@ class Views:
     def answers(self, event: Event, interest: Interest) -> Bits:
         """What the broker's program says for each number of the randomness."""
         selects, pads = self._opens(event)
-        frame, message = self._frame, -(-self.slots.bits // 8)
+        slots, message = self.slots, -(-self.slots.bits // 8)
         rows = np.zeros((len(self._numbers), 8 * self._broker.inputs), np.uint8)
         rows[:, :message] = self._message(interest)[0].view(np.uint8)[:, :message]
         wanted = selects.astype("<i8").view(np.uint8).reshape(len(rows), 8)
-        rows[:, message : message + frame.select] = wanted[:, : frame.select]
-        at = message + frame.select
+        rows[:, message : message + slots.select_bytes] = wanted[:, : slots.select_bytes]
+        at = message + slots.select_bytes
         for part in pads:
             wanted = part.astype("<i8").view(np.uint8).reshape(len(rows), 8)
-            held = min(8, frame.pad)
+            held = min(8, slots.pad_bytes)
             rows[:, at : at + held] = wanted[:, :held]
-            at += frame.pad
+            at += slots.pad_bytes
         return run(self._broker, rows.view(np.uint64))
 
     def pairs(self) -> Iterator[tuple[Event, Interest, bool]]:
@@ -285,23 +283,14 @@ def hidden(*widths: int) -> Inputs:
     return every(formula, widths, interest_bits)
 
 
-def entry(digit: int, width: int, first: int) -> Lookup:
-    """Any private table; the last entry such that all sum to one."""
-    last = ONE
-    for i in range((1 << width) - 1):
-        last ^= interest_bit(first + i)
-    entries = tuple(interest_bit(first + i) for i in range((1 << width) - 1))
-    return Lookup(digit, (*entries, last), odd=True)
-
-
 TWICE = [
-    And(entry(0, 1, 0), entry(0, 1, 1)),
-    And(And(entry(0, 1, 0), entry(1, 1, 1)), entry(0, 1, 2)),
-    And(And(entry(0, 1, 0), entry(0, 1, 1)), And(entry(0, 1, 1), entry(0, 1, 2))),
-    And(Sum((entry(0, 1, 0), entry(0, 1, 1), And(entry(0, 1, 2), entry(0, 1, 0)))), entry(0, 1, 1)),
+    And(odd(0, 1, 0), odd(0, 1, 1)),
+    And(And(odd(0, 1, 0), odd(1, 1, 1)), odd(0, 1, 2)),
+    And(And(odd(0, 1, 0), odd(0, 1, 1)), And(odd(0, 1, 1), odd(0, 1, 2))),
+    And(Sum((odd(0, 1, 0), odd(0, 1, 1), And(odd(0, 1, 2), odd(0, 1, 0)))), odd(0, 1, 1)),
 ]
 """The same digit in several leaves, and at one slot several times."""
-MIXED = And(And(interest_bit(0), entry(0, 1, 1)), Sum((interest_bit(2), entry(0, 1, 1))))
+MIXED = And(And(interest_bit(0), odd(0, 1, 1)), Sum((interest_bit(2), odd(0, 1, 1))))
 
 SMALL = {
     "x < c of 1 bit": less(1),
@@ -320,7 +309,7 @@ SMALL = {
     "a digit in leaves on both sides": every(TWICE[1], (1, 1), 3),
     "a digit in four leaves": every(TWICE[2], (1,), 3),
     "a digit in sums of leaves": every(TWICE[3], (1,), 3),
-    "a digit of 2 bits in two leaves": every(And(entry(0, 2, 0), entry(0, 2, 2)), (2,), 5),
+    "a digit of 2 bits in two leaves": every(And(odd(0, 2, 0), odd(0, 2, 2)), (2,), 5),
     "private bits only": every(
         conjunction([interest_bit(0), interest_bit(1), interest_bit(2)]), (), 3
     ),

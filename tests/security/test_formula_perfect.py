@@ -11,12 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy import stats
 
 from ccbps.encodings.formula.encoding import FormulaEncoding
 from ccbps.programs.branching import event_bit, interest_bit
@@ -38,11 +36,22 @@ from tests.support.formula_strategies import (
 )
 from tests.support.program_strategies import bit_rows
 from tests.support.program_values import evaluate
+from tests.support.statistics import (
+    BITS,
+    EVENT,
+    FAMILY_ERROR,
+    MATCHING,
+    RANGES,
+    Counts,
+    PValues,
+    after_gates,
+    corrected,
+    pairs_of_bits,
+    two_sided,
+)
 
 Bits = NDArray[np.bool_]
 Bytes = NDArray[np.uint8]
-Counts = NDArray[np.int64]
-PValues = NDArray[np.float64]
 
 # -- all randomness, enumerated -----------------------------------------------------------------
 
@@ -371,28 +380,15 @@ def test_two_events_under_one_randomness_show_where_they_differ() -> None:
 
 # -- the real size ------------------------------------------------------------------------------
 
-BOX = (16, 16, 20)
-EVENT = (1200, 65_535, 0)
-FULL = [(0, (1 << width) - 1) for width in BOX]
-TIGHT = [(x, x) for x in EVENT]
-RANGES = {
-    "tight": TIGHT,
-    "full": FULL,
-    "empty": [(1, 0), *FULL[1:]],
-    "beside": [*TIGHT[:2], (1, 1)],
-}
-"""Around the event, everything, nothing, one code beside it."""
-MATCHING = {"tight": True, "full": True, "empty": False, "beside": False}
-
 
 @lru_cache
 def box_encoding() -> tuple[FormulaEncoding, RankOneTwin]:
-    formula = box(BOX)
-    return FormulaEncoding(formula, sum(BOX), 4 * sum(BOX)), RankOneTwin(formula)
+    formula = box(BITS)
+    return FormulaEncoding(formula, sum(BITS), 4 * sum(BITS)), RankOneTwin(formula)
 
 
 def event_row() -> NDArray[np.int64]:
-    return np.array([bit for x, k in zip(EVENT, BOX, strict=True) for bit in binary(x, k)])
+    return np.array([bit for x, k in zip(EVENT, BITS, strict=True) for bit in binary(x, k)])
 
 
 def explained(
@@ -448,7 +444,7 @@ def check_explained(
 
 def test_any_simulated_pair_of_a_box_is_what_any_inputs_with_that_answer_send() -> None:
     x = event_row().tolist()
-    inputs = [(x, box_bits(BOX, ranges)) for ranges in RANGES.values()]
+    inputs = [(x, box_bits(BITS, ranges)) for ranges in RANGES.values()]
     check_explained(*box_encoding(), 3 * inputs)
 
 
@@ -465,7 +461,6 @@ def test_any_simulated_pair_of_a_hidden_formula_is_what_any_inputs_with_that_ans
 
 SAMPLES = 6_000
 SEED = 20_261_122
-FAMILY_ERROR = 1e-4  # that a sound encoder would have been refused with these seeds
 
 Spoil = Callable[[Bits], None]
 """Sets bits of rows of randomness in place."""
@@ -489,11 +484,7 @@ def looked_at(events: Bytes, interests: Bytes) -> Bits:
     values[[*(slot for slot, _ in slots.ties), *slots.lone["subscriber"]]] = interest[shared:]
     for slot, first in slots.ties:
         values[slot] ^= values[first]
-    decoded = values.copy()
-    for gate in slots.gates:
-        products = decoded[list(gate.lefts), None] & decoded[None, list(gate.rights)]
-        decoded[np.array(gate.targets)] ^= products
-    return np.vstack([event, interest, values, decoded])
+    return np.vstack([event, interest, values, after_gates(values, slots.gates)])
 
 
 @lru_cache
@@ -510,24 +501,15 @@ def real(name: str, seed: int, spoil: Spoil | None = None) -> Bits:
         bits = np.unpackbits(randomness, axis=1, bitorder="little").astype(np.bool_)
         spoil(bits)
         randomness = np.packbits(bits, axis=1, bitorder="little")
-    interest = packed(np.array([box_bits(BOX, RANGES[name])]))
+    interest = packed(np.array([box_bits(BITS, RANGES[name])]))
     return looked_at(
         encoding.encode_event(packed(event_row()[None]), randomness),
         encoding.encode_interest(interest, randomness),
     )
 
 
-def two_sided(first: Counts, second: Counts) -> PValues:
-    """p-values of "both samples have the same chance of a one", for each pair of counts."""
-    chance = (first + second) / (2 * SAMPLES)
-    spread = 2 * SAMPLES * chance * (1 - chance)
-    square = np.zeros(len(first))
-    np.divide((first - second) ** 2, spread, out=square, where=spread > 0)
-    return np.asarray(stats.chi2.sf(square, 1))
-
-
 def single_bits(first: Bits, second: Bits) -> PValues:
-    return two_sided(first.sum(axis=1), second.sum(axis=1))
+    return two_sided(first.sum(axis=1), second.sum(axis=1), SAMPLES)
 
 
 def gate_products(rows: Bits) -> Counts:
@@ -543,24 +525,16 @@ def gate_products(rows: Bits) -> Counts:
 
 
 def products(first: Bits, second: Bits) -> PValues:
-    return two_sided(gate_products(first), gate_products(second))
+    return two_sided(gate_products(first), gate_products(second), SAMPLES)
 
 
 def parities(first: Bits, second: Bits) -> PValues:
     """Sums of pairs of bits: neighbours, which are in one gate, and any."""
-    count = len(first)
-    any_pairs = np.random.default_rng([SEED, 1]).integers(0, count, (1000, 2)).tolist()
-    chosen = np.array([*pairwise(range(count)), *any_pairs])
-    one, other = ((rows[chosen[:, 0]] ^ rows[chosen[:, 1]]).sum(axis=1) for rows in (first, second))
-    return two_sided(one, other)
+    left, right = pairs_of_bits(len(first), 1000, [SEED, 1])
+    return two_sided(*((rows[left] ^ rows[right]).sum(axis=1) for rows in (first, second)), SAMPLES)
 
 
 STATISTICS = [single_bits, products, parities]
-
-
-def corrected(p_values: PValues) -> float:
-    """Bonferroni: the chance that the least of so many p-values is so small."""
-    return float(min(1.0, len(p_values) * p_values.min()))
 
 
 @pytest.mark.parametrize("name", RANGES)

@@ -23,19 +23,17 @@ from ccbps import Schema, SharedSeed, UInt
 from ccbps.algebra import A5, S5, Group
 from ccbps.circuits import Circuit, Gate, Op
 from ccbps.matching import FSGPMatch, OFSGPMatch, PublicFunctionMatch, UGPMatch
-from ccbps.matching.group.group_messages import sizes_of
-from ccbps.matching.group.group_program import GroupMatch
+from ccbps.matching.group.group_match import GroupMatch, sizes_of
 from ccbps.wire import ROUND_HEADER_BYTES
 from tests.reference import group_programs as twin
 from tests.reference.permutation_groups import inverse
 from tests.support.circuit_strategies import all_rows
 from tests.support.planted_encoding import PlantedEncoding, encoded, laid_out, positions, view
 from tests.support.program_strategies import every_formula
+from tests.support.statistics import FAMILY_ERROR, Counts, PValues, corrected
 
 Bytes = NDArray[np.uint8]
 Ranks = NDArray[np.uint8]
-Counts = NDArray[np.int64]
-PValues = NDArray[np.float64]
 
 SEED = SharedSeed(bytes(range(32)))
 GROUPS = {"A5": A5, "S5": S5}
@@ -319,7 +317,6 @@ def test_joint_view_of_two_positions_over_all_randomness(scheme: str, name: str)
 # -- the real size, sampled ---------------------------------------------------------------------
 
 SAMPLES = 3000
-FAMILY_ERROR = 1e-4  # that a sound encoder would have been refused with these seeds
 SCHEMA = Schema(a=UInt(4), b=UInt(4))
 EVENT = {"a": 9, "b": 3}
 INTERESTS = {"point": "a = 9 AND b = 3", "all": "TRUE", "other": "a = 8 AND b = 3", "none": "FALSE"}
@@ -399,11 +396,6 @@ def products(group: Group, first: Ranks, second: Ranks) -> PValues:
 
 Statistic = Callable[[Group, Ranks, Ranks], PValues]
 STATISTICS: list[Statistic] = [elements, neighbours, products]
-
-
-def corrected(p_values: PValues) -> float:
-    """Bonferroni: the chance that the least of so many p-values is so small."""
-    return float(min(1.0, len(p_values) * p_values.min()))
 
 
 @every_group

@@ -11,11 +11,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ccbps.encodings.broadcast.encoding import BroadcastEncoding
+from ccbps.encodings.labels import NONCE_BYTES
 from ccbps.programs.branching import ONE, ZERO, Label, interest_bit
 from ccbps.programs.formula import And, Formula, Lookup, Scan, Sum, conjunction, total
 from tests.support.formula_strategies import hidden_tree, packed, unpacked
 
 __all__ = [
+    "Stream",
     "box",
     "box_bits",
     "comparison",
@@ -23,8 +26,10 @@ __all__ = [
     "cut",
     "equality",
     "equality_bits",
+    "fresh_bytes",
     "interval",
     "interval_bits",
+    "odd",
     "packed",
     "parity_tree",
     "random_formula",
@@ -36,6 +41,29 @@ __all__ = [
 Bits = NDArray[np.bool_]
 Bytes = NDArray[np.uint8]
 Words = NDArray[np.uint64]
+
+
+# -- randomness ---------------------------------------------------------------------------------
+
+
+class Stream:
+    """Uniform bytes: the same ones, in whatever pieces they are asked for."""
+
+    def __init__(self, rows: Bytes) -> None:
+        self.rest = rows.tobytes()
+
+    def __call__(self, count: int) -> bytes:
+        taken, self.rest = self.rest[:count], self.rest[count:]
+        assert len(taken) == count
+        return taken
+
+
+def fresh_bytes(encoding: BroadcastEncoding) -> int:
+    """Bytes of a nonce and free masks."""
+    return NONCE_BYTES + encoding.slots.free_bytes
+
+
+# -- digits -------------------------------------------------------------------------------------
 
 
 def windows(bits: int, window: int) -> list[int]:
@@ -131,6 +159,15 @@ def equality(widths: Sequence[int]) -> Formula:
 def equality_bits(widths: Sequence[int], digits: Sequence[int]) -> list[int]:
     pairs = zip(widths, digits, strict=True)
     return [int(value == c) for width, c in pairs for value in range(1 << width)]
+
+
+def odd(digit: int, width: int, first: int) -> Lookup:
+    """Any private table that sums to one."""
+    entries = [interest_bit(first + i) for i in range((1 << width) - 1)]
+    last = ONE
+    for label in entries:
+        last ^= label
+    return Lookup(digit, (*entries, last), odd=True)
 
 
 # -- hidden trees -------------------------------------------------------------------------------

@@ -107,6 +107,28 @@ def box_bits(widths: Sequence[int], ranges: Sequence[tuple[int, int]]) -> list[i
     return [bit for k, (low, high) in parts for bit in interval_bits(k, low, high)]
 
 
+def near_bounds(
+    rng: np.random.Generator, widths: Sequence[int], batch: int
+) -> tuple[list[list[int]], list[list[tuple[int, int]]], Bits]:
+    """Draw events, half of them near a bound, and boxes.
+
+    Returns:
+        for each pair a code of every attribute, a range of every attribute, and the answer.
+    """
+    bounds = [np.sort(rng.integers(0, 1 << k, (batch, 2))) for k in widths]
+    codes = [
+        np.where(
+            rng.random(batch) < 0.5,
+            rng.integers(0, 1 << k, batch),
+            np.clip(b[:, 0] + rng.integers(-1, 2, batch), 0, (1 << k) - 1),
+        )
+        for k, b in zip(widths, bounds, strict=True)
+    ]
+    inside = [(b[:, 0] <= x) & (x <= b[:, 1]) for x, b in zip(codes, bounds, strict=True)]
+    ranges = [[(int(low), int(high)) for low, high in row] for row in zip(*bounds, strict=True)]
+    return np.array(codes).T.tolist(), ranges, np.all(inside, axis=0)
+
+
 # -- hidden trees -------------------------------------------------------------------------------
 
 

@@ -18,7 +18,6 @@ from ccbps.programs.branching import BranchingProgram, Label
 from tests.support.circuit_strategies import all_rows
 
 Bits = NDArray[np.uint8]
-Words = NDArray[np.uint64]
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -82,14 +81,6 @@ def input_bits(program: BranchingProgram, batch: int, seed: int) -> tuple[Bits, 
     widths = max(1, program.event_bits), max(1, program.interest_bits)
     event, interest = (rng.integers(0, 2, (batch, k), dtype=np.uint8) for k in widths)
     return event, interest
-
-
-def input_words(bits: Bits) -> Words:
-    """Pack 0/1 rows for the encoders: bit i at bit i % 64 of word i // 64, (words, batch)."""
-    padded = np.zeros((len(bits), -(-bits.shape[1] // 64) * 64), dtype=np.uint8)
-    padded[:, : bits.shape[1]] = bits
-    packed = np.packbits(padded, axis=1, bitorder="little").view("<u8")
-    return np.ascontiguousarray(packed.T.astype(np.uint64))
 
 
 # -- circuits for group programs ----------------------------------------------------------------

@@ -28,11 +28,10 @@ from typing import Final, Literal
 import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Index, Words
-from ccbps.encodings.branching.halves import DIAGONAL, Half, spread
+from ccbps.checks import array
 from ccbps.encodings.branching.triangle import SHIFTS, WORD, TriangleLayout
-from ccbps.encodings.rows import Draw, draw_rows, pair_rows
-from ccbps.errors import ShapeError
-from ccbps.programs.branching import BranchingProgram
+from ccbps.encodings.rows import Draw, PairEncoding, draw_rows, require_inputs
+from ccbps.programs.branching import BranchingProgram, sorted_edges
 
 # An odd number of cache lines (8 words each): with a power of two, equal places of different words
 # would compete for the same few cache sets.
@@ -48,17 +47,21 @@ LOAD_ROWS: Final = 256
 TILE_COLUMNS: Final = 16
 """Columns of R1 multiplied together; divides 64."""
 
+_DIAGONAL: Final = np.uint64(1) << np.arange(WORD, dtype=np.uint64)[:, None]
+_TO_SIGN: Final = np.arange(WORD - 1, -1, -1, dtype=np.uint64)[:, None]
+_SIGN: Final = np.int64(WORD - 1)
 
-class BranchingEncoding:
-    """Encode, decode and simulate the messages of one branching program.
 
-    Inputs of the encoders are packed bits: bit i of a party's input is bit ``i % 64``, counted from
-    the low end, of word ``i // 64``; shape (words, batch), uint64.
+class BranchingEncoding(PairEncoding):
+    """Encoders, decoder and simulator of one branching program.
+
+    Inputs of the encoders are rows of packed bits: bit i of a party's input is bit ``i % 64``,
+    counted from the low end, of word ``i // 64``; shape (rows, words), uint64.
 
     Attributes:
         program: the public program.
-        layout: the place of each bit of a message.
-        message_bytes: bytes per side, s(s+1)/2 bits rounded up.
+        layout: place of each bit of a message.
+        message_bytes: bytes of a message of either side, s(s+1)/2 bits rounded up.
         randomness_bytes: bytes of shared randomness for one pair: Z, then R1 and R2, each in
             the layout of a message, in whole words.
     """
@@ -67,12 +70,13 @@ class BranchingEncoding:
         self.program = program
         self.layout = TriangleLayout(program.size)
         self.message_bytes = self.layout.message_bytes
+        self.event_bytes = self.interest_bytes = self.message_bytes
         self.randomness_bytes = 2 * 8 * self.layout.words
-        self._event, self._interest = Half(program, "event"), Half(program, "interest")
+        self._event, self._interest = _Half(program, "event"), _Half(program, "interest")
 
     @property
     def operations(self) -> dict[Literal["publisher", "subscriber", "broker"], int]:
-        """Count 64-bit word operations per pair, from the loops' steps: {role: operations}.
+        """Number of 64-bit word operations for a pair, by role, from the steps of the loops.
 
         Loading and storing a word count as one operation each. A subscriber that encodes one
         predicate for many rounds saves the operations on its labels.
@@ -80,7 +84,7 @@ class BranchingEncoding:
         layout, size, blocks = self.layout, self.program.size, self._event.ones.shape[1]
         held = sum(map(len, layout.pieces))  # words of all columns, were each to start a word
 
-        def encoding(half: Half) -> int:
+        def encoding(half: _Half) -> int:
             sums = sum(
                 2 + 2 * (u // WORD + 1)
                 for row, start, stop in half.runs
@@ -98,30 +102,24 @@ class BranchingEncoding:
         }
 
     def encode_event(
-        self,
-        event: Words,
-        randomness: Bytes | Draw,
-        out: Bytes | None = None,
-        *,
-        index: Index | None = None,
+        self, event: Words, randomness: Bytes | Draw, out: Bytes | None = None
     ) -> Bytes:
         """Encode event messages.
 
         Args:
-            event: packed event bits, shape (words, batch), or (words, 1) for one event for all.
+            event: packed event bits, shape (batch, words); or (1, words) for one event for all.
             randomness: shape (batch, randomness_bytes), uint8, rows contiguous; or a function
                 that yields it a few hundred pairs at a time, so that it never leaves the cache.
-            out: where to write, shape (batch, message_bytes), rows contiguous. Made when None
-                (then `randomness` must be an array).
-            index: column of `event` for each message, where few events serve many.
+            out: place of the messages, shape (batch, message_bytes), rows contiguous. Made when
+                None (then `randomness` must be an array).
 
         Returns:
-            shape (batch, message_bytes), uint8; unused bits of the last byte are 0.
+            uint8, shape (batch, message_bytes); unused bits of the last byte are 0.
 
         Raises:
             ShapeError: a shape does not fit.
         """
-        return self._encode(self._event, event, randomness, out, index)
+        return self._encode(self._event, event, randomness, out, None)
 
     def encode_interest(
         self,
@@ -131,37 +129,20 @@ class BranchingEncoding:
         *,
         index: Index | None = None,
     ) -> Bytes:
-        """Encode interest messages; as `encode_event`."""
-        return self._encode(self._interest, interest, randomness, out, index)
-
-    def decode(self, events: Bytes, interests: Bytes) -> Bools:
-        """Compute the program's value for each pair of messages (REC).
+        """Encode interest messages, as `encode_event` does.
 
         Args:
-            events: shape (batch, message_bytes), uint8.
-            interests: likewise.
-
-        Returns:
-            shape (batch,), bool.
+            interest: packed interest bits, shape (rows, words).
+            randomness: as for events.
+            out: as for events.
+            index: row of `interest` for each message, where few interests serve many messages.
         """
-        heads = np.empty((2, len(events), 0), dtype=np.uint8)
-        return self.decode_with_heads(events, interests, heads)[0]
+        return self._encode(self._interest, interest, randomness, out, index)
 
     def decode_with_heads(
         self, events: Bytes, interests: Bytes, heads: Bytes
     ) -> tuple[Bools, Bools]:
-        """Decode messages behind headers; gather the headers while they are in the cache.
-
-        Args:
-            events: shape (batch, skip + message_bytes), uint8; copied if rows are not contiguous.
-            interests: likewise.
-            heads: shape (2, batch, skip), for the first `skip` bytes of event and interest
-                messages.
-
-        Returns:
-            answers, shape (batch,), and where unused bits of a message are not zero.
-        """
-        events, interests = pair_rows(events, interests, heads, (self.message_bytes,) * 2)
+        events, interests = self.pair_rows(events, interests, heads)
         batch, skip = len(events), heads.shape[2]
         answers, stray = np.empty(batch, dtype=np.bool_), np.empty(batch, dtype=np.bool_)
         rows = self._block_rows(DECODE_ROWS, batch)
@@ -193,11 +174,7 @@ class BranchingEncoding:
         Returns:
             event messages and interest messages, each (batch, message_bytes).
         """
-        if uniform.shape != (len(answers), self.randomness_bytes):
-            raise ShapeError(
-                f"uniform must have shape {(len(answers), self.randomness_bytes)}, "
-                f"got {uniform.shape}"
-            )
+        array("uniform", uniform, np.uint8, (len(answers), self.randomness_bytes))
         events = uniform[:, : self.message_bytes].copy()
         total = uniform[:, -self.message_bytes :].copy()
         for part in (events, total):
@@ -216,7 +193,7 @@ class BranchingEncoding:
         mask, part = np.empty((1, len(words[0])), dtype=np.uint64), np.empty_like(words[0])
         for node in range(last, 0, -1):
             bit = slice(node % WORD, node % WORD + 1)
-            spread(z[node // WORD], bit, mask)
+            _spread(z[node // WORD], bit, mask)
             for block in range(len(layout.pieces[node - 1])):
                 # Rows past the column's last one are not looked at any more.
                 rows = layout.read(words, node - 1, block, part, exact=False)
@@ -224,7 +201,7 @@ class BranchingEncoding:
                 np.bitwise_xor(z[block], part, z[block])
         return (z[0] & SHIFTS[1]).astype(np.bool_)
 
-    def _multiply(self, half: Half, labels: Words, random: Words, message: Words) -> None:
+    def _multiply(self, half: _Half, labels: Words, random: Words, message: Words) -> None:
         """Set messages to R1 * L_half * R2; words have shape (words, messages)."""
         layout, last, rows = self.layout, self.program.size - 1, random.shape[1]
         # R1 times the ones below the diagonal of L is R1 moved by one column: column c + 1 of R1
@@ -248,14 +225,14 @@ class BranchingEncoding:
                     layout.read(random, u - 1, block, out)
                 else:
                     out[:] = 0
-            own[:count] |= DIAGONAL[bits]
+            own[:count] |= _DIAGONAL[bits]
             starts = [layout.pieces[first - 1][b][0] for b in range(block)]
             columns = [*(random[word : word + count] for word in starts), own[:count]]
 
-            factors = spread(mixed[block], bits, mask)
+            factors = _spread(mixed[block], bits, mask)
             for b, r1 in enumerate(columns):
                 total[b] ^= _sum(r1, factors, terms)
-            factors = spread(labels[0, block], bits, mask)
+            factors = _spread(labels[0, block], bits, mask)
             for b, r1 in enumerate(columns):
                 product = np.bitwise_and(r1, factors, terms[:count])
                 if b < block:
@@ -268,7 +245,7 @@ class BranchingEncoding:
                 column, low, high = half.columns[row - 1], max(start, first), min(end, stop)
                 if low < high and column < last:
                     bits = slice(low - WORD * block, high - WORD * block)
-                    factors = spread(labels[row, block], bits, mask)
+                    factors = _spread(labels[row, block], bits, mask)
                     for b, r1 in enumerate(columns):
                         part = _sum(r1[low - first : high - first], factors, terms)
                         layout.add(message, column, b, part)
@@ -277,7 +254,7 @@ class BranchingEncoding:
 
     def _encode(
         self,
-        half: Half,
+        half: _Half,
         inputs: Words,
         randomness: Bytes | Draw,
         out: Bytes | None,
@@ -285,23 +262,9 @@ class BranchingEncoding:
     ) -> Bytes:
         draw, out = draw_rows(randomness, self.randomness_bytes, out, self.message_bytes)
         batch = len(out)
-        columns = batch if index is None else len(index)
-        if (
-            inputs.dtype != np.uint64
-            or inputs.ndim != 2
-            or len(inputs) < half.input_words
-            or columns != batch
-            or (index is None and inputs.shape[1] not in (1, batch))
-        ):
-            raise ShapeError(
-                f"{half.name} bits must be uint64 of shape ({half.input_words}, {batch} or 1), or "
-                f"have an index of {batch} columns; got {inputs.dtype} {inputs.shape}"
-            )
-        if index is not None and batch and not 0 <= index.min() <= index.max() < inputs.shape[1]:
-            raise ShapeError(f"index must lie within the {inputs.shape[1]} columns of bits")
+        require_inputs(half.name, inputs, half.input_words, batch, index, exact=False)
         # Labels of few inputs for many messages are computed once.
-        few = index is not None or inputs.shape[1] == 1
-        known = half.labels(inputs) if few else None
+        few = half.labels(inputs) if index is not None or len(inputs) == 1 else None
         words, rows = self.layout.words, self._block_rows(ENCODE_ROWS, batch)
         random, message = np.empty((2, words, rows), dtype=np.uint64)
         stored = np.empty((LOAD_ROWS, words), dtype="<u8")
@@ -312,10 +275,10 @@ class BranchingEncoding:
                 drawn = draw(at.start, at.stop)
                 out[at] = drawn[:, : self.message_bytes]
                 random[:, at.start - first : at.stop - first] = drawn[:, 8 * words :].view("<u8").T
-            if known is None:
-                labels = half.labels(inputs[:, first:last])
+            if few is None:
+                labels = half.labels(inputs[first:last])
             else:
-                labels = known if index is None else np.take(known, index[first:last], axis=2)
+                labels = few if index is None else np.take(few, index[first:last], axis=2)
             # NumPy would copy one operand of ``rows op column`` into its buffer, row by row, where
             # rows are shorter than half of it, and take twice the time.
             buffer = np.setbufsize(16)
@@ -347,3 +310,84 @@ def _sum(columns: Words, factors: Words, terms: Words) -> Words:
     products = np.bitwise_and(columns, factors, terms[: len(columns)])
     total: Words = np.bitwise_xor.reduce(products, axis=0)
     return total
+
+
+class _Half:
+    """One party's half of a program's matrix L: its part of each edge's label, packed by source.
+
+    Labels are affine bits of the party's input. They are computed packed, many to a word, by moving
+    many input bits at once. The encoder then spreads them to words of ones or zeros, one for each
+    message.
+
+    Row 0 of the labels has the diagonal of L: the edges u -> u + 1, but for the one into the sink.
+    Each other row has the edges into one column.
+
+    Attributes:
+        name: "event" or "interest".
+        ones_below: whether the ones below the diagonal of L belong to this half.
+        columns: the column of each row but the first.
+        runs: neighbouring sources of edges into one column: (row, first source, end).
+        moves: input bits that are added to labels: {(row, word of the row, word of the input,
+            bits to shift up): mask of input bits}.
+        ones: constants of the labels, shape (rows, words, 1).
+        input_words: words of the party's input.
+    """
+
+    def __init__(self, program: BranchingProgram, name: Literal["event", "interest"]) -> None:
+        self.name = name
+        self.ones_below = name == "event"
+        self.columns: list[int] = []
+        self.runs: list[tuple[int, int, int]] = []
+        self.moves: dict[tuple[int, int, int, int], int] = {}
+        ones: list[tuple[int, int]] = []
+        for (u, v), label in sorted_edges(program.edges):
+            bits = label.event if name == "event" else label.interest
+            # A constant may belong to either half; the interest's is often one for a whole batch.
+            one = label.one and name == "interest"
+            if not bits and not one:
+                continue
+            row = 0
+            if v != u + 1 or v == program.size:
+                if self.columns[-1:] != [v - 1]:
+                    self.columns.append(v - 1)
+                row, first = len(self.columns), u
+                if self.runs and self.runs[-1][::2] == (row, u):
+                    first = self.runs.pop()[1]
+                self.runs.append((row, first, u + 1))
+            for bit in bits:
+                move = row, u // WORD, bit // WORD, u % WORD - bit % WORD
+                self.moves[move] = self.moves.get(move, 0) | 1 << bit % WORD
+            if one:
+                ones.append((row, u))
+        blocks = -(-program.size // WORD)
+        self.ones = np.zeros((1 + len(self.columns), blocks, 1), dtype=np.uint64)
+        for row, u in ones:
+            self.ones[row, u // WORD] |= _DIAGONAL[u % WORD]
+        self.input_words = 1 + max((source for _, _, source, _ in self.moves), default=-1)
+
+    def labels(self, inputs: Words) -> Words:
+        """Return the labels for rows of packed input bits, shape (rows, words, batch)."""
+        labels = np.repeat(self.ones, len(inputs), axis=2)
+        for (row, word, source, shift), mask in self.moves.items():
+            bits = inputs[:, source] & np.uint64(mask)
+            labels[row, word] ^= bits << SHIFTS[shift] if shift >= 0 else bits >> SHIFTS[-shift]
+        return labels
+
+    def mix(self, labels: Words, r2: Words) -> Words:
+        """Return L_half times the last column of R2, packed: shape (words, batch)."""
+        mixed: Words = labels[0] & r2
+        if self.ones_below:
+            mixed ^= r2 << SHIFTS[1]
+            mixed[1:] ^= r2[:-1] >> SHIFTS[WORD - 1]
+        for row, column in enumerate(self.columns, 1):
+            bit = slice(column % WORD, column % WORD + 1)
+            mixed ^= labels[row] & _spread(r2[column // WORD], bit, np.empty_like(r2[:1]))
+        return mixed
+
+
+def _spread(word: Words, bits: slice, out: Words) -> Words:
+    """Return bits of a word as all ones or zero: shape (batch,) -> (bits, batch), in `out`."""
+    masks: Words = np.left_shift(word, _TO_SIGN[bits], out[: bits.stop - bits.start, : len(word)])
+    signed = masks.view(np.int64)
+    np.right_shift(signed, _SIGN, signed)
+    return masks

@@ -18,6 +18,7 @@ from typing import Final
 import numpy as np
 
 from ccbps.arrays import Words
+from ccbps.checks import whole
 from ccbps.errors import ParameterError
 
 WORD: Final = 64
@@ -38,9 +39,7 @@ class TriangleLayout:
     """
 
     def __init__(self, size: int) -> None:
-        if size < 1:
-            raise ParameterError(f"size must be at least 1, got {size}")
-        self.size = size
+        self.size = size = whole("size", size, 1)
         self.bits = size * (size + 1) // 2
         self.message_bytes = -(-self.bits // 8)
         self.words = -(-self.bits // WORD)
@@ -85,8 +84,8 @@ class TriangleLayout:
             words: words of messages, an array for each word.
             column: the piece's column.
             block: the piece's number within the column.
-            out: where to write, unless the piece is a whole word.
-            exact: whether bits above the piece's rows are cleared.
+            out: place of the rows, unless the piece is a whole word.
+            exact: True to clear the bits above the piece's rows.
         """
         word, first, end = self.pieces[column][block]
         rows = np.right_shift(words[word], SHIFTS[first], out) if first else words[word]
@@ -103,7 +102,7 @@ class TriangleLayout:
             words: words of messages, shape (words, batch); changed in place.
             column: the piece's column.
             block: the piece's number within the column.
-            rows: what to add, the first row lowest, zero above the piece's rows; overwritten.
+            rows: rows to add, the first one lowest, zero above the piece's rows; overwritten.
         """
         word, first, end = self.pieces[column][block]
         if end > WORD:

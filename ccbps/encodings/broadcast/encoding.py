@@ -2,7 +2,7 @@
 
 `ccbps.encodings.broadcast.window_slots` says which slots, pads and rows there are. Here are the two
 encoders, the decoder and the simulator: AES for the pads, and straight-line programs for all the
-rest.
+rest (`ccbps.encodings.broadcast.window_programs`).
 
 =================  ========================================================================
 event message      the labels of the values of all digits used (`ccbps.encodings.labels`)
@@ -22,42 +22,41 @@ from typing import Final
 import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Index, Randomness, Words
-from ccbps.encodings.broadcast.window_programs import Frame, broker_program, subscriber_program
+from ccbps.encodings.broadcast.window_programs import broker_program, subscriber_program
 from ccbps.encodings.broadcast.window_slots import WindowSlots
 from ccbps.encodings.labels import NONCE_BYTES, Labels
-from ccbps.encodings.rows import Draw, parts_of, used_bits
-from ccbps.encodings.straight_line.planes import planes
+from ccbps.encodings.rows import Draw, PairEncoding, used_bits
+from ccbps.encodings.straight_line.planes import run_rows
 from ccbps.encodings.straight_line.program import StraightLine
-from ccbps.errors import ShapeError
 from ccbps.programs.formula import Formula
 
 LAYOUT: Final = 1
 """Number of the rule by which messages follow from a formula; part of fingerprints."""
+DECODE_ROWS: Final = 1 << 12
+"""Largest number of pairs decoded together."""
 
 
-class BroadcastEncoding:
-    """The two encoders, the decoder and the simulator for one formula.
+class BroadcastEncoding(PairEncoding):
+    """Encoders, decoder and simulator of one formula.
 
     Attributes:
-        slots: what interest messages hold.
-        event_bytes: bytes of an event message.
-        interest_bytes: bytes of an interest message.
-        randomness_bytes: bytes of labels of a round.
-        labels: what is done with labels.
+        slots: slots and rows of interest messages.
+        interest_bits: bits of the subscriber's input.
+        randomness_bytes: bytes of the labels of a round.
+        labels: labels of digits.
     """
 
     def __init__(self, formula: Formula, widths: Sequence[int], interest_bits: int) -> None:
-        """
+        """Hand out slots and labels.
+
         Args:
-            formula: over digits, by their number, and interest bits.
+            formula: formula over digits, by their number, and interest bits.
             widths: bits of each digit.
             interest_bits: bits of the subscriber's input.
         """
         self.slots = slots = WindowSlots(formula, widths)
         self.interest_bits = interest_bits
-        used = [slots.widths[d] for d in slots.digits]
-        self._frame = Frame.of(slots, interest_bits)
-        self.labels = Labels(used, self._frame.pad)
+        self.labels = Labels([slots.widths[digit] for digit in slots.digits], slots.pad_bytes)
         self.event_bytes, self.randomness_bytes = self.labels.event_bytes, self.labels.round_bytes
         self._body_bytes = -(-slots.bits // 8)
         self.interest_bytes = NONCE_BYTES + self._body_bytes
@@ -66,13 +65,13 @@ class BroadcastEncoding:
 
     @cached_property
     def subscriber(self) -> StraightLine:
-        """From free random bits, select bits, pads of all labels and interest bits to a message."""
-        return subscriber_program(self.slots, self._frame)
+        """Program from free random bits, select bits, all pads and interest bits to a message."""
+        return subscriber_program(self.slots, self.interest_bits)
 
     @cached_property
     def broker(self) -> StraightLine:
-        """From a message's bits, select bits and pads of the labels opened to the answer."""
-        return broker_program(self.slots, self._frame)
+        """Program from a message's bits, select bits and pads that labels open to the answer."""
+        return broker_program(self.slots)
 
     # -- messages ---------------------------------------------------------------------------------
 
@@ -81,8 +80,8 @@ class BroadcastEncoding:
 
         Args:
             event: values of all digits used, shape (count, digits), uint8.
-            random: of the rounds' labels, shape (count, randomness_bytes).
-            out: shape (count, event_bytes).
+            random: uniform bytes of the rounds' labels, shape (count, randomness_bytes).
+            out: place of the messages, shape (count, event_bytes).
         """
         self.labels.choose(event, random, out)
 
@@ -99,97 +98,49 @@ class BroadcastEncoding:
 
         Args:
             interest: packed interest bits, shape (distinct, words).
-            draw: the rounds' uniform bytes for labels; see `ccbps.encodings.rows.Draw`.
+            draw: uniform bytes of the rounds' labels; see `ccbps.encodings.rows.Draw`.
             fresh: the subscriber's own randomness.
-            out: shape (count, interest_bytes).
+            out: place of the messages, shape (count, interest_bytes).
             index: row of `interest` for each message; None where there is one for all.
         """
-        count, program = len(out), self.subscriber
-        runner = planes(program, count)
-        rows = min(runner.rows, 1 << 11)
-        joined = np.zeros((rows, program.inputs), dtype=np.uint64)
-        made = np.empty((rows, program.outputs), dtype=np.uint64)
-        message = made.view(np.uint8)[:, : self._body_bytes]
-        known = np.ascontiguousarray(interest).view(np.uint8)[:, : -(-self.interest_bits // 8)]
-        free, select, pads, own = parts_of(
-            joined,
-            self._frame.free,
-            self._frame.select,
-            self._frame.pad * self.labels.count,
-            known.shape[1],
-        )
-        if index is None:
-            own[:] = known[0]
-        for start in range(0, count, rows):
-            stop = min(start + rows, count)
-            here = stop - start
-            random = np.frombuffer(
-                fresh(here * (NONCE_BYTES + self._frame.free)), dtype=np.uint8
-            ).reshape(here, -1)
-            nonces = random[:, :NONCE_BYTES]
-            free[:here] = random[:, NONCE_BYTES:]
-            labels = self.labels.of(draw(start, stop))
-            self.labels.write(labels, nonces, select[:here], pads[:here])
-            if index is not None:
-                own[:here] = known[index[start:stop]]
-            runner.run(joined[:here], made[:here])
-            out[start:stop, :NONCE_BYTES] = nonces
-            out[start:stop, NONCE_BYTES:] = message[:here]
+        labels, free_bytes = self.labels, self.slots.free_bytes
+        octets = np.ascontiguousarray(interest).view(np.uint8)[:, : -(-self.interest_bits // 8)]
 
-    def decode(self, events: Bytes, interests: Bytes) -> Bools:
-        """REC: the formula's value for each pair of messages, shape (batch,).
+        def fill(at: slice, free: Bytes, select: Bytes, pads: Bytes, own: Bytes) -> None:
+            random = np.frombuffer(fresh(len(free) * (NONCE_BYTES + free_bytes)), dtype=np.uint8)
+            random = random.reshape(len(free), -1)
+            out[at, :NONCE_BYTES] = random[:, :NONCE_BYTES]
+            free[:] = random[:, NONCE_BYTES:]
+            every = labels.of(draw(at.start, at.stop))
+            labels.write(every, random[:, :NONCE_BYTES], select, pads)
+            own[:] = octets[0 if index is None else index[at]]
 
-        Args:
-            events: shape (batch, event_bytes), uint8.
-            interests: shape (batch, interest_bytes), uint8.
-        """
-        return self.examine(events, interests)[0]
+        pads = labels.pad_bytes * labels.count
+        sizes = free_bytes, labels.select_bytes, pads, octets.shape[1]
+        run_rows(self.subscriber, sizes, fill, out[:, NONCE_BYTES:])
 
-    def examine(self, events: Bytes, interests: Bytes) -> tuple[Bools, Bools]:
-        """Decode pairs of messages, and find those with unused bits that are not zero.
+    def decode_with_heads(
+        self, events: Bytes, interests: Bytes, heads: Bytes
+    ) -> tuple[Bools, Bools]:
+        events, interests = self.pair_rows(events, interests, heads)
+        skip = heads.shape[2]
+        heads[0], heads[1] = events[:, :skip], interests[:, :skip]
+        events, interests = events[:, skip:], interests[:, skip:]
+        answers = np.empty(len(events), dtype=np.bool_)
 
-        Args:
-            events: shape (batch, event_bytes), uint8; rows may be parts of longer ones.
-            interests: shape (batch, interest_bytes), likewise.
+        def fill(at: slice, body: Bytes, select: Bytes, pads: Bytes) -> None:
+            body[:] = interests[at, NONCE_BYTES:]
+            self.labels.open(events[at], interests[at, :NONCE_BYTES], select, pads)
 
-        Returns:
-            The answers, and whether an unused bit of an interest is set; each of shape (batch,).
-
-        Raises:
-            ShapeError: a shape does not fit.
-        """
-        batch = len(events)
-        for name, rows, width in (
-            ("events", events, self.event_bytes),
-            ("interests", interests, self.interest_bytes),
-        ):
-            if rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] != width:
-                raise ShapeError(
-                    f"{name} must be uint8 of shape (batch, {width}), got {rows.dtype} {rows.shape}"
-                )
-        if batch != len(interests):
-            raise ShapeError(f"{batch} events do not pair with {len(interests)} interests")
-        answers, stray = np.empty(batch, dtype=np.bool_), np.empty(batch, dtype=np.bool_)
-        program = self.broker
-        runner = planes(program, batch)
-        size = min(runner.rows, 1 << 12)
-        joined = np.zeros((size, program.inputs), dtype=np.uint64)
-        digits = len(self.slots.digits)
-        body, select, pads = parts_of(
-            joined, self._body_bytes, self._frame.select, self._frame.pad * digits
-        )
-        unused = ~used_bits(self.slots.bits)
-        for start in range(0, batch, size):
-            ours, theirs = events[start : start + size], interests[start : start + size]
-            here = len(ours)
-            body[:here] = theirs[:, NONCE_BYTES:]
-            self.labels.open(ours, theirs[:, :NONCE_BYTES], select[:here], pads[:here])
-            runner.run(joined[:here], answers[start : start + here])
-            np.not_equal(theirs[:, -1] & unused, 0, out=stray[start : start + here])
-        return answers, stray
+        pads = self.labels.pad_bytes * len(self.slots.digits)
+        sizes = self._body_bytes, self.labels.select_bytes, pads
+        run_rows(self.broker, sizes, fill, answers, DECODE_ROWS)
+        return answers, np.not_equal(interests[:, -1] & ~used_bits(self.slots.bits), 0)
 
     def simulate(self, answers: Bools, uniform: Bytes) -> tuple[Bytes, Bytes]:
-        """SIM: a pair of messages from the answer alone; as real ones if AES is pseudorandom.
+        """Make pairs of messages from the answers alone (SIM).
+
+        They are distributed as the real ones if AES-128 is a pseudorandom function.
 
         Args:
             answers: shape (batch,), bool.

@@ -11,42 +11,24 @@ broker        bits of the interest message; select bits of the event's labels; t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import accumulate
 
 from ccbps.encodings.broadcast.window_slots import Coordinate, WindowSlots, WindowTerm
-from ccbps.encodings.formula.gates import GATE_ONE, Coefficient
+from ccbps.encodings.formula.gates import GATE_ONE, Coefficient, Matrix, Vector
 from ccbps.encodings.straight_line.program import WORD, StraightLine, StraightLineBuilder
 from ccbps.programs.branching import ONE, ZERO, Label
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """Bytes of what input rows hold: free bits, select bits, one pad, interest bits."""
-
-    free: int
-    select: int
-    pad: int
-    interest: int
-
-    @classmethod
-    def of(cls, slots: WindowSlots, interest_bits: int) -> Frame:
-        """For these slots. A pad takes words of 32 bits, which are moved faster than bytes."""
-        selects = sum(slots.widths[digit] for digit in slots.digits)
-        pad = 4 * -(-max(slots.pads.values(), default=0) // 32)
-        return cls(-(-len(slots.free) // 8), -(-selects // 8), pad, -(-interest_bits // 8))
+def subscriber_program(slots: WindowSlots, interest_bits: int) -> StraightLine:
+    """Write the program that writes interest messages."""
+    return _Writer(slots, interest_bits).build()
 
 
-def subscriber_program(slots: WindowSlots, frame: Frame) -> StraightLine:
-    """The program that writes interest messages."""
-    return _Writer(slots, frame).build()
-
-
-def broker_program(slots: WindowSlots, frame: Frame) -> StraightLine:
-    """The program that answers."""
+def broker_program(slots: WindowSlots) -> StraightLine:
+    """Write the program that answers."""
     select = 8 * -(-slots.bits // 8)
-    pads = select + 8 * frame.select
-    builder = StraightLineBuilder(-(-(pads + 8 * frame.pad * len(slots.digits)) // WORD))
+    pads = select + 8 * slots.select_bytes
+    builder = StraightLineBuilder(pads + 8 * slots.pad_bytes * len(slots.digits))
     hots: dict[int, list[int]] = {}
     place = {digit: i for i, digit in enumerate(slots.digits)}
     for digit in slots.digits:
@@ -58,32 +40,28 @@ def broker_program(slots: WindowSlots, frame: Frame) -> StraightLine:
             if len(one.lines) & 1:
                 builder.add(one.slot, hot[1])
             continue
-        builder.add(one.slot, pads + 8 * frame.pad * place[one.digit] + one.pad)
+        builder.add(one.slot, pads + 8 * slots.pad_bytes * place[one.digit] + one.pad)
         row, count = one.rows
         for q in range(count):
             builder.add(one.slot, slots.slots + row + q, hot[q + 1])
             if one.kind == "programmed":
                 # The row that is not sent is the sum of the others.
                 builder.add(one.slot, slots.slots + row + q, hot[-1])
-    for gate in slots.gates:
-        for left, targets in zip(gate.lefts, gate.targets, strict=True):
-            for right, target in zip(gate.rights, targets, strict=True):
-                builder.add(target, left, right)
-    return builder.build(0, 0)
+    slots.add_products(builder, range(slots.slots))
+    return builder.build(0)
 
 
 class _Writer:
-    """Writes the subscriber's program: random bits first, then entries, slots and rows."""
+    """Writer of the subscriber's program: random bits first, then entries, slots and rows."""
 
-    def __init__(self, slots: WindowSlots, frame: Frame) -> None:
-        self._slots, self._frame = slots, frame
+    def __init__(self, slots: WindowSlots, interest_bits: int) -> None:
+        self._slots = slots
         widths = [slots.widths[digit] for digit in slots.digits]
         labels = [1 << width for width in widths]
-        self._select = 8 * frame.free
-        self._pads = self._select + 8 * frame.select
-        self._inputs = self._pads + 8 * frame.pad * sum(labels)
-        bits = self._inputs + 8 * frame.interest
-        self._builder = StraightLineBuilder(-(-bits // WORD))
+        self._select = 8 * slots.free_bytes
+        self._pads = self._select + 8 * slots.select_bytes
+        self._inputs = self._pads + 8 * slots.pad_bytes * sum(labels)
+        self._builder = StraightLineBuilder(self._inputs + interest_bits)
         self._sums: dict[tuple[frozenset[int], bool], int] = {}
         self._products: dict[tuple[int, ...], int] = {}
         self._random = {bit: i for i, bit in enumerate(slots.free)}
@@ -100,16 +78,15 @@ class _Writer:
         for one in slots.coordinates:
             self._coordinate(one, columns, output)
         for rows, cs, label, targets in slots.labels:
-            self._outer(rows, [[(c, label)] for c in cs], targets, output)
+            self._outer(rows, cs, label, targets, output)
         for (rho, s), gate in zip(slots.masks, slots.gates, strict=True):
-            ones: list[list[tuple[Coefficient, Label]]] = [[(c, ONE)] for c in s]
-            self._outer((GATE_ONE, *rho), ones, (gate.rights, *gate.targets), output)
+            self._outer((GATE_ONE, *rho), s, ONE, (gate.rights, *gate.targets), output)
             for slot, bit in zip(gate.lefts, rho, strict=True):
                 builder.add(output + slot, self._random[bit])
         return builder.build(output, words)
 
     def _value(self, label: Label) -> int | None:
-        """The register of a sum of interest bits; None for zero."""
+        """Return the register of a sum of interest bits; None for zero."""
         if label == ZERO:
             return None
         if label == ONE:
@@ -126,7 +103,7 @@ class _Writer:
         return self._sums[key]
 
     def _monomial(self, bits: tuple[int, ...]) -> int:
-        """The register of a product of random bits."""
+        """Return the register of a product of random bits."""
         if not bits:
             return self._builder.one
         if len(bits) == 1:
@@ -139,7 +116,7 @@ class _Writer:
 
     def _pad(self, one: Coordinate, value: int) -> int:
         label = self._first_label[one.digit] + value
-        return self._pads + 8 * self._frame.pad * label + one.pad
+        return self._pads + 8 * self._slots.pad_bytes * label + one.pad
 
     def _define(self, one: Coordinate) -> None:
         """Choose the random bit with which all lines of a coordinate sum to zero."""
@@ -162,24 +139,24 @@ class _Writer:
         return None if c == GATE_ONE else self._random[c]
 
     def _entries(self, term: WindowTerm) -> list[list[int | None]]:
-        """For each column of a term and each value the register of what it holds."""
-        found = []
+        """Return the register of each entry of a term, by column and value."""
+        registers = []
         for column in term.columns:
             values: list[int | None] = []
             for value in range(1 << self._slots.widths[term.digit]):
                 parts = [(self._factor(c), self._value(entries[value])) for c, entries, _ in column]
-                known = [(factor, entry) for factor, entry in parts if entry is not None]
-                if not known:
+                entries_ = [(factor, entry) for factor, entry in parts if entry is not None]
+                if not entries_:
                     values.append(None)
-                elif len(known) == 1 and known[0][0] is None:
-                    values.append(known[0][1])
+                elif len(entries_) == 1 and entries_[0][0] is None:
+                    values.append(entries_[0][1])
                 else:
                     register = self._builder.new()
-                    for factor, entry in known:
+                    for factor, entry in entries_:
                         self._builder.add(register, entry, factor)
                     values.append(register)
-            found.append(values)
-        return found
+            registers.append(values)
+        return registers
 
     def _coordinate(
         self, one: Coordinate, columns: list[list[list[int | None]]], output: int
@@ -222,26 +199,21 @@ class _Writer:
             builder.add(place, lines + 1 + q)
 
     def _outer(
-        self,
-        rows: tuple[Coefficient, ...],
-        columns: list[list[tuple[Coefficient, Label]]],
-        targets: tuple[tuple[int, ...], ...],
-        output: int,
+        self, rows: Vector, columns: Vector, label: Label, targets: Matrix, output: int
     ) -> None:
-        """rows (x) columns, known to the subscriber, to slots."""
+        """Add rows (x) columns times a label, all known to the subscriber, to slots."""
+        value = self._value(label)
+        if value is None:
+            return
         for v, column in enumerate(columns):
             register = self._builder.new()
-            for c, label in column:
-                value = self._value(label)
-                if value is not None and c is not None:
-                    self._builder.add(register, value, self._factor(c))
+            self._builder.add(register, value, self._factor(column))
             for c, row in zip(rows, targets, strict=True):
-                if c is not None:
-                    self._builder.add(output + row[v], register, self._factor(c))
+                self._builder.add(output + row[v], register, self._factor(c))
 
 
 def _hot(builder: StraightLineBuilder, first: int, width: int) -> list[int]:
-    """For each number of select bits the register that says that they are it; not for zero."""
+    """Return for each number but zero the register that is set if select bits are that number."""
     if width == 1:
         return [-1, first]
     bits = []
@@ -250,12 +222,12 @@ def _hot(builder: StraightLineBuilder, first: int, width: int) -> list[int]:
         builder.add(inverted, first + i)
         builder.add(inverted, builder.one)
         bits.append((inverted, first + i))
-    found = [-1]
+    registers = [-1]
     for number in range(1, 1 << width):
         register = bits[0][number & 1]
         for i in range(1, width):
             product = builder.new()
             builder.add(product, register, bits[i][number >> i & 1])
             register = product
-        found.append(register)
-    return found
+        registers.append(register)
+    return registers

@@ -1,11 +1,11 @@
 """Rank-one gates with labels at the leaves: an event that is encoded once for all subscriptions.
 
-The publisher's part of a slot is a sum over digits of the event (windows of a few bits) of
-something that the subscriber knows for each value of the digit: an entry, private, times common
-random bits, which here the subscriber alone draws. So he can write it down in advance, one line
-for each value, and mask each line with a pad that only the label of that value opens. The event
-message is the label of every digit's value; a label's lowest bits, `select`, are the value plus
-a shift that clients alone know, and tell the broker which line is his.
+The publisher's part of a slot is a sum over digits of the event (windows of a few bits). The
+subscriber knows each summand for each value of the digit: a private entry, times common random
+bits, which here the subscriber alone draws. So he can write it down in advance, one line for each
+value, and mask each line with a pad that only the label of that value opens. The event message is
+the label of every digit's value; a label's lowest bits, `select`, are the value plus a shift that
+clients alone know, and tell the broker which line is his.
 
 Of the pads of one digit at one slot (a *coordinate*), the line with select 0 goes into the slot
 itself; the others are rows of the interest message, masked by it. Two kinds need fewer:
@@ -25,16 +25,18 @@ Kushilevitz, CRYPTO 2006 (labels); Pinkas, Schneider, Smart and Williams, ASIACR
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Final, Literal, TypeAlias
 
-from ccbps.encodings.formula.gates import GATE_ONE, Coefficient, GateWalk, Matrix, beside
+from ccbps.encodings.formula.gates import GATE_ONE, Coefficient, GateWalk, Matrix, Vector
 from ccbps.programs.branching import Label
 from ccbps.programs.formula import Formula, Lookup, Scan
 
 Entries: TypeAlias = tuple[Label, ...]
+Column: TypeAlias = list[tuple[Coefficient, Entries, bool]]
+"""Coefficients, entries by value, and whether the entries sum to one."""
 
 MOST_COUNTED: Final = 32
 """Digits of a scan for which all cuts are compared, in time of the fourth power."""
@@ -46,8 +48,8 @@ class Line:
 
     Attributes:
         row: coefficient.
-        term: number of the term, and `column` which of its columns it is.
-        column: likewise.
+        term: number of the term.
+        column: number of the term's column.
     """
 
     row: Coefficient
@@ -57,18 +59,18 @@ class Line:
 
 @dataclass(slots=True)
 class WindowTerm:
-    """What a leaf delivers: rows[b] * (sum of c * entries[value] in columns[v]) to targets[b][v].
+    """Delivery of a leaf: rows[b] * (sum of c * entries[value] in columns[v]) to targets[b][v].
 
     Attributes:
         digit: number of the digit.
-        rows: shape (n,).
+        rows: coefficients, shape (n,).
         columns: V lists of coefficient, entries by value, and whether the entries sum to one.
-        targets: shape (n, V).
+        targets: slots, shape (n, V).
     """
 
     digit: int
-    rows: tuple[Coefficient, ...]
-    columns: list[list[tuple[Coefficient, Entries, bool]]]
+    rows: Vector
+    columns: list[Column]
     targets: Matrix
 
 
@@ -79,11 +81,11 @@ class Coordinate:
     Attributes:
         digit: number of the digit.
         slot: number of the slot.
-        lines: what is delivered there, in sum.
-        kind: which rows are sent.
-        defines: the random bit that a programmed one chooses.
-        pad: number of its bit among the pad bits of its digit's labels; direct ones have none.
-        rows: first of its rows, and how many.
+        lines: lines whose sum is delivered there.
+        kind: kind of the coordinate, which tells its rows.
+        defines: random bit that a programmed coordinate chooses.
+        pad: number of its bit among the pad bits of its digit's labels; -1 for direct ones.
+        rows: first of its rows, and their number.
     """
 
     digit: int
@@ -96,15 +98,15 @@ class Coordinate:
 
 
 class WindowSlots(GateWalk):
-    """The slots and rows of a formula over digits.
+    """Slots and rows of a formula over digits.
 
     Attributes:
         widths: bits of each digit.
-        terms: what leaves deliver.
+        terms: deliveries of leaves.
         labels: interest bits and constants for slots: rows, columns, label, targets.
         coordinates: every digit at every slot that depends on it, in the order of rows.
         order: coordinates that define random bits, each after those whose bits it needs.
-        free: random bits that none defines.
+        free: random bits that no coordinate defines.
         digits: numbers of digits that the formula uses, ascending.
         pads: bits of a pad, by digit.
         rows: rows of an interest message.
@@ -114,10 +116,8 @@ class WindowSlots(GateWalk):
         super().__init__()
         self.widths = tuple(widths)
         self.terms: list[WindowTerm] = []
-        self.labels: list[
-            tuple[tuple[Coefficient, ...], tuple[Coefficient, ...], Label, Matrix]
-        ] = []
-        self._splits = _Splits(max(self.widths, default=1))
+        self.labels: list[tuple[Vector, Vector, Label, Matrix]] = []
+        self._left_digits = splitter(max(self.widths, default=1))
         self.deliver(formula)
         found: dict[tuple[int, int], Coordinate] = {}
         for number, term in enumerate(self.terms):
@@ -147,69 +147,69 @@ class WindowSlots(GateWalk):
         """Bits of an interest message: slots, then rows."""
         return self.slots + self.rows
 
+    @property
+    def free_bytes(self) -> int:
+        """Bytes of a free random bit each."""
+        return -(-len(self.free) // 8)
+
+    @property
+    def select_bytes(self) -> int:
+        """Bytes of the select bits of one label for each digit."""
+        return -(-sum(self.widths[digit] for digit in self.digits) // 8)
+
+    @property
+    def pad_bytes(self) -> int:
+        """Bytes of a pad: words of 32 bits, which are moved faster than bytes."""
+        return 4 * -(-max(self.pads.values(), default=0) // 32)
+
     # -- delivering -----------------------------------------------------------------------------
 
-    def deliver_leaf(
-        self,
-        leaf: Formula,
-        rows: tuple[Coefficient, ...],
-        columns: tuple[Coefficient, ...],
-        targets: Matrix,
-    ) -> None:
-        """A label of interest bits, a lookup or a scan."""
+    def deliver_leaf(self, leaf: Formula, rows: Vector, columns: Vector, targets: Matrix) -> None:
         if isinstance(leaf, Label) and not leaf.event:
             self.labels.append((rows, columns, leaf, targets))
         elif isinstance(leaf, Lookup):
             entries = [[(c, leaf.entries, leaf.odd)] for c in columns]
             self.terms.append(WindowTerm(leaf.digit, rows, entries, targets))
         elif isinstance(leaf, Scan):
-            nothing: tuple[Coefficient, ...] = (None,) * len(columns)
+            nothing: Vector = (None,) * len(columns)
             self._scan(leaf, 0, len(leaf.steps), rows, nothing, columns, targets)
         else:
             raise TypeError(f"no leaf of this encoding: {type(leaf).__name__}")
 
     def _scan(
-        self,
-        scan: Scan,
-        first: int,
-        stop: int,
-        rows: tuple[Coefficient, ...],
-        equal: tuple[Coefficient, ...],
-        value: tuple[Coefficient, ...],
+        self, scan: Scan, first: int, stop: int, rows: Vector, equal: Vector, value: Vector,
         targets: Matrix,
-    ) -> None:
-        """Digits first .. stop - 1 of a scan: rows (x) (equal * eq + value * g)."""
+    ) -> None:  # fmt: skip
+        """Deliver digits first .. stop - 1 of a scan: rows (x) (equal * eq + value * g)."""
         last = stop == len(scan.steps)
         if stop - first == 1:
             digit, equals, values = scan.steps[first]
-            columns: list[list[tuple[Coefficient, Entries, bool]]] = []
+            columns: list[Column] = []
             for e, g in zip(equal, value, strict=True):
-                column: list[tuple[Coefficient, Entries, bool]] = []
-                if e is not None and not last:
-                    column.append((e, equals, True))
-                if g is not None:
-                    column.append((g, values, False))
-                columns.append(column)
+                parts: Column = [] if last else [(e, equals, True)]
+                parts.append((g, values, False))
+                columns.append([part for part in parts if part[0] is not None])
             self.terms.append(WindowTerm(digit, rows, columns, targets))
             return
-        middle = first + self._splits.left(stop - first, len(rows), len(value), last)
-        rho, s, gate = self.open(targets)
-        left = beside(gate.lefts, targets)
-        self._scan(scan, first, middle, rows, (GATE_ONE, *s), (None, *value), left)
-        below = (gate.rights, *targets)
-        self._scan(scan, middle, stop, (GATE_ONE, *rho), equal, value, below)
+        middle = first + self._left_digits(stop - first, len(rows), len(value), last)
+        rho, s, gate, left, below = self.open(targets)
+        self._scan(scan, first, middle, rows, s, (None, *value), left)
+        self._scan(scan, middle, stop, rho, equal, value, below)
         self.close(rho, s, gate)
 
     # -- kinds ------------------------------------------------------------------------------------
 
     def parts(self, one: Coordinate) -> list[tuple[tuple[int, ...], Entries, bool]]:
-        """A coordinate's sum: monomials of random bits, entries, and whether these sum to one."""
-        found = []
+        """Return the summands of a coordinate.
+
+        Each is a monomial of random bits, entries, and whether these sum to one.
+        """
+        summands = []
         for line in one.lines:
             for c, entries, odd in self.terms[line.term].columns[line.column]:
                 bits = sorted({x for x in (line.row, c) if x is not None and x != GATE_ONE})
-                found.append((tuple(bits), entries, odd))
-        return found
+                summands.append((tuple(bits), entries, odd))
+        return summands
 
     def _define(self) -> None:
         """Choose each coordinate's kind, and the random bits that programmed ones define."""
@@ -246,53 +246,42 @@ class WindowSlots(GateWalk):
                 one.kind, one.defines = "programmed", bit
                 break
         by_bit = {one.defines: one for one in self.coordinates if one.kind == "programmed"}
+        waiting = [*reversed(by_bit)]
         done: set[int] = set()
-        for start in by_bit:
-            waiting = [start]
-            while waiting:
-                bit = waiting[-1]
-                missing = [x for x in needs[bit] if x in by_bit and x not in done]
-                if missing:
-                    waiting.extend(missing)
-                    continue
+        while waiting:
+            bit = waiting[-1]
+            missing = [x for x in needs[bit] if x in by_bit and x not in done]
+            waiting.extend(missing)
+            if not missing:
                 waiting.pop()
                 if bit not in done:
                     done.add(bit)
                     self.order.append(by_bit[bit])
 
 
-class _Splits:
-    """Where to cut a scan, so that slots and rows together are fewest; long ones in halves.
+def splitter(width: int) -> Callable[[int, int, int, bool], int]:
+    """Return a function that cuts a scan so that slots and rows together are fewest.
 
     Args:
         width: bits of a digit.
+
+    Returns:
+        a function from the number of digits, rows and columns, and whether the scan's last digit is
+        among them, to the digits of the left part. Long scans are cut in halves.
     """
 
-    def __init__(self, width: int) -> None:
-        rows = (1 << width) - 1
+    @cache
+    def fewest(digits: int, n: int, v: int, last: bool) -> tuple[int, int]:
+        """Return the fewest slots and rows, and the digits of the left part."""
+        if digits == 1:
+            rows = ((1 << width) - 1) * n * v
+            return rows if last else rows - (n - 1) - (v - 1) - (width == 1), 0
+        return min(
+            (n + v + fewest(h, n, v + 1, False)[0] + fewest(digits - h, n + 1, v, last)[0], h)
+            for h in range(1, digits)
+        )
 
-        @cache
-        def inner(digits: int, n: int, v: int) -> tuple[int, int]:
-            if digits == 1:
-                return rows * n * v - (n - 1) - (v - 1) - (width == 1), 0
-            return min(
-                (n + v + inner(h, n, v + 1)[0] + inner(digits - h, n + 1, v)[0], h)
-                for h in range(1, digits)
-            )
+    def left(digits: int, n: int, v: int, last: bool) -> int:
+        return digits // 2 if digits > MOST_COUNTED else fewest(digits, n, v, last)[1]
 
-        @cache
-        def tail(digits: int, n: int, v: int) -> tuple[int, int]:
-            if digits == 1:
-                return rows * n * v, 0
-            return min(
-                (n + v + inner(h, n, v + 1)[0] + tail(digits - h, n + 1, v)[0], h)
-                for h in range(1, digits)
-            )
-
-        self._inner, self._tail = inner, tail
-
-    def left(self, digits: int, n: int, v: int, last: bool) -> int:
-        """Digits of the left part, where the scan's digits end (`last`) or go on."""
-        if digits > MOST_COUNTED:
-            return digits // 2
-        return (self._tail if last else self._inner)(digits, n, v)[1]
+    return left

@@ -1,12 +1,13 @@
-"""The formula encoding's passes over rows of bytes, compiled by Numba (extra ``compiled``).
+"""Passes of the formula encoding over rows of bytes, compiled by Numba (extra ``compiled``).
 
-As `ccbps.encodings.formula.encoding` does with NumPy, but from bytes to bytes in one pass: words of
-rows are loaded where they lie, exchanged to planes, run through the program's steps and stored
-again.
+The results are those of `ccbps.encodings.formula.encoding` in NumPy, but from bytes to bytes in one
+pass: words of rows are loaded where they lie, exchanged to planes, run through the program's steps
+and stored again.
 """
 
 from __future__ import annotations
 
+import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from ccbps.arrays import Bools, Bytes, Index, Words
 from ccbps.compiled import compile_kernel
-from ccbps.encodings.rows import Decoding
+from ccbps.encodings.formula.slot_programs import Decoding
 from ccbps.encodings.straight_line.compiled_planes import (
     LANES,
     as_steps,
@@ -33,11 +34,15 @@ _WORDS = types.Array(types.uint64, 1, "C", readonly=True)
 _WORD_ROWS = types.Array(types.uint64, 2, "C", readonly=True)
 _FLAGS = types.Array(types.boolean, 1, "C")
 _STEPS = types.Array(types.int64, 2, "C", readonly=True)
+_PART = types.Tuple((_BYTES, types.int64, _PLACES, _WORDS))  # type: ignore[no-untyped-call]
+"""Memory of rows, bytes from row to row, and place and shift of each word of a part of a row."""
+_END = types.Tuple((_BYTES_OUT, types.int64, types.uint8))  # type: ignore[no-untyped-call]
+"""Place of the heads of one side's messages, and the last byte of a message and its unused bits."""
 
 
 @intrinsic
 def _get(typing_context, octets, place):  # type: ignore[no-untyped-def]
-    """Eight bytes of an array as a word, wherever they begin."""
+    """Load eight bytes of an array as a word, wherever they begin."""
 
     def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
@@ -62,43 +67,38 @@ def _put(typing_context, octets, place, word):  # type: ignore[no-untyped-def]
     return types.void(octets, place, word), emit
 
 
+@numba.njit
+def _load(registers, first, part, begin, base, stop):  # type: ignore[no-untyped-def]
+    """Load the words of a part, from word `begin` on, of rows base .. stop - 1; zeros behind."""
+    octets, step, places, shifts = part
+    for r in range(WORD):
+        for w in range(begin, places.shape[0]):
+            for m in range(LANES):
+                row = base + LANES * r + m
+                word = np.uint64(0)
+                if row < stop:
+                    word = _get(octets, row * step + places[w]) >> shifts[w]  # type: ignore[call-arg]
+                registers[WORD * (first + w) + r, m] = word
+
+
 @compile_kernel(
     types.void(
-        _BYTES, types.int64, _PLACES, _WORDS, _WORD_ROWS, _PLACES, _PLACES, _WORDS, types.uint64,
-        _BYTES_OUT, types.int64, types.int64, types.int64, types.int64, types.int64, _STEPS,
+        _PART, _PART, types.uint64, _WORD_ROWS, _PLACES, _BYTES_OUT, types.int64, types.int64,
+        types.int64, types.int64, types.int64, _STEPS,
     )
 )  # fmt: skip
 def _encode(  # type: ignore[no-untyped-def]
-    random,
-    random_step,
-    places,
-    shifts,
-    inputs,
-    index,
-    mask_places,
-    mask_shifts,
-    kept,
-    out,
-    out_step,
-    width,
-    count,
-    output,
-    outputs,
-    steps,
+    random, mask, kept, inputs, index, out, out_step, width, count, output, outputs, steps
 ):
-    """Rows of randomness, and of input words by `index`, to rows of `width` bytes."""
+    """Encode rows of randomness, and of input words by `index`, to rows of `width` bytes."""
     registers = new_registers(count)
-    drawn, given, masks = places.shape[0], inputs.shape[1], mask_places.shape[0]
+    drawn, given = random[2].shape[0], inputs.shape[1]
+    octets, step, places, shifts = mask
+    masks = places.shape[0]
     for base in range(0, index.shape[0], LANES * WORD):
         stop = min(base + LANES * WORD, index.shape[0])
+        _load(registers, 0, random, 0, base, stop)
         for r in range(WORD):
-            for w in range(drawn):
-                for m in range(LANES):
-                    row = base + LANES * r + m
-                    word = np.uint64(0)
-                    if row < stop:
-                        word = _get(random, row * random_step + places[w]) >> shifts[w]  # type: ignore[call-arg]
-                    registers[WORD * w + r, m] = word
             for w in range(given):
                 for m in range(LANES):
                     row = base + LANES * r + m
@@ -115,8 +115,8 @@ def _encode(  # type: ignore[no-untyped-def]
             for w in range(outputs):
                 word = registers[output + WORD * w + r, m]
                 if w < masks:
-                    mask = _get(random, row * random_step + mask_places[w]) >> mask_shifts[w]  # type: ignore[call-arg]
-                    word ^= mask & kept if w == masks - 1 else mask
+                    added = _get(octets, row * step + places[w]) >> shifts[w]  # type: ignore[call-arg]
+                    word ^= added & kept if w == masks - 1 else added
                 if 8 * w + 8 <= width:
                     _put(out, row * out_step + 8 * w, word)  # type: ignore[call-arg]
                 else:
@@ -126,43 +126,23 @@ def _encode(  # type: ignore[no-untyped-def]
 
 @compile_kernel(
     types.void(
-        _BYTES, types.int64, _PLACES, _WORDS, _BYTES, types.int64, _PLACES, _WORDS,
-        _BYTES, types.int64, _PLACES, _WORDS, _BYTES_OUT, _BYTES_OUT, types.int64, types.int64,
-        types.int64, types.uint8, types.uint8, _FLAGS, _FLAGS, types.int64, types.int64, _STEPS,
+        _PART, _PART, _PART, _END, _END, types.int64, _FLAGS, _FLAGS, types.int64, types.int64,
+        _STEPS,
     )
 )  # fmt: skip
 def _decode(  # type: ignore[no-untyped-def]
-    long,
-    long_step,
-    long_places,
-    long_shifts,
-    short,
-    short_step,
-    short_places,
-    short_shifts,
-    own,
-    own_step,
-    own_places,
-    own_shifts,
-    long_heads,
-    short_heads,
-    skip,
-    long_last,
-    short_last,
-    long_unused,
-    short_unused,
-    stray,
-    out,
-    count,
-    output,
-    steps,
+    longer, shorter, own, longer_end, shorter_end, skip, stray, out, count, output, steps
 ):
-    """Answers of pairs: words of the longer and the shorter message are added, own ones follow.
+    """Answer pairs: words of the longer and the shorter message are added, own ones follow.
 
-    Also gathers their heads, and where bits of their last bytes are set that are `unused`.
+    Also copies their heads, and finds messages of which an unused bit is set.
     """
     registers = new_registers(count)
-    most, both, mine = long_places.shape[0], short_places.shape[0], own_places.shape[0]
+    long, long_step, long_places, long_shifts = longer
+    short, short_step, short_places, short_shifts = shorter
+    long_heads, long_last, long_unused = longer_end
+    short_heads, short_last, short_unused = shorter_end
+    most, both = long_places.shape[0], short_places.shape[0]
     long_skip, short_skip = long_places[0], short_places[0]
     for base in range(0, out.shape[0], LANES * WORD):
         stop = min(base + LANES * WORD, out.shape[0])
@@ -175,30 +155,16 @@ def _decode(  # type: ignore[no-untyped-def]
                         word = _get(long, row * long_step + long_skip + 8 * w)  # type: ignore[call-arg]
                         word ^= _get(short, row * short_step + short_skip + 8 * w)
                     registers[WORD * w + r, m] = word
-            for w in range(both - 1, both):
-                for m in range(LANES):
-                    row = base + LANES * r + m
-                    word = np.uint64(0)
-                    if row < stop:
-                        word = _get(long, row * long_step + long_places[w]) >> long_shifts[w]  # type: ignore[call-arg]
-                        place = row * short_step + short_places[w]
-                        word ^= _get(short, place) >> short_shifts[w]
-                    registers[WORD * w + r, m] = word
-            for w in range(both, most):
-                for m in range(LANES):
-                    row = base + LANES * r + m
-                    word = np.uint64(0)
-                    if row < stop:
-                        word = _get(long, row * long_step + long_places[w]) >> long_shifts[w]  # type: ignore[call-arg]
-                    registers[WORD * w + r, m] = word
-            for w in range(mine):
-                for m in range(LANES):
-                    row = base + LANES * r + m
-                    word = np.uint64(0)
-                    if row < stop:
-                        word = _get(own, row * own_step + own_places[w]) >> own_shifts[w]  # type: ignore[call-arg]
-                    registers[WORD * (most + w) + r, m] = word
-        begin(registers, most + mine)
+            for m in range(LANES):
+                row, w = base + LANES * r + m, both - 1
+                word = np.uint64(0)
+                if row < stop:
+                    word = _get(long, row * long_step + long_places[w]) >> long_shifts[w]  # type: ignore[call-arg]
+                    word ^= _get(short, row * short_step + short_places[w]) >> short_shifts[w]
+                registers[WORD * w + r, m] = word
+        _load(registers, 0, longer, both, base, stop)
+        _load(registers, most, own, 0, base, stop)
+        begin(registers, most + own[2].shape[0])
         run_steps(registers, steps)
         for row in range(base, stop):
             r, m = (row - base) // LANES, (row - base) % LANES
@@ -217,10 +183,10 @@ def _decode(  # type: ignore[no-untyped-def]
 
 
 class CompiledEncoder:
-    """One party's encoder.
+    """Encoder of one party.
 
     Args:
-        program: from words of random bits and words of input bits to words of a message.
+        program: program from random bits and input bits to words of a message.
         random_bytes: bytes of random bits at the start of a row of randomness.
         mask_bits: bits of the mask behind them, which is added to the first bits of a message.
         row_bytes: bytes of a row of randomness.
@@ -240,66 +206,67 @@ class CompiledEncoder:
         self._kept = np.uint64((1 << (mask_bits - 1) % WORD + 1) - 1)
 
     def encode(self, random: Bytes, inputs: Words, index: Index, out: Bytes) -> None:
-        """Rows of randomness, and of input words by `index`, to messages."""
-        rows, program = _wide(random), self._program
-        flat, step = _flat(rows)
-        target, out_step = _flat(out)
+        """Write messages of rows of randomness, and of rows of inputs by `index`."""
+        rows, program = _flat(_wide(random)), self._program
         _encode(
-            flat, step, *self._random, inputs, index, *self._mask, self._kept, target, out_step,
+            (*rows, *self._random), (*rows, *self._mask), self._kept, inputs, index, *_flat(out),
             self._width, program.registers, program.output, program.outputs, self._steps,
         )  # fmt: skip
 
 
 class CompiledDecoder:
-    """REC."""
+    """Decoder (REC)."""
 
-    def __init__(self, of: Decoding) -> None:
-        self._program, words, (self._apart, self._start), self._widths, self._unused = of
-        self._own = self._program.inputs > words
-        self._steps = as_steps(self._program)
+    def __init__(self, decoding: Decoding) -> None:
+        self._decoding, self._steps = decoding, as_steps(decoding.program)
         # Calls into compiled code cost no time then, and it still returns some times a second.
         self.rows = LANES * WORD * max(4, min(512, (1 << 18) // max(1, len(self._steps))))
 
     def decode(
         self, events: Bytes, interests: Bytes, heads: Bytes, answers: Bools, stray: Bools
     ) -> None:
-        """Answers of messages behind their heads; gathers these, and finds stray bits.
+        """Answer messages behind their heads; copy these, and find stray bits.
 
         Args:
-            heads: shape (2, batch, skip): the first bytes of events and interests.
-            stray: shape (batch,): whether one of both has an unused bit that is set.
+            events: messages, shape (batch, skip + bytes of an event).
+            interests: messages, shape (batch, skip + bytes of an interest).
+            heads: place of the first bytes of events and interests, shape (2, batch, skip).
+            answers: place of the answers, shape (batch,).
+            stray: place of flags, shape (batch,): one of both has an unused bit that is set.
         """
-        skip, sides = heads.shape[2], [_wide(events), _wide(interests)]
+        program, sum_words, side, start, widths, unused = self._decoding
+        skip, messages = heads.shape[2], [_wide(events), _wide(interests)]
         parts = [
-            (*_flat(whole), *_words(skip, width, whole.shape[1]))
-            for whole, width in zip(sides, self._widths, strict=True)
+            (*_flat(rows), *_words(skip, width, rows.shape[1]))
+            for rows, width in zip(messages, widths, strict=True)
         ]
-        whole, left = sides[self._apart], self._widths[self._apart] - self._start
-        own = _words(skip + self._start, left if self._own else 0, whole.shape[1])
-        program, longer = self._program, int(self._widths[1] > self._widths[0])
-        order = longer, 1 - longer
+        own = widths[side] - start if program.inputs > sum_words else 0
+        own_words = _words(skip + start, own, messages[side].shape[1])
+        ends = [
+            (head.reshape(-1), skip + width - 1, bits)
+            for head, width, bits in zip(heads, widths, unused, strict=True)
+        ]
+        longer = int(widths[1] > widths[0])
+        shorter = 1 - longer
         _decode(
-            *parts[longer], *parts[1 - longer], *parts[self._apart][:2], *own,
-            *(heads[side].reshape(-1) for side in order), skip,
-            *(skip + self._widths[side] - 1 for side in order),
-            *(self._unused[side] for side in order), stray, answers,
-            program.registers, program.output, self._steps,
+            parts[longer], parts[shorter], (*parts[side][:2], *own_words), ends[longer],
+            ends[shorter], skip, stray, answers, program.registers, program.output, self._steps,
         )  # fmt: skip
 
 
 def _words(start: int, count: int, row_bytes: int) -> tuple[NDArray[np.int64], Words]:
-    """Where to load the words of some bytes of a row, and how far to shift each to the right.
+    """Return the places of the words of some bytes of a row, and the bits to shift each down.
 
-    The last one is loaded from further ahead if it would pass the row's end. Its bits beyond the
+    The last word is loaded from further ahead if it would pass the row's end. Its bits beyond the
     part are anything.
     """
-    wanted = np.arange(start, start + count, 8, dtype=np.int64)
-    places = np.minimum(wanted, row_bytes - 8)
-    return places, (8 * (wanted - places)).astype(np.uint64)
+    starts = np.arange(start, start + count, 8, dtype=np.int64)
+    places = np.minimum(starts, row_bytes - 8)
+    return places, (8 * (starts - places)).astype(np.uint64)
 
 
 def _wide(rows: Bytes) -> Bytes:
-    """Rows of at least a word, with zeros behind shorter ones."""
+    """Return rows of at least a word, with zeros behind shorter ones."""
     if rows.shape[1] >= 8:
         return rows
     out = np.zeros((len(rows), 8), dtype=np.uint8)
@@ -308,7 +275,7 @@ def _wide(rows: Bytes) -> Bytes:
 
 
 def _flat(rows: Bytes) -> tuple[Bytes, int]:
-    """The memory from the first row to the last one, and the bytes from row to row."""
+    """Return the memory from the first row to the last one, and the bytes from row to row."""
     step, width = rows.strides[0], rows.shape[1]
     if len(rows) and step < width:
         rows = np.ascontiguousarray(rows)

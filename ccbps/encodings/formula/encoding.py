@@ -1,8 +1,8 @@
 """Rank-one-gate encoding of a formula: perfect, one message each, split between two parties.
 
 `ccbps.encodings.formula.rank_one` says which slots there are and who adds what. Here the two
-encoders, the decoder and the simulator are straight-line programs over them, run for 64 pairs a
-word.
+encoders, the decoder and the simulator are straight-line programs over them
+(`ccbps.encodings.formula.slot_programs`), run for 64 pairs a word.
 
 Messages are bits in this order, the first one lowest in the first byte; unused bits are zero:
 
@@ -18,22 +18,26 @@ Hazard: randomness must be uniform, shared by the two parties only, and used for
 
 from __future__ import annotations
 
+import threading
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Index, Words
 from ccbps.compiled import rows_compiled
-from ccbps.encodings.formula.array_rows import ArrayDecoder, ArrayEncoder
-from ccbps.encodings.formula.rank_one import RankOne
-from ccbps.encodings.formula.slot_programs import (
-    SIDES,
-    DecoderInput,
-    decoder_program,
-    encoder_program,
+from ccbps.encodings.formula.rank_one import SIDES, RankOne, Side
+from ccbps.encodings.formula.slot_programs import Decoding, encoder_program
+from ccbps.encodings.rows import (
+    Draw,
+    PairEncoding,
+    copy_rows,
+    draw_rows,
+    require_inputs,
+    require_rows,
+    used_bits,
 )
-from ccbps.encodings.rows import Decoding, Draw, draw_rows, pair_rows, require_rows, used_bits
+from ccbps.encodings.straight_line.planes import ArrayPlanes, plane_words
 from ccbps.encodings.straight_line.program import WORD, StraightLine
 from ccbps.errors import ParameterError, ShapeError
 from ccbps.programs.formula import Formula
@@ -47,13 +51,13 @@ LAYOUT: Final = 1
 """Number of the rule by which slots and their order follow from a formula; part of fingerprints."""
 
 
-class FormulaEncoding:
-    """The two encoders, the decoder and the simulator for one formula.
+class FormulaEncoding(PairEncoding):
+    """Encoders, decoder and simulator of one formula.
 
     Attributes:
-        slots: what messages hold.
-        event_bytes: bytes of an event message.
-        interest_bytes: bytes of an interest message.
+        slots: slots of the messages.
+        event_bits: bits of the publisher's input.
+        interest_bits: bits of the subscriber's input.
         randomness_bytes: bytes of shared randomness for one pair.
 
     Inputs of the encoders are rows of packed bits: bit i of a party's input is bit ``i % 64``,
@@ -61,20 +65,19 @@ class FormulaEncoding:
     """
 
     def __init__(self, formula: Formula, event_bits: int, interest_bits: int) -> None:
-        """
+        """Hand out slots.
+
         Args:
-            formula: over event bits 0 .. event_bits - 1 and interest bits likewise.
+            formula: formula over event bits 0 .. event_bits - 1 and interest bits likewise.
             event_bits: bits of the publisher's input.
-            interest_bits: bits of the subscriber's.
+            interest_bits: bits of the subscriber's input.
 
         Raises:
             ParameterError: the formula has other bits.
         """
         self.slots = slots = RankOne(formula)
-        for side, name, count in (
-            ("publisher", "event", event_bits),
-            ("subscriber", "interest", interest_bits),
-        ):
+        counts = event_bits, interest_bits
+        for side, name, count in zip(SIDES, ("event", "interest"), counts, strict=True):
             columns = [column for term in slots.terms[side] for column in term.columns]
             labels = [label for column in columns for _, label in column]
             last = max((bit for x in labels for bit in x.event | x.interest), default=-1)
@@ -84,49 +87,61 @@ class FormulaEncoding:
                     f"got {count}"
                 )
         self.event_bits, self.interest_bits = event_bits, interest_bits
-        event, interest = slots.bits
-        self.event_bytes, self.interest_bytes = _bytes(event), _bytes(interest)
-        self._random_bytes = _bytes(slots.random_bits)
-        self.randomness_bytes = self._random_bytes + _bytes(len(slots.both))
+        self.event_bytes, self.interest_bytes = (-(-bits // 8) for bits in slots.bits)
+        self._random_bytes = -(-slots.random_bits // 8)
+        self.randomness_bytes = self._random_bytes + -(-len(slots.both) // 8)
 
     # -- the three programs -----------------------------------------------------------------------
 
     @cached_property
     def publisher(self) -> StraightLine:
-        """From random and event bits to the publisher's slots, not yet masked."""
+        """Program from random and event bits to the publisher's slots, not yet masked."""
         return encoder_program(self.slots, "publisher", self.event_bits)
 
     @cached_property
     def subscriber(self) -> StraightLine:
-        """From random and interest bits to the subscriber's slots, not yet masked."""
+        """Program from random and interest bits to the subscriber's slots, not yet masked."""
         return encoder_program(self.slots, "subscriber", self.interest_bits)
 
-    @cached_property
+    @property
     def broker(self) -> StraightLine:
-        """From the sum of both messages, then one's own slots, in whole words, to the answer."""
-        return decoder_program(self.slots)
+        """Program from the sum of both messages, then one side's own slots, to the answer."""
+        return self._decoding.program
+
+    @property
+    def operations(self) -> dict[Literal["publisher", "subscriber", "broker"], int]:
+        """Number of 64-bit word operations for a pair, by role; 64 pairs share a word."""
+        return {
+            "publisher": -(-self.publisher.operations // 64),
+            "subscriber": -(-self.subscriber.operations // 64),
+            "broker": -(-self.broker.operations // 64),
+        }
+
+    @cached_property
+    def _decoding(self) -> Decoding:
+        return Decoding.of(self.slots)
 
     # -- messages ---------------------------------------------------------------------------------
 
     def encode_event(
         self, event: Words, randomness: Bytes | Draw, out: Bytes | None = None
     ) -> Bytes:
-        """Event messages.
+        """Encode event messages.
 
         Args:
-            event: packed event bits, shape (batch, words).
+            event: packed event bits, shape (batch, words); or (1, words) for one event for all.
             randomness: shape (batch, randomness_bytes), uint8, rows contiguous; or a function that
                 yields it a few hundred pairs at a time, so that it never leaves the cache.
-            out: where to write, shape (batch, event_bytes), rows contiguous, one behind the other.
-                Made when None (then `randomness` must be an array).
+            out: place of the messages, shape (batch, event_bytes), rows contiguous, one behind the
+                other. Made when None (then `randomness` must be an array).
 
         Returns:
-            shape (batch, event_bytes), uint8.
+            uint8, shape (batch, event_bytes).
 
         Raises:
             ShapeError: a shape does not fit.
         """
-        return self._encode(self.publisher, self.event_bits, event, None, randomness, out)
+        return self._encode("publisher", event, None, randomness, out)
 
     def encode_interest(
         self,
@@ -136,48 +151,29 @@ class FormulaEncoding:
         *,
         index: Index | None = None,
     ) -> Bytes:
-        """Interest messages; as `encode_event`.
+        """Encode interest messages, as `encode_event` does.
 
         Args:
-            index: row of `interest` for each message, where few serve many; one row serves all.
+            interest: packed interest bits, shape (rows, words).
+            randomness: as for events.
+            out: as for events.
+            index: row of `interest` for each message, where few interests serve many messages.
         """
-        return self._encode(self.subscriber, self.interest_bits, interest, index, randomness, out)
-
-    def decode(self, events: Bytes, interests: Bytes) -> Bools:
-        """REC: the formula's value for each pair of messages, shape (batch,).
-
-        Args:
-            events: shape (batch, event_bytes), uint8.
-            interests: shape (batch, interest_bytes), uint8.
-        """
-        heads = np.empty((2, len(events), 0), dtype=np.uint8)
-        return self.decode_with_heads(events, interests, heads)[0]
+        return self._encode("subscriber", interest, index, randomness, out)
 
     def decode_with_heads(
         self, events: Bytes, interests: Bytes, heads: Bytes
     ) -> tuple[Bools, Bools]:
-        """As `decode`; also gathers what a caller checks.
-
-        Args:
-            events: shape (batch, skip + event_bytes), uint8; copied if rows are not contiguous.
-            interests: shape (batch, skip + interest_bytes), likewise.
-            heads: shape (2, batch, skip), for the first `skip` bytes of event and interest
-                messages.
-
-        Returns:
-            answers, shape (batch,), and where unused bits of a message are not zero.
-        """
-        batch, widths = len(events), (self.event_bytes, self.interest_bytes)
-        events, interests = pair_rows(events, interests, heads, widths)
-        answers, stray = np.empty(batch, dtype=np.bool_), np.empty(batch, dtype=np.bool_)
-        decoder = self._decoder(batch)
-        for start in range(0, batch, decoder.rows):
+        events, interests = self.pair_rows(events, interests, heads)
+        answers, stray = np.empty((2, len(events)), dtype=np.bool_)
+        decoder = self._decoder(len(events))
+        for start in range(0, len(events), decoder.rows):
             at = slice(start, start + decoder.rows)
             decoder.decode(events[at], interests[at], heads[:, at], answers[at], stray[at])
         return answers, stray
 
     def simulate(self, answers: Bools, uniform: Bytes) -> tuple[Bytes, Bytes]:
-        """SIM: a pair of messages made from the answer alone, distributed as the real ones.
+        """Make pairs of messages from the answers alone, distributed as the real ones (SIM).
 
         Args:
             answers: shape (batch,), bool.
@@ -186,9 +182,7 @@ class FormulaEncoding:
         Returns:
             event messages (batch, event_bytes) and interest messages (batch, interest_bytes).
         """
-        require_rows("uniform", uniform, self.event_bytes + self.interest_bytes)
-        if len(uniform) != len(answers):
-            raise ShapeError(f"{len(answers)} answers need as many rows, got {len(uniform)}")
+        require_rows("uniform", uniform, self.event_bytes + self.interest_bytes, len(answers))
         events = uniform[:, : self.event_bytes].copy()
         interests = uniform[:, self.event_bytes :].copy()
         for part, bits in zip((events, interests), self.slots.bits, strict=True):
@@ -205,50 +199,32 @@ class FormulaEncoding:
 
     def _encode(
         self,
-        program: StraightLine,
-        input_bits: int,
+        side: Side,
         inputs: Words,
         index: Index | None,
         randomness: Bytes | Draw,
         out: Bytes | None,
     ) -> Bytes:
-        width = self.event_bytes if program is self.publisher else self.interest_bytes
+        name, program, input_bits, width = (
+            ("event", self.publisher, self.event_bits, self.event_bytes)
+            if side == "publisher"
+            else ("interest", self.subscriber, self.interest_bits, self.interest_bytes)
+        )
         draw, out = draw_rows(randomness, self.randomness_bytes, out, width)
         if not out.flags.writeable or (len(out) > 1 and out.strides[0] < width):
             raise ShapeError("out must be writeable, and its rows must follow one another")
         batch = len(out)
-        words = max(1, -(-input_bits // WORD))
-        columns = inputs.shape[0] if index is None else len(index)
-        if inputs.dtype != np.uint64 or inputs.shape[1:] != (words,) or columns not in (1, batch):
-            raise ShapeError(
-                f"input bits must be uint64 of shape ({batch}, {words}), or have an index of "
-                f"{batch} rows; got {inputs.dtype} {inputs.shape}"
-            )
-        known = np.ascontiguousarray(inputs)
-        places = np.arange(batch) if index is None else np.ascontiguousarray(index, np.int64)
-        if columns == 1:
-            places = np.zeros(batch, dtype=np.int64) if index is None else places.repeat(batch)
-        if batch and not 0 <= places.min() <= places.max() < len(known):
-            raise ShapeError(f"index must lie within the {len(known)} rows of input bits")
+        require_inputs(name, inputs, max(1, -(-input_bits // WORD)), batch, index, exact=True)
+        inputs = np.ascontiguousarray(inputs)
+        if index is not None:
+            places = np.ascontiguousarray(index, np.int64)
+        else:
+            places = np.arange(batch) if len(inputs) == batch else np.zeros(batch, dtype=np.int64)
         encoder = self._encoder(program, width, batch)
         for start in range(0, batch, encoder.rows):
             stop = min(start + encoder.rows, batch)
-            random = draw(start, stop)
-            require_rows("randomness", random, self.randomness_bytes)
-            if len(random) != stop - start:  # one row for all would be one round for all
-                raise ShapeError(
-                    f"randomness must be of {stop - start} pairs, got {len(random)} rows"
-                )
-            encoder.encode(random, known, places[start:stop], out[start:stop])
+            encoder.encode(draw(start, stop), inputs, places[start:stop], out[start:stop])
         return out
-
-    @cached_property
-    def _decoding(self) -> Decoding:
-        given = DecoderInput.of(self.slots)
-        own = SIDES.index(given.apart), given.start
-        unused = ~used_bits(self.slots.bits[0]), ~used_bits(self.slots.bits[1])
-        widths = self.event_bytes, self.interest_bytes
-        return Decoding(self.broker, given.words, own, widths, unused)
 
     def _decoder(self, batch: int) -> ArrayDecoder | CompiledDecoder:
         if rows_compiled(batch, self.broker.inputs, COMPILED):
@@ -269,5 +245,87 @@ class FormulaEncoding:
         return ArrayEncoder(program, self._random_bytes, mask_bits, batch)
 
 
-def _bytes(bits: int) -> int:
-    return -(-bits // 8)
+# -- passes over rows of bytes in NumPy -----------------------------------------------------------
+
+_thread: Final = threading.local()
+
+
+class ArrayEncoder:
+    """Encoder of one party; see `ccbps.encodings.formula.compiled_rows.CompiledEncoder`."""
+
+    def __init__(
+        self, program: StraightLine, random_bytes: int, mask_bits: int, batch: int
+    ) -> None:
+        self._planes = ArrayPlanes(program, batch)
+        self.rows = self._planes.rows
+        self._joined = np.zeros((self.rows, program.inputs), dtype=np.uint64)
+        self._messages = np.empty((self.rows, program.outputs), dtype=np.uint64)
+        self._masks = np.zeros_like(self._messages)
+        self._random_bytes, self._mask_bits = random_bytes, mask_bits
+
+    def encode(self, random: Bytes, inputs: Words, index: Index, out: Bytes) -> None:
+        """Write messages of rows of randomness, and of rows of inputs by `index`."""
+        count, drawn, masked = len(out), self._random_bytes, -(-self._mask_bits // 8)
+        joined, messages, masks = (
+            rows[:count] for rows in (self._joined, self._messages, self._masks)
+        )
+        copy_rows(random[:, :drawn], joined.view(np.uint8)[:, :drawn])
+        np.take(inputs, index, axis=0, out=joined[:, -(-drawn // 8) :])
+        self._planes.run(self._joined, messages)
+        if masked:
+            mask = masks.view(np.uint8)[:, :masked]
+            copy_rows(random[:, drawn : drawn + masked], mask)
+            mask[:, -1] &= used_bits(self._mask_bits)
+            np.bitwise_xor(messages, masks, out=messages)
+        copy_rows(messages.view(np.uint8)[:, : out.shape[1]], out)
+
+
+class ArrayDecoder:
+    """Decoder (REC); see `ccbps.encodings.formula.compiled_rows.CompiledDecoder`."""
+
+    @classmethod
+    def held(cls, decoding: Decoding, batch: int) -> ArrayDecoder:
+        """Return the decoder that the thread used last, if it suits the batch, or another.
+
+        To ask the system for its few megabytes anew, page by page, takes a third of the time of a
+        batch of 10,000. Nothing secret is kept: the broker has the messages.
+        """
+        decoder: ArrayDecoder | None = getattr(_thread, "decoder", None)
+        rows = WORD * plane_words(decoding.program, batch)
+        if (
+            decoder is None
+            or decoder._decoding.program is not decoding.program
+            or decoder.rows != rows
+        ):
+            decoder = _thread.decoder = cls(decoding, batch)
+        return decoder
+
+    def __init__(self, decoding: Decoding, batch: int) -> None:
+        self._decoding, self._planes = decoding, ArrayPlanes(decoding.program, batch)
+        self.rows = self._planes.rows
+        self._joined = np.zeros((self.rows, decoding.program.inputs), dtype=np.uint64)
+        self._other = np.zeros_like(self._joined)
+
+    def decode(
+        self, events: Bytes, interests: Bytes, heads: Bytes, answers: Bools, stray: Bools
+    ) -> None:
+        """Answer messages behind their heads; copy these, and find stray bits."""
+        _, words, side, start, widths, unused = self._decoding
+        skip = heads.shape[2]
+        joined, other = self._joined[: len(answers)], self._other[: len(answers)]
+        octets = joined.view(np.uint8)
+        if joined.shape[1] > words:
+            own = (events, interests)[side][:, skip + start :]
+            copy_rows(own, octets[:, 8 * words : 8 * words + own.shape[1]])
+        # Copied, to be added as whole words: most messages begin anywhere. The longer one writes
+        # over all that is left of earlier rows.
+        sides = (events, interests) if widths[0] > widths[1] else (interests, events)
+        for rows, into in zip(sides, (octets, other.view(np.uint8)), strict=True):
+            copy_rows(rows[:, skip:], into[:, : rows.shape[1] - skip])
+        np.bitwise_xor(joined, other, out=joined)
+        self._planes.run(self._joined, answers)
+        # All that is read of a message is read while it is in the cache.
+        for rows, into in zip((events, interests), heads, strict=True):
+            copy_rows(rows[:, :skip], into)
+        last = (events[:, -1] & unused[0]) | (interests[:, -1] & unused[1])
+        np.not_equal(last, 0, out=stray)

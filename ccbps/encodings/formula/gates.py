@@ -1,6 +1,6 @@
-"""The walk over a formula that opens gates and hands out slots and common random bits.
+"""Walk over a formula that opens gates and hands out slots and common random bits.
 
-What leaves deliver, and who sends what, differs between encodings:
+Encodings differ in what leaves deliver, and in who sends what:
 `ccbps.encodings.formula.rank_one` has one message of a publisher for each subscription,
 `ccbps.encodings.broadcast.window_slots` one for all.
 """
@@ -8,33 +8,38 @@ What leaves deliver, and who sends what, differs between encodings:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from ccbps.encodings.straight_line.program import StraightLineBuilder
 from ccbps.programs.formula import And, Formula, Sum
 
 Coefficient: TypeAlias = int | None
 """Number of a common random bit, or `GATE_ONE`; None is zero."""
+Vector: TypeAlias = tuple[Coefficient, ...]
 GATE_ONE: Final = -1
 
-Matrix: TypeAlias = tuple[tuple[int, ...], ...]
+Numbers: TypeAlias = tuple[int, ...]
+"""Slots, or common random bits; `GATE_ONE` among the latter."""
+Matrix: TypeAlias = tuple[Numbers, ...]
 """Slots, n rows of V."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """slots[targets] += slots[lefts] (x) slots[rights]."""
+    """Product for the broker to add: slots[targets] += slots[lefts] (x) slots[rights]."""
 
-    lefts: tuple[int, ...]
-    rights: tuple[int, ...]
+    lefts: Numbers
+    rights: Numbers
     targets: Matrix
 
 
 class GateWalk(ABC):
-    """Delivers a formula to slot 0, the root.
+    """Walk that delivers a formula to slot 0, the root.
 
     Attributes:
-        gates: in the order in which the broker adds their products.
+        gates: gates in the order in which the broker adds their products.
         masks: rho and S of each gate, as numbers of common random bits.
         slots: number of slots.
         randoms: number of common random bits.
@@ -43,18 +48,18 @@ class GateWalk(ABC):
     def __init__(self) -> None:
         self.slots, self.randoms = 1, 0
         self.gates: list[Gate] = []
-        self.masks: list[tuple[list[int], list[int]]] = []
+        self.masks: list[tuple[Numbers, Numbers]] = []
 
     @property
     def products(self) -> int:
-        """Products of two bits that the broker computes."""
+        """Number of products of two bits that the broker computes."""
         return sum(len(gate.lefts) * len(gate.rights) for gate in self.gates)
 
     def deliver(
         self,
         formula: Formula,
-        rows: tuple[Coefficient, ...] = (GATE_ONE,),
-        columns: tuple[Coefficient, ...] = (GATE_ONE,),
+        rows: Vector = (GATE_ONE,),
+        columns: Vector = (GATE_ONE,),
         targets: Matrix = ((0,),),
     ) -> None:
         """Add rows (x) columns times the formula's value to slots."""
@@ -62,39 +67,44 @@ class GateWalk(ABC):
             for part in formula.parts:
                 self.deliver(part, rows, columns, targets)
         elif isinstance(formula, And):
-            rho, s, gate = self.open(targets)
-            self.deliver(formula.left, rows, (GATE_ONE, *s), beside(gate.lefts, targets))
-            self.deliver(formula.right, (GATE_ONE, *rho), columns, (gate.rights, *targets))
+            rho, s, gate, left, below = self.open(targets)
+            self.deliver(formula.left, rows, s, left)
+            self.deliver(formula.right, rho, columns, below)
             self.close(rho, s, gate)
         else:
             self.deliver_leaf(formula, rows, columns, targets)
 
     @abstractmethod
-    def deliver_leaf(
-        self,
-        leaf: Formula,
-        rows: tuple[Coefficient, ...],
-        columns: tuple[Coefficient, ...],
-        targets: Matrix,
-    ) -> None:
-        """As `deliver`, for what is neither a sum nor an AND."""
+    def deliver_leaf(self, leaf: Formula, rows: Vector, columns: Vector, targets: Matrix) -> None:
+        """Add rows (x) columns times the value of a part that is neither a sum nor an AND."""
 
-    def open(self, targets: Matrix) -> tuple[list[int], list[int], Gate]:
-        """A gate with new E and W slots, and its rho and S."""
+    def open(self, targets: Matrix) -> tuple[Numbers, Numbers, Gate, Matrix, Matrix]:
+        """Open a gate with new E and W slots.
+
+        Returns:
+            (1, rho) and (1, S), for the parts on the right and on the left; the gate; and the
+            slots of the left part, (E | T), and of the right part, (W ; T).
+        """
         height, width = len(targets), len(targets[0])
         slots = range(self.slots, self.slots + height + width)
-        randoms = list(range(self.randoms, self.randoms + height + width))
+        randoms = range(self.randoms, self.randoms + height + width)
         self.slots += height + width
         self.randoms += height + width
         gate = Gate(tuple(slots[:height]), tuple(slots[height:]), targets)
-        return randoms[:height], randoms[height:], gate
+        left = tuple((slot, *row) for slot, row in zip(gate.lefts, targets, strict=True))
+        rho, s = (GATE_ONE, *randoms[:height]), (GATE_ONE, *randoms[height:])
+        return rho, s, gate, left, (gate.rights, *targets)
 
-    def close(self, rho: list[int], s: list[int], gate: Gate) -> None:
-        """To be called when both parts of a gate are delivered."""
+    def close(self, rho: Numbers, s: Numbers, gate: Gate) -> None:
+        """Close a gate whose parts are both delivered."""
         self.gates.append(gate)
-        self.masks.append((rho, s))
+        self.masks.append((rho[1:], s[1:]))
 
-
-def beside(lefts: tuple[int, ...], targets: Matrix) -> Matrix:
-    """(E | T)."""
-    return tuple((slot, *row) for slot, row in zip(lefts, targets, strict=True))
+    def add_products(
+        self, builder: StraightLineBuilder, place: Mapping[int, int] | Sequence[int]
+    ) -> None:
+        """Append the steps that add all gates' products, given the register of each slot."""
+        for gate in self.gates:
+            for left, row in zip(gate.lefts, gate.targets, strict=True):
+                for right, target in zip(gate.rights, row, strict=True):
+                    builder.add(place[target], place[left], place[right])

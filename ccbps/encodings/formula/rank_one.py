@@ -35,41 +35,51 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
-from ccbps.encodings.formula.gates import GATE_ONE, Coefficient, Gate, GateWalk, Matrix, beside
+from ccbps.encodings.formula.gates import (
+    GATE_ONE,
+    Coefficient,
+    Gate,
+    GateWalk,
+    Matrix,
+    Numbers,
+    Vector,
+)
 from ccbps.programs.branching import ONE, Label
 from ccbps.programs.formula import And, Chain, Formula
 
 Side: TypeAlias = Literal["publisher", "subscriber"]
+SIDES: Final[tuple[Side, Side]] = ("publisher", "subscriber")
 Columns: TypeAlias = list[list[tuple[Coefficient, Label]]]
-"""For each of V columns, coefficients and what they are multiplied with."""
+"""For each of V columns, coefficients and the labels that they are multiplied with."""
 Content: TypeAlias = set[tuple[int | None, tuple[int, ...]]]
-"""A polynomial: monomials of at most one input bit, and common random bits."""
+"""Polynomial: monomials of at most one input bit, and common random bits."""
+Frozen: TypeAlias = frozenset[tuple[int | None, tuple[int, ...]]]
 
 
 @dataclass(slots=True)
 class Term:
-    """What one party adds to targets[b][v]: rows[b] times the sum of c * value in columns[v].
+    """Part of one party of targets[b][v]: rows[b] times the sum of c * value in columns[v].
 
     Attributes:
-        rows: shape (n,).
+        rows: coefficients, shape (n,).
         columns: V lists of coefficient and label.
-        targets: shape (n, V).
+        targets: slots, shape (n, V).
     """
 
-    rows: tuple[Coefficient, ...]
+    rows: Vector
     columns: Columns
     targets: Matrix
 
 
 class RankOne(GateWalk):
-    """The slots of a formula.
+    """Slots of a formula.
 
     Attributes:
         root: slot that ends as the answer.
-        random_bits: common random bits that coefficients number.
-        terms: what either party adds.
+        random_bits: number of common random bits.
+        terms: terms that either party adds.
         both: slots that both parties send.
         lone: slots that one party sends alone.
         ties: (slot, first): the publisher sends the first only, the subscriber the sum of his
@@ -80,25 +90,27 @@ class RankOne(GateWalk):
     def __init__(self, formula: Formula) -> None:
         super().__init__()
         self.root = 0
-        # Which terms have the same rows and targets: their columns are added first.
-        self._terms: dict[str, dict[tuple[tuple[Coefficient, ...], Matrix], Term]] = {
-            "publisher": {},
-            "subscriber": {},
-        }
+        # By rows and targets: columns of terms that share them are added first.
+        self._terms: dict[Side, dict[tuple[Vector, Matrix], Term]] = {side: {} for side in SIDES}
         # Slots and random bits in whose place another one stands.
         self._merged: dict[int, int] = {}
         self._same: dict[int, int] = {}
         self.deliver(formula)
-        # The answer needs both messages, whoever knows the formula's bits.
-        publisher, subscriber = self._touched("publisher") | {0}, self._touched("subscriber") | {0}
+        publisher, subscriber = map(self._touched, SIDES)
         for (rho, s), gate in zip(self.masks, self.gates, strict=True):
             self._share(rho, s, gate, publisher, subscriber)
         self._merge(publisher, subscriber)
         slots = [slot for slot in range(self.slots) if slot not in self._merged]
-        self.both = [t for t in slots if t in publisher and t in subscriber]
-        self.ties = self._find_ties()
-        tied = {slot for slot, _ in self.ties}
-        self.both = [slot for slot in self.both if slot not in tied]
+        contents = self._contents()
+        firsts: dict[Frozen, int] = {}
+        self.both, self.ties = [], []
+        for slot in slots:
+            if slot in publisher and slot in subscriber:
+                first = firsts.setdefault(frozenset(contents[slot]), slot)
+                if first == slot:
+                    self.both.append(slot)
+                else:
+                    self.ties.append((slot, first))
         self.lone: dict[Side, list[int]] = {
             "publisher": [t for t in slots if t in publisher and t not in subscriber],
             "subscriber": [t for t in slots if t not in publisher],
@@ -117,33 +129,23 @@ class RankOne(GateWalk):
 
     # -- delivering -----------------------------------------------------------------------------
 
-    def deliver_leaf(
-        self,
-        leaf: Formula,
-        rows: tuple[Coefficient, ...],
-        columns: tuple[Coefficient, ...],
-        targets: Matrix,
-    ) -> None:
-        """A label, or a chain."""
+    def deliver_leaf(self, leaf: Formula, rows: Vector, columns: Vector, targets: Matrix) -> None:
         if isinstance(leaf, Label):
             self._leaf(rows, [[(c, leaf)] for c in columns], targets)
         elif isinstance(leaf, Chain):
-            nothing: tuple[Coefficient, ...] = (None,) * len(columns)
+            nothing: Vector = (None,) * len(columns)
             self._chain(leaf, 0, len(leaf.maps) + 1, rows, nothing, columns, targets)
         else:
             raise TypeError(f"no leaf of this encoding: {type(leaf).__name__}")
 
     def _chain(
-        self,
-        chain: Chain,
-        first: int,
-        stop: int,
-        rows: tuple[Coefficient, ...],
-        equal: tuple[Coefficient, ...],
-        value: tuple[Coefficient, ...],
+        self, chain: Chain, first: int, stop: int, rows: Vector, equal: Vector, value: Vector,
         targets: Matrix,
-    ) -> None:
-        """Maps first .. stop - 1 of a chain, z -> eq z + g: rows (x) (equal * eq + value * g)."""
+    ) -> None:  # fmt: skip
+        """Deliver maps first .. stop - 1 of a chain, z -> eq z + g.
+
+        They add rows (x) (equal * eq + value * g) to the targets.
+        """
         whole = stop == len(chain.maps) + 1
         if stop - first == 1 and whole:
             # The last one is a product of a publisher's and a subscriber's bit, and a known bit.
@@ -157,21 +159,14 @@ class RankOne(GateWalk):
             return
         # In halves, the last map counting as two, as it takes a gate of its own.
         middle = first + (stop - first + whole) // 2
-        rho, s, gate = self.open(targets)
-        left = beside(gate.lefts, targets)
-        self._chain(chain, first, middle, rows, (GATE_ONE, *s), (None, *value), left)
-        below = (gate.rights, *targets)
-        self._chain(chain, middle, stop, (GATE_ONE, *rho), equal, value, below)
+        rho, s, gate, left, below = self.open(targets)
+        self._chain(chain, first, middle, rows, s, (None, *value), left)
+        self._chain(chain, middle, stop, rho, equal, value, below)
         self.close(rho, s, gate)
 
-    def _leaf(
-        self,
-        rows: tuple[Coefficient, ...],
-        columns: Columns,
-        targets: Matrix,
-    ) -> None:
-        """A label's event bits are the publisher's to add, the rest the subscriber's."""
-        for side in ("publisher", "subscriber"):
+    def _leaf(self, rows: Vector, columns: Columns, targets: Matrix) -> None:
+        """Add a label's event bits to the publisher's part, the rest to the subscriber's."""
+        for side in SIDES:
             own: Columns = [
                 [
                     (c, part)
@@ -183,39 +178,34 @@ class RankOne(GateWalk):
             if any(own):
                 self._add(side, rows, own, targets)
 
-    def _add(
-        self,
-        side: str,
-        rows: tuple[Coefficient, ...],
-        columns: Columns,
-        targets: Matrix,
-    ) -> None:
-        key = rows, targets
-        if key not in self._terms[side]:
-            self._terms[side][key] = Term(rows, [[] for _ in columns], targets)
-        for column, more in zip(self._terms[side][key].columns, columns, strict=True):
+    def _add(self, side: Side, rows: Vector, columns: Columns, targets: Matrix) -> None:
+        term = Term(rows, [[] for _ in columns], targets)
+        term = self._terms[side].setdefault((rows, targets), term)
+        for column, more in zip(term.columns, columns, strict=True):
             column += more
 
     # -- who sends what ---------------------------------------------------------------------------
 
-    def _touched(self, side: str) -> set[int]:
-        """Slots to which a party's inputs contribute."""
-        found: set[int] = set()
+    def _touched(self, side: Side) -> set[int]:
+        """Return the slots to which a party's inputs contribute, and the root.
+
+        The answer needs both messages, whoever knows the formula's bits.
+        """
+        touched = {self.root}
         for term in self._terms[side].values():
             for v, column in enumerate(term.columns):
                 if column:
-                    found.update(row[v] for row in term.targets)
-        return found
+                    touched.update(row[v] for row in term.targets)
+        return touched
 
     def _share(
-        self,
-        rho: list[int],
-        s: list[int],
-        gate: Gate,
-        publisher: set[int],
-        subscriber: set[int],
+        self, rho: Numbers, s: Numbers, gate: Gate, publisher: set[int], subscriber: set[int]
     ) -> None:
         """Give a gate's masks to one party, the subscriber wherever he contributes anyway."""
+
+        def holder(slot: int) -> Side:
+            return "publisher" if slot in publisher and slot not in subscriber else "subscriber"
+
         below = (gate.rights, *gate.targets)
         ones: Columns = [[(c, ONE)] for c in s]
         if all(slot in subscriber for row in below for slot in row):
@@ -223,55 +213,42 @@ class RankOne(GateWalk):
         else:
             for c, row in zip((GATE_ONE, *rho), below, strict=True):
                 for slot, one in zip(row, ones, strict=True):
-                    self._add(_holder(slot, publisher, subscriber), (c,), [one], ((slot,),))
+                    self._add(holder(slot), (c,), [one], ((slot,),))
         for slot, c in zip(gate.lefts, rho, strict=True):
             mask: Columns = [[(c, ONE)]]
-            self._add(_holder(slot, publisher, subscriber), (GATE_ONE,), mask, ((slot,),))
+            self._add(holder(slot), (GATE_ONE,), mask, ((slot,),))
 
     def _merge(self, publisher: set[int], subscriber: set[int]) -> None:
-        """Make one of publisher's slots that hold the same event bits under a mask of their own."""
-        content = self._contents("publisher")
-        firsts: dict[frozenset[tuple[int | None, tuple[int, ...]]], tuple[int, int]] = {}
+        """Join the publisher's slots that hold the same event bits under a mask of their own."""
+        contents = self._contents()
+        firsts: dict[Frozen, tuple[int, int]] = {}
         for (rho, _), gate in zip(self.masks, self.gates, strict=True):
             slot, mask = gate.lefts[0], rho[0]
             if slot in subscriber or slot not in publisher:
                 continue
-            key = frozenset(content[slot] ^ {(None, (mask,))})
-            first, known = firsts.setdefault(key, (slot, mask))
+            key = frozenset(contents[slot] ^ {(None, (mask,))})
+            first, first_mask = firsts.setdefault(key, (slot, mask))
             if first != slot:
-                self._merged[slot], self._same[mask] = first, known
+                self._merged[slot], self._same[mask] = first, first_mask
         same = self._merged
         self.gates = [
             Gate(tuple(same.get(t, t) for t in gate.lefts), gate.rights, gate.targets)
             for gate in self.gates
         ]
 
-    def _find_ties(self) -> list[tuple[int, int]]:
-        """Slots of both to which the publisher contributes the same as to an earlier one."""
-        content = self._contents("publisher")
-        firsts: dict[frozenset[tuple[int | None, tuple[int, ...]]], int] = {}
-        ties = []
-        for slot in self.both:
-            first = firsts.setdefault(frozenset(content[slot]), slot)
-            if first != slot:
-                ties.append((slot, first))
-        return ties
-
-    def _contents(self, side: str) -> dict[int, Content]:
-        """What a party adds to each slot, as a polynomial of input and random bits."""
+    def _contents(self) -> dict[int, Content]:
+        """Return the publisher's part of each slot, as a polynomial of input and random bits."""
         same = self._same
-        found: dict[int, Content] = defaultdict(set)
-        for term in self._terms[side].values():
+        contents: dict[int, Content] = defaultdict(set)
+        for term in self._terms["publisher"].values():
             for c, row in zip(term.rows, term.targets, strict=True):
                 for column, slot in zip(term.columns, row, strict=True):
                     for d, label in column:
                         factors = {same.get(f, f) for f in (c, d) if f is not None and f >= 0}
                         product = tuple(sorted(factors))
-                        bits: list[int | None] = list(label.event | label.interest)
-                        if label.one:
-                            bits.append(None)
-                        found[slot] ^= {(bit, product) for bit in bits}
-        return found
+                        bits = [*label.event, *([None] if label.one else [])]
+                        contents[slot] ^= {(bit, product) for bit in bits}
+        return contents
 
     def _renumber(self) -> None:
         """Number the common random bits that are left from 0 on."""
@@ -286,12 +263,8 @@ class RankOne(GateWalk):
                 term.columns = [[(number[c], x) for c, x in column] for column in term.columns]
 
 
-def _of(label: Label, side: str) -> Label | None:
+def _of(label: Label, side: Side) -> Label | None:
     """Return a label's part of one side, if any; constants are the subscriber's."""
     if side == "publisher":
         return Label(event=label.event) if label.event else None
     return Label(interest=label.interest, one=label.one) if label.interest or label.one else None
-
-
-def _holder(slot: int, publisher: set[int], subscriber: set[int]) -> str:
-    return "publisher" if slot in publisher and slot not in subscriber else "subscriber"

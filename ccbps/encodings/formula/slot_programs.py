@@ -8,52 +8,69 @@ fewer come once more, and the program takes the two apart.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
+
+import numpy as np
 
 from ccbps.encodings.formula.gates import GATE_ONE, Coefficient
 from ccbps.encodings.formula.rank_one import RankOne, Side
+from ccbps.encodings.rows import used_bits
 from ccbps.encodings.straight_line.program import WORD, StraightLine, StraightLineBuilder
 from ccbps.programs.branching import Label
 
-SIDES: Final[tuple[Side, Side]] = ("publisher", "subscriber")
 
-
-class DecoderInput(NamedTuple):
-    """What the decoder's input rows hold.
+class Decoding(NamedTuple):
+    """The decoder's program, and the layout of its input and of the messages.
 
     Attributes:
-        words: of the sum of both messages.
-        apart: the party whose own slots follow.
+        program: from words of the sum of both messages, then of one side's own slots, to a bit.
+        words: words of the sum.
+        side: side whose own slots follow, 0 for the event's.
         start: byte of its message from which they are copied.
-        own: words that they take.
+        widths: bytes of an event message and of an interest message.
+        unused: masks of the bits of their last bytes that are zero.
     """
 
+    program: StraightLine
     words: int
-    apart: Side
+    side: int
     start: int
-    own: int
+    widths: tuple[int, int]
+    unused: tuple[np.uint8, np.uint8]
 
     @classmethod
-    def of(cls, slots: RankOne) -> DecoderInput:
-        """For these slots."""
-        bits = dict(zip(SIDES, slots.bits, strict=True))
-        apart = min(SIDES, key=bits.__getitem__)
-        start = len(slots.both) // 8
-        own = bits[apart] - 8 * start if bits[apart] > len(slots.both) else 0
-        return cls(-(-max(slots.bits) // WORD), apart, start, -(-own // WORD))
+    def of(cls, slots: RankOne) -> Decoding:
+        """Write the decoder's program for some slots."""
+        bits, shared = slots.bits, len(slots.both)
+        words, start, side = -(-max(bits) // WORD), shared // 8, int(bits[1] < bits[0])
+        own = bits[side] - 8 * start if bits[side] > shared else 0
+        builder = StraightLineBuilder(WORD * words + own)
+        orders = slots.order["publisher"], slots.order["subscriber"]
+        order, other = orders[side], orders[1 - side]
+        place = {slot: bit for bit, slot in enumerate(other)}
+        for bit, slot in enumerate(order[shared:], shared):
+            place[slot] = WORD * words + bit - 8 * start
+            if bit < len(other):
+                builder.add(bit, place[slot])
+        for slot, first in slots.ties:
+            builder.add(place[slot], place[first])
+        slots.add_products(builder, place)
+        program = builder.build(place[slots.root])
+        widths = -(-bits[0] // 8), -(-bits[1] // 8)
+        return cls(program, words, side, start, widths, (~used_bits(bits[0]), ~used_bits(bits[1])))
 
 
 def encoder_program(slots: RankOne, side: Side, input_bits: int) -> StraightLine:
-    """From words of random bits and words of a party's input bits to its slots, not yet masked."""
+    """Write the program from random bits and a party's input bits to its slots, not yet masked."""
     start = WORD * -(-slots.random_bits // WORD)
-    builder = StraightLineBuilder(start // WORD + max(1, -(-input_bits // WORD)))
+    builder = StraightLineBuilder(start + max(1, input_bits))
     order = slots.order[side]
     words = -(-len(order) // WORD)
     sums: dict[frozenset[int], int] = {}
     products: list[tuple[int, int, int | None]] = []
 
     def value(label: Label) -> int:
-        """The register of a sum of this party's bits."""
+        """Return the register of a sum of this party's bits."""
         bits = label.event | label.interest
         if not label.one and len(bits) == 1:
             return start + next(iter(bits))
@@ -71,7 +88,7 @@ def encoder_program(slots: RankOne, side: Side, input_bits: int) -> StraightLine
         return None if c == GATE_ONE else c
 
     sent = {slot: i for i, slot in enumerate(order)}
-    needed = set(sent) if side == "publisher" else set(sent) | {f for _, f in slots.ties}
+    needed = set(sent) if side == "publisher" else set(sent) | {first for _, first in slots.ties}
     for term in slots.terms[side]:
         for v, column in enumerate(term.columns):
             if not column or not any(row[v] in needed for row in term.targets):
@@ -92,28 +109,3 @@ def encoder_program(slots: RankOne, side: Side, input_bits: int) -> StraightLine
         for slot, first in slots.ties:
             builder.add(output + sent[slot], output + sent[first])
     return builder.build(output, words)
-
-
-def decoder_program(slots: RankOne) -> StraightLine:
-    """From words of both messages, as `DecoderInput` says, to the answer."""
-    given, shared = DecoderInput.of(slots), len(slots.both)
-    builder = StraightLineBuilder(given.words + given.own)
-    place = {slot: bit for bit, slot in enumerate(slots.both)}
-    other: Side = "subscriber" if given.apart == "publisher" else "publisher"
-    for bit, slot in enumerate(slots.order[other][shared:], shared):
-        place[slot] = bit
-    for bit, slot in enumerate(slots.order[given.apart][shared:], shared):
-        register = WORD * given.words + bit - 8 * given.start
-        if bit < len(slots.order[other]):
-            builder.add(bit, register)
-        if slot in place:
-            builder.add(place[slot], register)
-        else:
-            place[slot] = register
-    for slot, first in slots.ties:
-        builder.add(place[slot], place[first])
-    for gate in slots.gates:
-        for left, row in zip(gate.lefts, gate.targets, strict=True):
-            for right, target in zip(gate.rights, row, strict=True):
-                builder.add(place[target], place[left], place[right])
-    return builder.build(place[slots.root], 0)

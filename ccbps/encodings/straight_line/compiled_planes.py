@@ -1,6 +1,6 @@
 """Run straight-line programs with code compiled by Numba (extra ``compiled``).
 
-The results are those of `ccbps.encodings.straight_line.array_planes`.
+The results are those of `ccbps.encodings.straight_line.planes`.
 
 512 rows at a time: a register is eight words, one vector of the widest machines, and all registers
 of a program stay in the second-level cache. The loop over steps is compiled once for all programs.
@@ -24,7 +24,7 @@ from ccbps.encodings.straight_line.program import WORD, StraightLine
 LANES: Final = 8
 """Words of a register."""
 ROWS: Final = 4 * LANES * WORD
-"""Rows to be given in one call: so many fit the second-level cache beside the registers."""
+"""Largest number of rows of one call: they fit the second-level cache beside the registers."""
 
 _ROWS = types.Array(types.uint64, 2, "C", readonly=True)
 _ROWS_OUT = types.Array(types.uint64, 2, "C")
@@ -33,7 +33,7 @@ _STEPS = types.Array(types.int64, 2, "C", readonly=True)
 
 
 def _vector(context, builder, array_type, array, place):  # type: ignore[no-untyped-def]
-    """Pointer to the eight words of a register, as one vector."""
+    """Return a pointer to the eight words of a register, as one vector."""
     data = context.make_array(array_type)(context, builder, array).data
     word = builder.gep(data, [builder.mul(place, place.type(LANES))])
     return builder.bitcast(word, ir.PointerType(ir.VectorType(ir.IntType(WORD), LANES)))
@@ -41,7 +41,7 @@ def _vector(context, builder, array_type, array, place):  # type: ignore[no-unty
 
 @intrinsic
 def _and_into(typing_context, registers, target, left, right):  # type: ignore[no-untyped-def]
-    """registers[target] ^= registers[left] & registers[right]."""
+    """Set registers[target] ^= registers[left] & registers[right]."""
 
     def emit(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         t, a, b = (
@@ -57,7 +57,7 @@ def _and_into(typing_context, registers, target, left, right):  # type: ignore[n
 
 @intrinsic
 def _exchange_stages(typing_context, registers, first, step):  # type: ignore[no-untyped-def]
-    """Three stages of the exchange of 64 x 64 bits on the registers first + i * step, i < 8."""
+    """Run three stages of the exchange of 64 x 64 bits on registers first + i * step, i < 8."""
     if not isinstance(step, types.IntegerLiteral):
         raise numba.errors.RequireLiteralValue("step must be a literal")
     distance = step.literal_value
@@ -105,7 +105,7 @@ def exchange(registers, first):  # type: ignore[no-untyped-def]
 
 @numba.njit
 def new_registers(count):  # type: ignore[no-untyped-def]
-    """So many registers, each in a cache line of its own."""
+    """Return so many registers, each in a cache line of its own."""
     words = np.empty(LANES * (count + 1), dtype=np.uint64)
     skip = (-words.ctypes.data >> 3) % LANES
     return words[skip : skip + LANES * count].reshape((count, LANES))
@@ -121,64 +121,46 @@ def begin(registers, inputs):  # type: ignore[no-untyped-def]
 
 
 @numba.njit
-def _start(rows, registers):  # type: ignore[no-untyped-def]
-    """Row 8 r + m to word m of register r of each word's 64, exchanged; others' first values."""
-    inputs = rows.shape[1]
-    whole = rows.shape[0] // LANES
-    for r in range(whole):
-        for w in range(inputs):
-            for m in range(LANES):
-                registers[WORD * w + r, m] = rows[LANES * r + m, w]
-    for r in range(whole, WORD):
-        for w in range(inputs):
-            for m in range(LANES):
-                row = LANES * r + m
-                word = np.uint64(0)
-                if row < rows.shape[0]:
-                    word = rows[row, w]
-                registers[WORD * w + r, m] = word
-    begin(registers, inputs)
-
-
-@numba.njit
 def run_steps(registers, steps):  # type: ignore[no-untyped-def]
+    """Run a program's steps."""
     for i in range(steps.shape[0]):
         _and_into(registers, steps[i, 0], steps[i, 1], steps[i, 2])  # type: ignore[call-arg]
 
 
-@compile_kernel(types.void(_ROWS, _ROWS_OUT, types.int64, types.int64, _STEPS))
-def _run_rows(rows, out, count, output, steps):  # type: ignore[no-untyped-def]
-    registers, outputs = new_registers(count), out.shape[1]
+@compile_kernel(types.void(_ROWS, _ROWS_OUT, _FLAGS_OUT, types.int64, types.int64, _STEPS))
+def _run(rows, out, answers, count, output, steps):  # type: ignore[no-untyped-def]
+    """Run a program on rows; its output is `answers` if output rows have no words."""
+    registers, inputs, outputs = new_registers(count), rows.shape[1], out.shape[1]
     for base in range(0, rows.shape[0], LANES * WORD):
         stop = min(base + LANES * WORD, rows.shape[0])
-        _start(rows[base:stop], registers)
+        # Row 8 r + m goes to word m of register r of each input word's 64.
+        for r in range(WORD):
+            for w in range(inputs):
+                for m in range(LANES):
+                    row = base + LANES * r + m
+                    word = np.uint64(0)
+                    if row < stop:
+                        word = rows[row, w]
+                    registers[WORD * w + r, m] = word
+        begin(registers, inputs)
         run_steps(registers, steps)
         for w in range(outputs):
             exchange(registers, output + WORD * w)
-        whole = (stop - base) // LANES
-        for r in range(whole):
+        for row in range(base, stop):
+            r, m = (row - base) // LANES, (row - base) % LANES
             for w in range(outputs):
-                for m in range(LANES):
-                    out[base + LANES * r + m, w] = registers[output + WORD * w + r, m]
-        for row in range(base + LANES * whole, stop):
-            for w in range(outputs):
-                out[row, w] = registers[output + WORD * w + whole, (row - base) % LANES]
-
-
-@compile_kernel(types.void(_ROWS, _FLAGS_OUT, types.int64, types.int64, _STEPS))
-def _run_answers(rows, out, count, output, steps):  # type: ignore[no-untyped-def]
-    registers = new_registers(count)
-    for base in range(0, rows.shape[0], LANES * WORD):
-        stop = min(base + LANES * WORD, rows.shape[0])
-        _start(rows[base:stop], registers)
-        run_steps(registers, steps)
-        for row in range(stop - base):
-            word = registers[output, row % LANES] >> np.uint64(row // LANES)
-            out[base + row] = (word & np.uint64(1)) == np.uint64(1)
+                out[row, w] = registers[output + WORD * w + r, m]
+            if outputs == 0:
+                word = registers[output, m] >> np.uint64(r)
+                answers[row] = (word & np.uint64(1)) == np.uint64(1)
 
 
 class CompiledPlanes:
-    """One straight-line program, as in `ccbps.encodings.straight_line.array_planes`."""
+    """Kernel for one straight-line program, as `ccbps.encodings.straight_line.planes.ArrayPlanes`.
+
+    Attributes:
+        rows: largest number of rows of one call.
+    """
 
     rows = ROWS
 
@@ -187,12 +169,13 @@ class CompiledPlanes:
         self._steps = as_steps(program)
 
     def run(self, rows: Words, out: Words | Bools) -> None:
-        """See `ccbps.encodings.straight_line.array_planes.ArrayPlanes.run`."""
+        """Run the program on rows, as `ccbps.encodings.straight_line.planes.ArrayPlanes.run`."""
         program = self._program
-        kernel = _run_rows if program.outputs else _run_answers
-        kernel(rows, out, program.registers, program.output, self._steps)
+        words = out if program.outputs else np.empty((0, 0), dtype=np.uint64)
+        answers = np.empty(0, dtype=np.bool_) if program.outputs else out
+        _run(rows, words, answers, program.registers, program.output, self._steps)
 
 
 def as_steps(program: StraightLine) -> NDArray[np.int64]:
-    """A program's steps as the kernels read them."""
+    """Return a program's steps as the kernels read them."""
     return np.ascontiguousarray(program.steps, dtype=np.int64)

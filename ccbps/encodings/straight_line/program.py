@@ -1,11 +1,11 @@
 """Straight-line programs over GF(2) for 64 rows a word: ``r[target] ^= r[left] & r[right]``.
 
-Both encoders and the decoder of the formula encodings are such programs, and nothing else: what
-they do depends on public plans only, never on a bit of a row. A program's input is a row of bits
+Both encoders and the decoder of the formula encodings are such programs, and nothing else: their
+operations depend on public plans only, never on a bit of a row. A program's input is a row of bits
 (one row of bytes for each pair), transposed so that a register holds one bit of 64 rows in each of
-its words; its output is rows of bits again, or the one bit that is the answer.
+its words. Its output is rows of bits again, or the one bit that is the answer.
 
-`ccbps.encodings.straight_line.array_planes` runs them in NumPy,
+`ccbps.encodings.straight_line.planes` runs them in NumPy,
 `ccbps.encodings.straight_line.compiled_planes` with Numba.
 """
 
@@ -13,37 +13,44 @@ from __future__ import annotations
 
 from functools import cached_property
 from itertools import pairwise
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+Registers: TypeAlias = NDArray[np.intp]
+"""Numbers of registers."""
 
 WORD: Final = 64
 LEVEL_STEPS: Final = 512
 """Steps of a level."""
 MOST_RANKS: Final = 8
-"""Steps of a level with the same target: NumPy adds each rank by one call."""
-
-PlacedLevel: TypeAlias = tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp], list[int]]
+"""Largest number of steps of a level with the same target: NumPy adds each rank by one call."""
 
 
-class Level:
-    """Steps that can be run at once: none reads what another one writes.
+class Level(NamedTuple):
+    """Steps that can be run at once: none reads a register that another one writes.
 
     Steps are sorted by rank, then target: rank j holds each target's j-th step, and targets with
     more steps come first, so that the steps of a rank are added to the first ones of rank 0.
 
     Attributes:
         targets: registers written, each once.
-        lefts: operands, all ranks one after the other.
-        rights: likewise.
+        lefts: first operands, all ranks one after the other.
+        rights: second operands, likewise.
         ranks: number of steps of each rank; the first is the number of targets.
     """
 
-    def __init__(self, steps: NDArray[np.intp]) -> None:
+    targets: Registers
+    lefts: Registers
+    rights: Registers
+    ranks: list[int]
+
+    @classmethod
+    def of(cls, steps: Registers) -> Level:
+        """Arrange steps (target, left, right), shape (steps, 3)."""
         targets, counts = np.unique(steps[:, 0], return_counts=True)
         order = np.argsort(-counts, kind="stable")
-        self.targets = targets[order]
         place = np.empty(len(targets), dtype=np.intp)
         place[order] = np.arange(len(targets))
         places = place[np.searchsorted(targets, steps[:, 0])]
@@ -52,8 +59,8 @@ class Level:
         rank = np.empty(len(steps), dtype=np.intp)
         rank[by_target] = np.arange(len(steps)) - np.repeat(starts, counts[order])
         sequence = np.lexsort((places, rank))
-        self.lefts, self.rights = steps[sequence, 1], steps[sequence, 2]
-        self.ranks = np.bincount(rank).tolist()
+        ranks = np.bincount(rank).tolist()
+        return cls(targets[order], steps[sequence, 1], steps[sequence, 2], ranks)
 
 
 class StraightLine:
@@ -90,19 +97,27 @@ class StraightLine:
         return 2 * len(self.steps) + 6 * 32 * 6 * (self.inputs + self.outputs)
 
     @property
-    def levels(self) -> tuple[Level, ...]:
-        """The steps by level: after the levels that write what they read."""
+    def levels(self) -> list[Level]:
+        """Steps by level: each after the levels that write its operands."""
         return self._leveled[0]
 
     @property
     def array_registers(self) -> int:
-        """Registers that `levels` need."""
+        """Number of registers that `levels` need."""
         return self._leveled[1]
 
     @cached_property
-    def places(self) -> NDArray[np.intp]:
-        """Where NumPy's planes hold each register: bit b of word w of the input or of the output
-        at b * words + w, a bit's words together."""
+    def most_products(self) -> int:
+        """Largest number of steps of a level."""
+        return max((len(level.lefts) for level in self.levels), default=1)
+
+    @cached_property
+    def places(self) -> Registers:
+        """Place of each register in NumPy's planes.
+
+        Bit b of word w of the input, or of the output, is at b * words + w: words of one bit lie
+        together.
+        """
         places = np.arange(self.array_registers)
         for start, words in ((0, self.inputs), (self.output, self.outputs)):
             word, bit = np.divmod(np.arange(WORD * words), WORD)
@@ -110,16 +125,16 @@ class StraightLine:
         return places
 
     @cached_property
-    def placed_levels(self) -> tuple[PlacedLevel, ...]:
-        """Of `levels` targets, lefts and rights as `places`, and ranks."""
+    def placed_levels(self) -> list[Level]:
+        """The levels with `places` in place of registers."""
         places = self.places
-        return tuple(
-            (places[level.targets], places[level.lefts], places[level.rights], level.ranks)
-            for level in self.levels
-        )
+        return [
+            Level(places[targets], places[lefts], places[rights], ranks)
+            for targets, lefts, rights, ranks in self.levels
+        ]
 
     @cached_property
-    def _leveled(self) -> tuple[tuple[Level, ...], int]:
+    def _leveled(self) -> tuple[list[Level], int]:
         written = [-1] * self.registers
         read = [-1] * self.registers
         numbers = []
@@ -128,65 +143,68 @@ class StraightLine:
             numbers.append(number)
             written[target] = max(written[target], number)
             read[left], read[right] = max(read[left], number), max(read[right], number)
-        where = np.array(numbers, dtype=np.intp)
+        level_of = np.array(numbers, dtype=np.intp)
         levels: list[Level] = []
         registers = self.registers
         for number in range(max(numbers, default=-1) + 1):
-            steps = self.steps[where == number]
+            steps = self.steps[level_of == number]
             while len(steps):
                 steps = steps[np.argsort(steps[:, 0], kind="stable")]
                 sums, steps = self._spread(steps, registers)
                 registers += len(steps)
                 levels += _cut(sums)
-        return tuple(levels), registers
+        return levels, registers
 
-    def _spread(
-        self, steps: NDArray[np.intp], first: int
-    ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Sorted steps with at most `MOST_RANKS` for a target: others go to registers from `first`
-        on, and the steps that add those, one for each, are second."""
+    def _spread(self, steps: Registers, first: int) -> tuple[Registers, Registers]:
+        """Give each target of sorted steps at most `MOST_RANKS` steps.
+
+        Returns:
+            the steps, some of them with new targets from register `first` on; and the steps that
+            add these registers, one for each.
+        """
         _, starts, counts = np.unique(steps[:, 0], return_index=True, return_counts=True)
         part = (np.arange(len(steps)) - np.repeat(starts, counts)) // MOST_RANKS
         over = part > 0
         if not over.any():
             return steps, steps[:0]
         pairs = np.stack([steps[over, 0], part[over]], axis=1)
-        found, inverse = np.unique(pairs, axis=0, return_inverse=True)
+        parts, inverse = np.unique(pairs, axis=0, return_inverse=True)
         spread = steps.copy()
         spread[over, 0] = first + inverse.reshape(-1)
-        sources = np.arange(first, first + len(found))
-        more = np.stack([found[:, 0], sources, np.full(len(found), self.one)], axis=1)
+        sources = np.arange(first, first + len(parts))
+        more = np.stack([parts[:, 0], sources, np.full(len(parts), self.one)], axis=1)
         return spread[np.argsort(spread[:, 0], kind="stable")], more
 
 
-def _cut(steps: NDArray[np.intp]) -> list[Level]:
-    """Sorted steps in levels that are short enough for the cache, cut between targets."""
+def _cut(steps: Registers) -> list[Level]:
+    """Cut sorted steps between targets, in levels that are short enough for the cache."""
     edges = [*np.flatnonzero(np.diff(steps[:, 0], prepend=-1)).tolist(), len(steps)]
     cuts = [0]
     for edge, after in pairwise(edges):
         if after - cuts[-1] > LEVEL_STEPS and edge > cuts[-1]:
             cuts.append(edge)
-    return [Level(part) for part in np.split(steps, cuts[1:])]
+    return [Level.of(part) for part in np.split(steps, cuts[1:])]
 
 
 class StraightLineBuilder:
-    """Collects steps. Registers 0 .. 64 * inputs - 1 are the input's bits."""
+    """Steps of a program to be. Registers 0 .. 64 * inputs - 1 are the input's bits."""
 
-    def __init__(self, inputs: int) -> None:
-        self.inputs, self.one = inputs, WORD * inputs
+    def __init__(self, input_bits: int) -> None:
+        self.inputs = -(-input_bits // WORD)
+        self.one = WORD * self.inputs
         self._registers = self.one + 1
         self._steps: list[tuple[int, int, int]] = []
 
     def new(self, count: int = 1) -> int:
-        """The first of some new registers, which are zero."""
+        """Return the first of some new registers, which are zero."""
         first = self._registers
         self._registers += count
         return first
 
     def add(self, target: int, left: int, right: int | None = None) -> None:
-        """target ^= left & right; or target ^= left."""
+        """Append target ^= left & right; or target ^= left."""
         self._steps.append((target, left, self.one if right is None else right))
 
-    def build(self, output: int, outputs: int) -> StraightLine:
-        """The program."""
+    def build(self, output: int, outputs: int = 0) -> StraightLine:
+        """Return the program with these first register and words of output."""
         return StraightLine(self.inputs, self._registers, output, outputs, self._steps)

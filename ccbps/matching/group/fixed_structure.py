@@ -1,7 +1,7 @@
 """FSGPMatch and OFSGPMatch: any predicate of bounded depth, perfectly hidden, by group programs.
 
 The subscriber's circuit becomes a group program, filled up to a public number of instructions: 4^d,
-which is enough for any circuit of depth d, or any other. In place of each instruction stands a
+which is enough for any circuit of depth d, or another number. In place of each instruction stands a
 selector, which takes the input that only the subscriber knows, or none. So the index sequence is
 public and always the same, the publisher can write its elements without knowing the predicate, and
 broker and publisher learn n and the number of instructions.
@@ -31,12 +31,13 @@ from numpy.typing import NDArray
 
 from ccbps.algebra import Group
 from ccbps.arrays import Bools, Index, Ranks
+from ccbps.checks import whole
 from ccbps.encodings.group import Segment
 from ccbps.errors import ParameterError
 from ccbps.forms.circuit import depth_within, predicate_circuit, program_within
 from ccbps.leakage import Protects
 from ccbps.matching.contract.interests import Interest
-from ccbps.matching.group.group_program import PROPOSED, GroupMatch, formula
+from ccbps.matching.group.group_match import PROPOSED, GroupMatch, formula
 from ccbps.predicates import Predicate, Schema
 from ccbps.programs.barrington import MAX_LENGTH, preserving_length
 from ccbps.programs.group import PreservingProgram
@@ -50,17 +51,19 @@ from ccbps.programs.selector import (
 
 
 class _FixedStructureMatch(GroupMatch):
-    """What the two have in common: all but the selector.
+    """Base of the two: all but the selector.
 
     Attributes:
-        instructions: L, what every predicate's program is filled up to.
+        instructions: L, number of instructions that every predicate's program is filled up to.
         depth: the greatest d with 4^d <= L: every predicate of that depth fits.
-        selector: takes one input, hidden from the broker.
+        selector: selector of one input, hidden from the broker.
     """
 
     _hides = frozenset({Protects.CONSTANTS, Protects.ATTRIBUTES, Protects.FORMULA})
     _widest: ClassVar[int]
-    """Most bits of a schema it is proposed for: beyond, the selector's table alone is large."""
+    """Largest number of bits of a schema for a proposal: beyond, the selector's table is large."""
+    _selector: ClassVar[staticmethod[[int, Group], Selector]]
+    """Function from the number of inputs and the group to the selector over all inputs."""
 
     def __init__(
         self,
@@ -70,48 +73,49 @@ class _FixedStructureMatch(GroupMatch):
         length: int | None = None,
         group: str | Group = "A5",
     ) -> None:
-        """
+        """Choose the number of instructions.
+
         Args:
-            schema: the events' attributes; n is its number of bits.
-            depth: d, the deepest circuit a predicate may have; programs have 4^d instructions.
-            length: L, instructions, instead of `depth`: for predicates that are deep but short.
-                `ccbps.programs.barrington.preserving_length` tells what a circuit needs.
+            schema: schema of the events; n is its number of bits.
+            depth: d, depth of the deepest circuit of a predicate; programs have 4^d instructions.
+            length: L, number of instructions, instead of `depth`: for predicates that are deep but
+                short. `ccbps.programs.barrington.preserving_length` counts those of a circuit.
             group: "A5" (bit-sliced, the faster) or "S5" (as in the paper).
 
         Raises:
-            ParameterError: not one of depth and length, or one that is negative or too large.
+            ParameterError: not one of depth and length is given, or it is negative or too large.
         """
         if (depth is None) == (length is None):
             raise ParameterError("give one of depth= and length=")
         if length is None:
-            most = depth_within(MAX_LENGTH)
-            if type(depth) is not int or not 0 <= depth <= most:
-                raise ParameterError(
-                    f"depth must be a whole number of 0 to {most} (programs have 4^depth "
-                    f"instructions), got {depth!r}"
-                )
-            length = 4**depth
-        if type(length) is not int or not 1 <= length <= MAX_LENGTH:
-            raise ParameterError(
-                f"length must be a whole number of 1 to {MAX_LENGTH:,}, got {length!r}"
-            )
+            hint = "programs have 4^depth instructions"
+            length = 4 ** whole("depth", depth, 0, depth_within(MAX_LENGTH), hint=hint)
+        length = whole("length", length, 1, MAX_LENGTH)
         self.instructions, self.depth = length, depth_within(length)
-        self._afford(self._group_of(group), length * self._least(schema.bits))
-        self.selector = self._selector(schema.bits, self._group_of(group))
+        elements = self._group_of(group)
+        self._afford(elements, length * self._least(schema.bits))
+        self.selector = self._selector(schema.bits, elements)
+        self._public = (
+            f"the schema, the number of instructions ({length:,}: depth {self.depth}) and the "
+            f"group {elements.name}"
+        )
+        self._hidden = (
+            f"everything about the predicate, except that its program has at most {length:,} "
+            f"instructions, as has that of any predicate of depth {self.depth}"
+        )
         self._positions = self.selector.index
         self._compile(schema, group, length * self.selector.length)
 
     def parameters(self) -> dict[str, Any]:
-        """Number of instructions, and the group."""
         return {"length": self.instructions, "group": self.group.name}
 
     @classmethod
     def propose(cls, schema: Schema, wanted: Predicate) -> Iterator[Self]:
-        """One for the predicate's own number of instructions, and one for its depth.
+        """Yield a matcher of the predicate's own number of instructions, and one of its depth.
 
-        The length follows the constants: take the depth, if they shall not be known. None for
-        predicates with private constants, and none with messages beyond
-        `ccbps.matching.group.group_program.PROPOSED` elements.
+        The number follows the constants: take the depth, if they shall not be known. Predicates
+        with private constants have none, and none has messages beyond
+        `ccbps.matching.group.group_match.PROPOSED` elements.
         """
         if wanted.schema != schema or wanted.private_names or schema.bits > cls._widest:
             return
@@ -124,13 +128,8 @@ class _FixedStructureMatch(GroupMatch):
 
     @staticmethod
     @abstractmethod
-    def _selector(inputs: int, group: Group) -> Selector:
-        """The selector over all inputs."""
-
-    @staticmethod
-    @abstractmethod
     def _least(inputs: int) -> int:
-        """What the selector's length surely is not less than."""
+        """Return a lower bound of the selector's length."""
 
     def __repr__(self) -> str:
         return (
@@ -138,23 +137,8 @@ class _FixedStructureMatch(GroupMatch):
             f"{', '.join(self.schema)}, {self.group.name}>"
         )
 
-    @property
-    def _public(self) -> str:
-        return (
-            f"the schema, the number of instructions ({self.instructions:,}: depth {self.depth}) "
-            f"and the group {self.group.name}"
-        )
-
-    @property
-    def _hidden(self) -> str:
-        return (
-            "everything about the predicate, except that its program has at most "
-            f"{self.instructions:,} instructions, as has that of any predicate of depth "
-            f"{self.depth}"
-        )
-
-    def program(self, interest: Interest) -> PreservingProgram:
-        """The filled-up program of a subscription: L instructions over the schema's bits.
+    def prepare(self, interest: Interest) -> PreservingProgram:
+        """Return the filled-up program of a subscription: L instructions over the schema's bits.
 
         Args:
             interest: SQL text, a `Predicate`, or a `Circuit` over the schema's bits.
@@ -163,12 +147,8 @@ class _FixedStructureMatch(GroupMatch):
             PredicateError: the predicate does not parse, or needs more instructions.
             ParameterError: a circuit has another number of inputs, or not one output.
         """
-        wanted = formula(self.schema, interest)
-        return program_within(self.schema, wanted, self.instructions, self.group)
-
-    def prepare(self, interest: Interest) -> PreservingProgram:
-        """See `Scheme.prepare`: the filled-up program."""
-        return self.program(interest)
+        taken = formula(self.schema, interest)
+        return program_within(self.schema, taken, self.instructions, self.group)
 
     def _index(self, start: int, stop: int) -> Index:
         index = self._positions
@@ -227,10 +207,7 @@ class FSGPMatch(_FixedStructureMatch):
 
     name = "FSGP"
     _widest = 128
-
-    @staticmethod
-    def _selector(inputs: int, group: Group) -> Selector:
-        return barrington_selector(inputs, group)
+    _selector = staticmethod(barrington_selector)
 
     @staticmethod
     def _least(inputs: int) -> int:
@@ -253,10 +230,7 @@ class OFSGPMatch(_FixedStructureMatch):
 
     name = "OFSGP"
     _widest = 1024
-
-    @staticmethod
-    def _selector(inputs: int, group: Group) -> Selector:
-        return optimized_selector(inputs, group)
+    _selector = staticmethod(optimized_selector)
 
     @staticmethod
     def _least(inputs: int) -> int:

@@ -1,9 +1,9 @@
 """PublicFunctionMatch: a public circuit, both inputs private, by blinded group programs.
 
 Everybody knows the circuit f; the publisher has the event's bits x, the subscriber has her own
-values, y, and the broker learns f(x, y). Gates between a bit of x and something only y decides are
-the subscriber's elements and cost nothing, so x XOR y is one instruction: a Hamming match of n bits
-with private y and a public limit takes 4^d elements on each side (d the depth of the sorting
+values y, and the broker learns f(x, y). Gates between a bit of x and a wire that depends on y alone
+are the subscriber's elements and cost nothing, so x XOR y is one instruction: a Hamming match of n
+bits with private y and a public limit takes 4^d elements on each side (d the depth of the sorting
 network), where `OFSGPMatch`, which hides the circuit too, takes 2 n times as many.
 
 Security: perfect against the broker; broker and one client together learn the other's input.
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from ccbps.algebra import Group
 from ccbps.arrays import Bools
+from ccbps.checks import choice, whole
 from ccbps.circuits import Circuit, CircuitBuilder, Gate, Op, Wire, blocks, networks
 from ccbps.circuits.bristol import BristolCircuit
 from ccbps.circuits.networks import NETWORKS, NetworkName
@@ -28,17 +29,18 @@ from ccbps.errors import EventError, ParameterError, PredicateTypeError
 from ccbps.forms.bits import event_bits
 from ccbps.leakage import Protects
 from ccbps.matching.contract.interests import Interest
-from ccbps.matching.group.group_program import PROPOSED, GroupMatch
+from ccbps.matching.group.group_match import PROPOSED, GroupMatch
 from ccbps.predicates import Events, HammingWithin, Predicate, Schema, UInt
 from ccbps.programs.barrington import preserving, preserving_length
 from ccbps.programs.group import PreservingProgram
 
 WIDEST: Final = 64
-"""Most bits of a value whose Hamming distance is proposed."""
+"""Largest number of bits of a value whose Hamming distance is proposed."""
+CIRCUIT_FIELDS: Final = ("inputs", "gates", "outputs")
 
 
 class PublicFunctionMatch(GroupMatch):
-    """A public circuit over private bits of both parties.
+    """Public circuit over private bits of both parties.
 
     Example:
         At most one of four bits differs from the subscriber's, which are private:
@@ -57,7 +59,7 @@ class PublicFunctionMatch(GroupMatch):
     Attributes:
         circuit: f; its inputs are the schema's bits, then those of `private`, most significant
             bit of each value first.
-        private: what the subscriber's values are, as attributes of a schema.
+        private: schema of the subscriber's values.
     """
 
     name = "FKN"
@@ -71,17 +73,18 @@ class PublicFunctionMatch(GroupMatch):
         *,
         group: str | Group = "A5",
     ) -> None:
-        """
+        """Turn the circuit into a program.
+
         Args:
-            schema: the events' attributes.
-            circuit: one output; inputs are the bits of `schema`, then of `private`, each most
-                significant first, in the schema's order. A circuit from a Bristol file comes as
-                the `BristolCircuit` that `bristol.load` gives: its values are the attributes of
-                `schema`, then of `private`, and each is read in the file's order, least
-                significant bit first. (Its `circuit` alone would read numbers from the wrong end.)
-                Bits are those of an attribute's codes: a UInt is its own code, an Int counts
+            schema: schema of the events.
+            circuit: circuit of one output; its inputs are the bits of `schema`, then of `private`,
+                each most significant first, in the schema's order. A circuit from a Bristol file
+                comes as the `BristolCircuit` that `bristol.load` gives: its values are the
+                attributes of `schema`, then of `private`, and each is read in the file's order,
+                least significant bit first. (Its `circuit` alone would read numbers from the wrong
+                end.) Bits are those of an attribute's codes: a UInt is its own code, an Int counts
                 from its least value up and is not in two's complement.
-            private: the subscriber's values; an interest is a record of it.
+            private: schema of the subscriber's values; an interest is a record of it.
             group: "A5" (bit-sliced, the faster) or "S5" (as in the paper).
 
         Raises:
@@ -90,19 +93,22 @@ class PublicFunctionMatch(GroupMatch):
         """
         if isinstance(circuit, BristolCircuit):
             circuit = _in_order(circuit, schema, private)
-        wanted = schema.bits + private.bits
-        if circuit.inputs != wanted:
+        inputs = schema.bits + private.bits
+        if circuit.inputs != inputs:
             raise ParameterError(
-                f"the circuit must have {schema.bits} + {private.bits} = {wanted} inputs, one for "
+                f"the circuit must have {schema.bits} + {private.bits} = {inputs} inputs, one for "
                 f"each bit of the schema and of private, got {circuit.inputs}"
             )
         self.circuit, self.private = circuit.cone(), private
         # Few gates can make a long program: each level has four times the length.
-        needed = preserving_length(self.circuit, range(schema.bits, wanted))
+        needed = preserving_length(self.circuit, range(schema.bits, inputs))
         self._afford(self._group_of(group), needed)
         blank = self._program(schema, np.zeros(private.bits, dtype=np.bool_), group)
         self._positions = blank.index
         self.private_names = tuple(private)
+        name = self._group_of(group).name
+        self._public = f"the schema, the circuit ({self.circuit.size} gates) and the group {name}"
+        self._hidden = f"every private value: {', '.join(private)}"
         self._compile(schema, group, blank.length)
 
     @classmethod
@@ -114,24 +120,20 @@ class PublicFunctionMatch(GroupMatch):
         network: NetworkName | None = None,
         group: str | Group = "A5",
     ) -> PublicFunctionMatch:
-        """The match "x and y differ in at most t bits", with private x and y.
+        """Make the match "x and y differ in at most t bits", with private x and y.
 
         Args:
-            bits: n, width of the event's attribute x and of the subscriber's value y.
-            limit: t where it is public. None: it is a private value, too, which costs a choice
+            bits: n, width of the event's attribute x and of the subscriber's value y, in bits.
+            limit: t, if it is public. None if it is a private value, too, which costs a choice
                 among all limits, log2 n more levels.
-            network: the sorting network, "batcher" or "bose-nelson". None: the shortest program
+            network: the sorting network, "batcher" or "bose-nelson". None for the shortest program
                 of both and of `ccbps.circuits.networks.at_least`.
-            group: as for the class.
+            group: "A5" or "S5", as for the class.
         """
-        if type(bits) is not int or bits < 1:
-            raise ParameterError(f"bits must be a whole number, at least 1, got {bits!r}")
-        if limit is not None and type(limit) is not int:
-            raise ParameterError(f"limit must be a whole number or None, got {limit!r}")
-        if network is not None and network not in NETWORKS:
-            raise ParameterError(
-                f"network must be one of {', '.join(map(repr, NETWORKS))} or None, got {network!r}"
-            )
+        bits = whole("bits", bits, 1)
+        if limit is not None:
+            limit = whole("limit", limit)
+        choice("network", network, (*NETWORKS, None))
         chosen = (*NETWORKS, None) if network is None else (network,)
         schema, private = Schema(x=UInt(bits)), Schema(y=UInt(bits))
         if limit is None:
@@ -139,7 +141,6 @@ class PublicFunctionMatch(GroupMatch):
         return cls(schema, _hamming_circuit(schema, "x", limit, chosen), private, group=group)
 
     def parameters(self) -> dict[str, Any]:
-        """The circuit, the private schema and the group."""
         return {
             "inputs": self.circuit.inputs,
             "gates": [list(map(int, gate)) for gate in self.circuit.gates],
@@ -150,23 +151,24 @@ class PublicFunctionMatch(GroupMatch):
 
     @classmethod
     def from_parameters(cls, schema: Schema, parameters: Mapping[str, Any]) -> Self:
-        """See `Scheme.from_parameters`."""
-        if parameters.keys() != {"inputs", "gates", "outputs", "private", "group"}:
+        if parameters.keys() != {*CIRCUIT_FIELDS, "private", "group"}:
             raise ParameterError("the parameters are not those of a PublicFunctionMatch")
-        inputs, outputs = _numbers([parameters["inputs"]]), _numbers(parameters["outputs"])
-        gates = parameters["gates"]
-        if not isinstance(gates, list) or any(
-            len(_numbers(gate)) != 3 or gate[0] not in list(Op) for gate in gates
+        inputs, gates, outputs = (parameters[name] for name in CIRCUIT_FIELDS)
+        lists = [[inputs], outputs, *(gates if isinstance(gates, list) else [None])]
+        if not all(isinstance(numbers, list) for numbers in lists) or any(
+            type(number) is not int for numbers in lists for number in numbers
         ):
+            raise ParameterError("a circuit is described by lists of whole numbers")
+        if any(len(gate) != 3 or gate[0] not in list(Op) for gate in gates):
             raise ParameterError("gates must be lists of an operation and two wires")
-        made = tuple(Gate(Op(op), a, b) for op, a, b in gates)
         private = Schema.from_json(json.dumps(parameters["private"]))
-        circuit = Circuit(inputs[0], made, tuple(outputs))
+        ops = tuple(Gate(Op(op), a, b) for op, a, b in gates)
+        circuit = Circuit(inputs, ops, tuple(outputs))
         return cls(schema, circuit, private, group=parameters["group"])
 
     @classmethod
     def propose(cls, schema: Schema, wanted: Predicate) -> Iterator[Self]:
-        """A Hamming distance from a private value: ``hamming(x, :y) <= 3``, or NOT that."""
+        """Yield a Hamming distance from a private value: ``hamming(x, :y) <= 3``, or NOT that."""
         names = wanted.private_names
         form = wanted.true_form() if wanted.schema == schema and len(names) == 1 else None
         if not isinstance(form, HammingWithin) or schema[form.attribute].bits > WIDEST:
@@ -185,34 +187,23 @@ class PublicFunctionMatch(GroupMatch):
             f"{', '.join(self.private)}, {self.group.name}>"
         )
 
-    @property
-    def _public(self) -> str:
-        return (
-            f"the schema, the circuit ({self.circuit.size} gates) and the group {self.group.name}"
-        )
-
-    @property
-    def _hidden(self) -> str:
-        return f"every private value: {', '.join(self.private)}"
-
     def _program(
         self, schema: Schema, bits: NDArray[np.bool_], group: str | Group
     ) -> PreservingProgram:
-        known = {schema.bits + i: bool(bit) for i, bit in enumerate(bits.tolist())}
-        return preserving(self.circuit, self._group_of(group), known)
+        constants = {schema.bits + i: bool(bit) for i, bit in enumerate(bits.tolist())}
+        return preserving(self.circuit, self._group_of(group), constants)
 
     def prepare(self, interest: Interest) -> PreservingProgram:
-        """See `Scheme.prepare`: the circuit's program with the private values in it."""
+        """Return the circuit's program with the private values in it."""
         return self._program(self.schema, self._private_bits(interest), self.group)
 
     def meaning(self, interest: Any, events: Events) -> Bools:
-        """See `Scheme.meaning`: the circuit's value."""
         bits = event_bits(events)
         private = np.broadcast_to(self._private_bits(interest), (len(bits), self.private.bits))
         return self.circuit.evaluate(np.hstack([bits, private]))[:, 0]
 
     def _private_bits(self, interest: Any) -> Bools:
-        """An interest's values as the circuit's last inputs."""
+        """Return an interest's values as the circuit's last inputs."""
         if isinstance(interest, (str, Predicate)) or not isinstance(interest, Mapping):
             raise ParameterError(
                 "an interest is a mapping with the values of "
@@ -221,35 +212,30 @@ class PublicFunctionMatch(GroupMatch):
         missing = [name for name in self.private if name not in interest]
         unknown = [str(name) for name in interest if name not in tuple(self.private)]
         if missing or unknown:
-            what = f"lacks {', '.join(missing)}" if missing else f"has no {', '.join(unknown)}"
-            raise ParameterError(f"an interest {what}; private values: {', '.join(self.private)}")
-        problem = None
+            problem = f"lacks {', '.join(missing)}" if missing else f"has no {', '.join(unknown)}"
+            names = ", ".join(self.private)
+            raise ParameterError(f"an interest {problem}; private values: {names}")
         try:
-            record = self.private.encode([dict(interest)])
-        except EventError as error:
-            problem = error.attribute
-        else:
-            bits: Bools = event_bits(record)[0]
+            bits: Bools = event_bits(self.private.encode([dict(interest)]))[0]
             return bits
+        except EventError as error:
+            name = error.attribute
         # Raised outside the handler: the error and its frames hold the private value.
-        where = "the private values" if problem is None else f"the private value of {problem!r}"
+        where = "the private values" if name is None else f"the private value of {name!r}"
         raise PredicateTypeError(f"{where} cannot be encoded as {self.private!r} asks")
 
 
 def _in_order(file: BristolCircuit, schema: Schema, private: Schema) -> Circuit:
-    """A file's circuit, most significant bits first, if its values are the attributes."""
-    attributes = {
-        f"{of}{name!r}": one[name].bits
-        for of, one in (("", schema), ("private ", private))
-        for name in one
-    }
+    """Return a file's circuit, most significant bits first, if its values are the attributes."""
+    attributes = {repr(name): schema[name].bits for name in schema}
+    attributes |= {f"private {name!r}": private[name].bits for name in private}
     # The old format writes a value of no bits where there is one operand only.
     widths = [width for width in file.input_widths if width]
     if widths != list(attributes.values()):
-        wanted = ", ".join(f"{name} {bits}" for name, bits in attributes.items())
+        expected = ", ".join(f"{name} {bits}" for name, bits in attributes.items())
         raise ParameterError(
             "a Bristol circuit's values must be the attributes, bit for bit: "
-            f"{wanted}; the file's have {', '.join(map(str, widths)) or 'no'} bits. Give "
+            f"{expected}; the file's have {', '.join(map(str, widths)) or 'no'} bits. Give "
             "attributes of these widths, or pass BristolCircuit.most_significant_first() if its "
             "bits, in that order, are those of the attributes"
         )
@@ -259,13 +245,13 @@ def _in_order(file: BristolCircuit, schema: Schema, private: Schema) -> Circuit:
 def _hamming_circuit(
     schema: Schema, name: str, limit: int | None, networks: Sequence[NetworkName | None]
 ) -> Circuit:
-    """Whether an attribute differs from y in at most `limit` bits, or t if that is None.
+    """Build the circuit "an attribute differs from y in at most `limit` bits", or t if None.
 
-    Inputs are the schema's bits, y (and t). Of these networks the one with the shortest program.
+    Inputs are the schema's bits, y (and t). The network with the shortest program is taken.
     """
-    found = [_hamming_by(schema, name, limit, network) for network in networks]
-    known = range(schema.bits, found[0].inputs)
-    return min(found, key=lambda circuit: preserving_length(circuit, known))
+    circuits = [_hamming_by(schema, name, limit, network) for network in networks]
+    private = range(schema.bits, circuits[0].inputs)
+    return min(circuits, key=lambda circuit: preserving_length(circuit, private))
 
 
 def _hamming_by(
@@ -288,10 +274,3 @@ def _hamming_by(
     t = builder.inputs(bits.bit_length())
     exceeded = builder.any_of(blocks.equal(t, value) & more_than(value) for value in range(bits))
     return builder.build(~exceeded)
-
-
-def _numbers(found: Any) -> list[int]:
-    """A list of whole numbers, from a text that anybody may have written."""
-    if not isinstance(found, list) or not all(type(number) is int for number in found):
-        raise ParameterError("a circuit is described by lists of whole numbers")
-    return found

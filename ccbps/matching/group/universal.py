@@ -7,8 +7,8 @@ like any public function: Barrington's transform again, then blinding. The broke
 length of the inner program.
 
 Not practical: for inner programs of 1, 4, 16 instructions the outer one has up to 4^depth of the
-universal circuit, which is 4^12 and more for 4 (`universal_depth`). It is here because it is where
-[SSM] starts, and for comparison. Here each element of the subscriber stands beside one of the
+universal circuit, which is 4^12 and more for 4 (`universal_depth`). It is here for comparison:
+[SSM] starts from it. Here each element of the subscriber stands beside one of the
 publisher's, the identity where the program asks for a bit of hers, so that the broker sees only the
 public sequence.
 
@@ -19,28 +19,28 @@ Source: [SSM] section 4.1, Theorem 20.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ccbps.algebra import S5, Group
+from ccbps.checks import whole
 from ccbps.circuits.universal import program_bits, universal_circuit
 from ccbps.errors import ParameterError
 from ccbps.forms.circuit import predicate_circuit, program_within
 from ccbps.leakage import Protects
 from ccbps.matching.contract.interests import Interest
-from ccbps.matching.group.group_program import PROPOSED, GroupMatch, formula
+from ccbps.matching.group.group_match import PROPOSED, GroupMatch, formula
 from ccbps.predicates import Predicate, Schema
 from ccbps.programs.barrington import MAX_LENGTH, preserving, preserving_length
 from ccbps.programs.group import NONE, PreservingProgram
 
-WIDEST = 256
-"""Most bits of a schema it is proposed for."""
+WIDEST: Final = 256
+"""Largest number of bits of a schema for a proposal."""
 
 
 class UGPMatch(GroupMatch):
-    """A universal circuit over the predicate's group program.
+    """Universal circuit over the predicate's group program.
 
     Example:
         >>> from ccbps import Bool, Schema, SharedSeed, UInt
@@ -63,41 +63,46 @@ class UGPMatch(GroupMatch):
     _hides = frozenset({Protects.CONSTANTS, Protects.ATTRIBUTES, Protects.FORMULA})
 
     def __init__(self, schema: Schema, depth: int, *, group: str | Group = "A5") -> None:
-        """
+        """Build the universal circuit and its program.
+
         Args:
-            schema: the events' attributes.
-            depth: of the deepest predicate, 0 or 1.
-            group: of the outer program, "A5" or "S5"; the inner one is always over S5.
+            schema: schema of the events.
+            depth: depth of the deepest predicate, 0 or 1.
+            group: group of the outer program, "A5" or "S5"; the inner one is always over S5.
 
         Raises:
             ParameterError: the depth is not 0 or 1, or the outer program would be too long.
         """
-        if type(depth) is not int or depth not in (0, 1):
-            raise ParameterError(
-                f"depth must be 0 or 1 (a universal circuit for more fits nowhere), got {depth!r}"
-            )
+        hint = "a universal circuit for more fits nowhere"
+        self.depth = whole("depth", depth, 0, 1, hint=hint)
         least = least_length(schema.bits, depth)
         if least > MAX_LENGTH:
             raise ParameterError(
                 f"the program would have {least:,} instructions or more, and at most "
                 f"{MAX_LENGTH:,}: take OFSGPMatch, which hides as much"
             )
-        self._afford(self._group_of(group), least)
-        self.depth = depth
+        elements = self._group_of(group)
+        self._afford(elements, least)
         self.circuit = universal_circuit(schema.bits, 4**depth)
-        self._afford(self._group_of(group), preserving_length(self.circuit))
-        self._outer = preserving(self.circuit, self._group_of(group))
-        self._theirs = self._outer.index >= schema.bits
-        self._positions = np.where(self._theirs, np.int32(NONE), self._outer.index)
+        self._afford(elements, preserving_length(self.circuit))
+        self._outer = preserving(self.circuit, elements)
+        self._private = self._outer.index >= schema.bits
+        self._positions = np.where(self._private, np.int32(NONE), self._outer.index)
+        self._public = (
+            f"the schema, the length {4**depth} of the predicate's program and the group "
+            f"{elements.name}"
+        )
+        self._hidden = (
+            "everything about the predicate, except that its program has at most "
+            f"{4**depth} instructions"
+        )
         self._compile(schema, group, self._outer.length)
 
     def parameters(self) -> dict[str, Any]:
-        """Depth and group."""
         return {"depth": self.depth, "group": self.group.name}
 
     @classmethod
     def propose(cls, schema: Schema, wanted: Predicate) -> Iterator[Self]:
-        """One for the predicate's depth, if that is 0 or 1 and the program not too long."""
         if wanted.schema != schema or wanted.private_names or schema.bits > WIDEST:
             return
         needed = preserving_length(predicate_circuit(wanted))
@@ -109,47 +114,30 @@ class UGPMatch(GroupMatch):
     def __repr__(self) -> str:
         return f"<UGPMatch of depth {self.depth} over {', '.join(self.schema)}, {self.group.name}>"
 
-    @property
-    def _public(self) -> str:
-        return (
-            f"the schema, the length {4**self.depth} of the predicate's program and the group "
-            f"{self.group.name}"
-        )
-
-    @property
-    def _hidden(self) -> str:
-        return (
-            "everything about the predicate, except that its program has at most "
-            f"{4**self.depth} instructions"
-        )
-
     def prepare(self, interest: Interest) -> PreservingProgram:
-        """See `Scheme.prepare`: the outer program with the inner one's bits in it."""
-        wanted = formula(self.schema, interest)
-        bits = self._program_bits(program_within(self.schema, wanted, 4**self.depth, S5))
+        """Return the outer program with the inner one's bits in it."""
+        predicate = formula(self.schema, interest)
+        program = program_within(self.schema, predicate, 4**self.depth, S5).group_program()
+        # An instruction without an input is the same for both values of any.
+        ones = np.where(program.index == NONE, program.zero, program.one)
+        index = np.maximum(program.index, 0).tolist()
+        bits = np.concatenate(
+            [
+                program_bits(S5.one_line(int(g0)), S5.one_line(int(g1)), i, n=self.schema.bits)
+                for g0, g1, i in zip(program.zero, ones, index, strict=True)
+            ]
+        )
         outer, group = self._outer, self.group
         # Where the outer program asks for a bit of the inner program, alpha^bit is hers.
-        own = np.where(self._theirs, outer.index - self.schema.bits, 0)
-        power = np.where(self._theirs & bits[own], np.uint8(group.alpha), np.uint8(0))
+        own = np.where(self._private, outer.index - self.schema.bits, 0)
+        power = np.where(self._private & bits[own], np.uint8(group.alpha), np.uint8(0))
         interstitials = outer.interstitials.copy()
         interstitials[1:] = group.multiplication[power, interstitials[1:]]
         return PreservingProgram(group, interstitials, self._positions)
 
-    def _program_bits(self, program: PreservingProgram) -> NDArray[np.bool_]:
-        """A program over S5 as the universal circuit's inputs."""
-        inner = program.group_program()
-        # An instruction without an input is the same for both values of any.
-        one = np.where(inner.index == NONE, inner.zero, inner.one)
-        index = np.maximum(inner.index, 0)
-        instructions = [
-            program_bits(S5.one_line(int(g0)), S5.one_line(int(g1)), i, n=self.schema.bits)
-            for g0, g1, i in zip(inner.zero, one, index.tolist(), strict=True)
-        ]
-        return np.concatenate(instructions)
-
 
 def least_length(bits: int, depth: int) -> int:
-    """What the outer program's length surely is not less than, without the circuit.
+    """Return a lower bound of the outer program's length, without the circuit.
 
     Joining n parts of l instructions takes at least l n^2, however they are paired. So choosing
     one of n bits takes 4 n^2 (parts: the bit AND the digits of its index), an entry of what an

@@ -1,38 +1,39 @@
 """BroadcastMatch: any formula of comparisons; an event is encoded once for all subscriptions.
 
-As `FormulaMatch`, with labels at the leaves. A publisher and all its subscribers share a seed. Each
-round serves one event: its message is a label for each digit (window of a few bits) of the event's
-values. Subscribers write their interests for rounds to come ahead. From the event message and any
-interest of that round the broker computes whether they match, and learns nothing else.
+It is `FormulaMatch` with labels at the leaves. A publisher and all its subscribers share a seed.
+Each round serves one event: its message is a label for each digit (window of a few bits) of the
+event's values. Subscribers write their interests for rounds to come ahead. From the event message
+and any interest of that round the broker computes whether they match, and learns nothing else.
 
 Security: computational (AES-128 is a pseudorandom function; events that are chosen after seeing
-interests need it to be an ideal cipher). Trust: whoever holds the seed can read every message of
-its rounds that he sees, events and others' interests: like any group key. So messages are for the
+interests need it to be an ideal cipher). Trust: as with any group key, each holder of the seed can
+read every message of its rounds that he sees, events and others' interests. So messages are for the
 broker alone, over encrypted links. Sources and proof: `ccbps.encodings.broadcast.window_slots`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any, Final, Self
 
 import numpy as np
 
-from ccbps.arrays import Bools, Bytes, Words
+from ccbps.arrays import Bytes, Words
+from ccbps.checks import whole
 from ccbps.dictionary import DictionaryColumn
 from ccbps.encodings.broadcast.encoding import LAYOUT, BroadcastEncoding
 from ccbps.encodings.labels import NONCE_BYTES
-from ccbps.errors import ParameterError
 from ccbps.forms.formula import FormulaForm, HiddenForm
 from ccbps.forms.leaves import WindowLeaves, digit_values
-from ccbps.leakage import LeakageCard, Protects
-from ccbps.matching.contract.bodies import Draw, Sizes
+from ccbps.leakage import LeakageCard
+from ccbps.matching.contract.bodies import Draw
 from ccbps.matching.contract.costs import Cost, Operation
 from ccbps.matching.contract.kinds import Answers
-from ccbps.matching.one_time.formula_scheme import MAX_GATES, FormulaScheme
+from ccbps.matching.one_time.formula_scheme import FormulaScheme
+from ccbps.matching.one_time.templates import MAX_SIZE
 from ccbps.predicates import Events, Predicate, Schema
 from ccbps.predicates.hiding import LeafKind
-from ccbps.wire import padding_causes
 
 WINDOW: Final = 2
 MOST_WINDOW: Final = 4
@@ -41,7 +42,7 @@ ENCODE_ROWS: Final = 128
 
 
 class BroadcastMatch(FormulaScheme):
-    """The public side: schema, template, sizes. Makes the three roles.
+    """Public side: schema, template, sizes. It makes the three roles.
 
     Example:
         One event message, any number of interests:
@@ -58,17 +59,17 @@ class BroadcastMatch(FormulaScheme):
         array([ True, False,  True])
 
     Attributes:
-        schema: the events' attributes.
         template: the public predicate, or None.
         hidden_tree: levels and kind of leaves of a hidden formula, or None.
         window: bits of a digit.
-        formula: what all parties compute.
+        formula: the formula that all parties compute.
         encoding: the encoders and the decoder.
     """
 
     name = "broadcast"
     answers = Answers.ROUND
-    own_options = ("window",)
+    _own_parameters = ("hidden", "window")
+    _rule = LAYOUT
 
     def __init__(
         self,
@@ -76,30 +77,29 @@ class BroadcastMatch(FormulaScheme):
         template: str | Predicate | None = None,
         *,
         window: int = WINDOW,
-        max_gates: int = MAX_GATES,
+        max_gates: int = MAX_SIZE,
     ) -> None:
-        """
+        """Write the formula of a template.
+
         Args:
-            schema: the events' attributes.
+            schema: schema of the events.
             template: SQL, with ``:name`` wherever the subscriber has a private constant. Required:
                 without one, take `BroadcastMatch.box` or `BroadcastMatch.hidden`.
-            window: bits of a digit, 1 to 4. An event message takes 16 bytes for each digit. Of an
-                interest message, 1 makes the shortest.
-            max_gates: most AND gates of the formula.
+            window: bits of a digit, 1 to 4. An event message takes 16 bytes for each digit. The
+                window 1 makes the shortest interest messages.
+            max_gates: largest number of AND gates of the formula.
 
         Raises:
             ParameterError: there is no template, it is for another schema or already bound, or a
                 value is not possible.
             PredicateError: the template does not parse or does not fit the schema.
         """
-        self.window = _window(window)
+        self._set_window(window)
         self._use_template(schema, template, max_gates)
 
     @classmethod
-    def box(
-        cls, schema: Schema, *, window: int = WINDOW, max_gates: int = MAX_GATES
-    ) -> BroadcastMatch:
-        """The matcher that hides which attributes a predicate constrains, and how.
+    def box(cls, schema: Schema, *, window: int = WINDOW, max_gates: int = MAX_SIZE) -> Self:
+        """Make the matcher that hides which attributes a predicate constrains, and how.
 
         Example:
             >>> from ccbps import Schema, UInt
@@ -109,10 +109,16 @@ class BroadcastMatch(FormulaScheme):
             >>> wide.event_bytes < narrow.event_bytes, wide.interest_bytes > narrow.interest_bytes
             (True, True)
 
-        Args and errors: as for a template.
+        Args:
+            schema: schema of the events.
+            window: as for a template.
+            max_gates: as for a template.
+
+        Raises:
+            ParameterError: a value is not possible.
         """
         matcher = cls.__new__(cls, schema)
-        matcher.window = _window(window)
+        matcher._set_window(window)
         matcher._use_box(schema, max_gates)
         return matcher
 
@@ -125,9 +131,9 @@ class BroadcastMatch(FormulaScheme):
         depth: int | None = None,
         leaf: LeafKind = "box",
         window: int = WINDOW,
-        max_gates: int = MAX_GATES,
-    ) -> BroadcastMatch:
-        """The matcher that hides the formula itself; see `FormulaMatch.hidden`.
+        max_gates: int = MAX_SIZE,
+    ) -> Self:
+        """Make the matcher that hides the formula itself; as `FormulaMatch.hidden`.
 
         Example:
             >>> from ccbps import Schema, UInt
@@ -136,43 +142,39 @@ class BroadcastMatch(FormulaScheme):
             <BroadcastMatch hidden formula of 4 interval leaves over price>
         """
         matcher = cls.__new__(cls, schema)
-        matcher.window = _window(window)
+        matcher._set_window(window)
         matcher._use_hidden(schema, leaves, depth, leaf, max_gates)
         return matcher
 
     def _leaves(self, schema: Schema) -> WindowLeaves:
         return WindowLeaves(schema, self.window)
 
-    def _use(self, schema: Schema, form: FormulaForm | HiddenForm) -> None:
-        self._keep(form)
+    def _set_window(self, window: int) -> None:
+        self.window = whole("window", window, 1, MOST_WINDOW, unit="bits")
+
+    def _use_form(self, schema: Schema, form: FormulaForm | HiddenForm) -> None:
         assert isinstance(form.leaves, WindowLeaves)
         widths = form.leaves.widths(len(form.public))
-        self.encoding = BroadcastEncoding(form.formula, widths, form.private_bits)
-        self._positions = form.leaves.positions(self.encoding.slots.digits)
-        encoding = self.encoding
-        self._set_up(
-            schema,
-            Sizes(encoding.event_bytes, encoding.interest_bytes, encoding.randomness_bytes),
-        )
+        encoding = BroadcastEncoding(form.formula, widths, form.private_bits)
+        self._positions = form.leaves.positions(encoding.slots.digits)
+        self._use(schema, form, encoding)
 
-    def _rule(self) -> int:
-        return LAYOUT
+    def parameters(self) -> dict[str, Any]:
+        return {**super().parameters(), "window": self.window}
 
     @property
     def leakage(self) -> LeakageCard:
-        """What the broker learns."""
-        public, hidden, protects = self._hidden_part()
-        return LeakageCard(
-            scheme=type(self).__name__,
-            adversary="the broker, which follows the protocol and keeps all it sees",
-            hides=("every attribute of the event, beyond what the answers say about it", hidden),
-            protects=frozenset(
-                {Protects.EVENT, Protects.EQUALITY_OF_EVENTS, Protects.EQUALITY_OF_INTERESTS}
-            )
-            | protects,
+        card = super().leakage
+        public = card.learns[1]
+        return replace(
+            card,
+            hides=(
+                "every attribute of the event, beyond what the answers say about it",
+                card.hides[1],
+            ),
             learns=(
                 "whether the event matches each predicate of its round",
-                f"public parameters: {public}",
+                public,
                 "which messages belong to one round",
                 "over many rounds, which interests belong to one subscription, as far as labels "
                 "tell",
@@ -182,7 +184,6 @@ class BroadcastMatch(FormulaScheme):
                 "AES-128 is a pseudorandom function; an ideal cipher where events are chosen by "
                 "somebody who has seen interests of their round"
             ),
-            reuse="one-time",
             hazards=(
                 "a round is used for two events",
                 "the broker colludes with anyone who holds the seed: the publisher or any "
@@ -196,63 +197,44 @@ class BroadcastMatch(FormulaScheme):
 
     @property
     def costs(self) -> tuple[Cost, ...]:
-        """Operations of each role; 64 rows share a word."""
-        encoding = self.encoding
+        encoding, aes, word = self.encoding, Operation.AES_BLOCK, Operation.WORD
         labels, opened = encoding.randomness_bytes // 16, encoding.event_bytes // 16
         subscriber, broker = (
             -(-program.operations // 64) for program in (encoding.subscriber, encoding.broker)
         )
         blocks = encoding.labels.pad_blocks
         return (
-            Cost("publisher", "event", Operation.AES_BLOCK, labels, note="key stream"),
-            Cost("subscriber", "interest", Operation.AES_BLOCK, labels, note="key stream"),
-            Cost("subscriber", "interest", Operation.AES_BLOCK, labels * blocks, note="a key each"),
-            Cost("subscriber", "interest", Operation.WORD, subscriber),
-            Cost("broker", "pair", Operation.AES_BLOCK, opened * blocks, note="a key for an event"),
-            Cost("broker", "pair", Operation.WORD, broker),
+            Cost("publisher", "event", aes, labels, note="key stream"),
+            Cost("subscriber", "interest", aes, labels, note="key stream"),
+            Cost("subscriber", "interest", aes, labels * blocks, note="a key each"),
+            Cost("subscriber", "interest", word, subscriber),
+            Cost("broker", "pair", aes, opened * blocks, note="a key for an event"),
+            Cost("broker", "pair", word, broker),
         )
 
     def explain(self) -> str:
-        """Gates, depth, digits, bits, predicted operations and the leakage card, as text."""
         slots = self.encoding.slots
-        return self._explain_formula(
+        bits = (
+            f"{slots.slots:,} slots and {slots.rows:,} rows of an interest, after a nonce of "
+            f"{NONCE_BYTES} bytes"
+        )
+        return self._explain(
             [
                 ("digits", f"{len(slots.digits)} of at most {self.window} bits, a label each"),
-                (
-                    "bits",
-                    f"{slots.slots:,} slots and {slots.rows:,} rows of an interest, after a nonce "
-                    f"of {NONCE_BYTES} bytes",
-                ),
+                ("bits", bits),
                 ("products", f"{slots.products:,} at the broker"),
             ]
         )
 
     def encode_events(self, key: Mapping[str, Any], events: Events, draw: Draw, out: Bytes) -> None:
-        """See `Scheme.encode_events`."""
-        encoding = self.encoding
         digits = digit_values(events, self._form.public, self._positions)
         for start in range(0, len(out), ENCODE_ROWS):
-            stop = min(start + ENCODE_ROWS, len(out))
-            random = draw.rows(start, stop)
-            encoding.encode_event(digits[start:stop], random, out[start:stop])
+            at = slice(start, min(start + ENCODE_ROWS, len(out)))
+            self.encoding.encode_event(digits[at], draw.rows(at.start, at.stop), out[at])
 
     def encode_interests(
         self, key: Mapping[str, Any], interests: DictionaryColumn[Words], draw: Draw, out: Bytes
     ) -> None:
-        """See `Scheme.encode_interests`."""
         rows = np.concatenate(interests.values)
         index = None if len(rows) == 1 else interests.index
         self.encoding.encode_interest(rows, draw.rows, draw.fresh, out, index=index)
-
-    def match_pairs(self, events: Bytes, interests: Bytes) -> tuple[Bools, Bytes]:
-        """See `PairScheme.match_pairs`."""
-        answers, stray = self.encoding.examine(events, interests)
-        return answers, padding_causes(stray)
-
-
-def _window(window: int) -> int:
-    if type(window) is not int or not 1 <= window <= MOST_WINDOW:
-        raise ParameterError(
-            f"window must be a whole number of 1 to {MOST_WINDOW} bits, got {window!r}"
-        )
-    return window

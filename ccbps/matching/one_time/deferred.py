@@ -2,8 +2,8 @@
 
 A publisher writes a message for each subscription and round before there are events. An event is
 then encoded once, whatever the number of subscriptions: as labels, from a seed that the publisher
-alone has. The broker completes each message ahead with them to the event message of that pair and
-round, and goes on as ever; subscribers notice nothing.
+alone has. With the labels the broker completes each message ahead to the event message of that pair
+and round, and goes on as ever; subscribers notice nothing.
 
 ==============  ===========================================================================
 labels          header of 8 bytes (`ccbps.wire`); 16 bytes for each event bit that is used
@@ -17,7 +17,7 @@ from the matcher's.
 Security: computational (AES-128 is a pseudorandom function; events that are chosen by somebody who
 has seen messages ahead need it to be an ideal cipher).
 
-Hazards: labels of a round serve one event. Whoever else has the publisher's own seed reads all
+Hazards: labels of a round serve one event. Anybody else who has the publisher's own seed reads all
 labels that he sees, and can make some.
 """
 
@@ -33,8 +33,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ccbps.arrays import Bytes, Randomness, Rounds, Words
+from ccbps.checks import array, instance
 from ccbps.encodings.formula.ahead import LAYOUT, AheadEncoding
-from ccbps.errors import DecodeError, ParameterError
+from ccbps.errors import DecodeError, ParameterError, ShapeError
 from ccbps.keys.randomness import Pairs, RandomnessReader, RandomnessSource
 from ccbps.keys.secret import Confined
 from ccbps.keys.seeds import SharedSeed
@@ -56,14 +57,14 @@ from ccbps.wire import (
 )
 
 BODY: Final = 2 * ROUND_HEADER_BYTES
-"""Where the body of a message ahead begins."""
+"""First byte of the body of a message ahead."""
 ENCODE_ROWS: Final = 512
 """Events encoded at a time: their labels fit the cache."""
 _ONE_EVENT: Final = "the labels of a round serve one event: encode under a fresh round"
 
 
 class DeferredPublisher(Confined):
-    """Writes messages ahead, and labels of events. Made by `FormulaMatch.deferred`.
+    """Publisher of messages ahead, and of labels of events. `FormulaMatch.deferred` makes it.
 
     Example:
         >>> from ccbps import Schema, SharedSeed, UInt
@@ -82,7 +83,7 @@ class DeferredPublisher(Confined):
         array([False])
 
     Attributes:
-        matcher: whose event messages are made.
+        matcher: the matcher whose event messages are made.
         label_bytes: bytes of the labels of one event, header included.
         ahead_bytes: bytes of one message ahead, headers included.
     """
@@ -97,15 +98,18 @@ class DeferredPublisher(Confined):
         ledger: str | os.PathLike[str] | None = None,
         randomness: Randomness = os.urandom,
     ) -> None:
-        """
+        """Take seeds and ledgers, as `FormulaMatch.deferred` says.
+
         Args:
-            event_rows: packed bits of events, as the encoding takes them.
+            matcher: the matcher whose event messages are made.
+            encoding: encoding of its event messages in two parts.
+            event_rows: function from events to their packed bits, as the encoding takes them.
+            own_seed: a seed that nobody else has.
+            pair_seed: seed of one pair, or master of many pairs.
+            ledger: path of a file that remembers the rounds of both seeds.
+            randomness: source of randomness.
         """
-        if not isinstance(own_seed, SharedSeed):
-            raise ParameterError(
-                f"own_seed must be a SharedSeed, got {type(own_seed).__name__}; "
-                "SharedSeed.generate() makes one"
-            )
+        instance("own_seed", own_seed, SharedSeed, hint="SharedSeed.generate() makes one")
         if own_seed == pair_seed:
             raise ParameterError(
                 "own_seed must be the publisher's alone, and pair_seed is not: "
@@ -126,7 +130,7 @@ class DeferredPublisher(Confined):
 
     @property
     def leakage(self) -> LeakageCard:
-        """What the broker learns, which has messages ahead, labels and interests."""
+        """Card of a broker that has messages ahead, labels and interests."""
         card = self.matcher.leakage
         answer, public, *_ = card.learns
         return replace(
@@ -166,14 +170,14 @@ class DeferredPublisher(Confined):
         pairs: Pairs | Sequence[str] | None = None,
         out: Bytes | None = None,
     ) -> Bytes:
-        """Messages ahead, each for one subscription and one event to come.
+        """Encode messages ahead, each for one subscription and one event to come.
 
         Args:
-            rounds: of the pairs: those under which subscribers encode their interests.
-            event_rounds: of the events, as `encode` is given them; None where they are `rounds`.
-                Any number of messages may be for one event.
+            rounds: rounds of the pairs, under which subscribers encode their interests.
+            event_rounds: rounds of the events, as `encode` is given them; None if they are
+                `rounds`. Any number of messages may be for one event.
             pairs: a pair label for each round, when the seed is a master for many pairs.
-            out: where to write, C-contiguous uint8 of the result's shape; made when None.
+            out: place of the messages, C-contiguous uint8 of the result's shape; made when None.
 
         Returns:
             uint8, shape (rounds, ahead_bytes).
@@ -187,8 +191,9 @@ class DeferredPublisher(Confined):
             PadExhaustedError: the one-time pad ends before a round; nothing is written.
         """
         numbers = as_rounds(rounds, None)
-        own = numbers
-        if event_rounds is not None:
+        if event_rounds is None:
+            own = numbers
+        else:
             own = as_rounds(event_rounds, len(numbers), "event_rounds")
         out = output(out, (len(numbers), self.ahead_bytes))
         reader = self._reader(own)
@@ -196,34 +201,26 @@ class DeferredPublisher(Confined):
         messages = out[:, ROUND_HEADER_BYTES:]
         draw = self._pairs.open(numbers, len(own), pairs, lambda: self._names(own), messages)
 
+        size = self._encoding.labels.round_bytes
+
         def labels(start: int, stop: int) -> Bytes:
             rows = reader(start, stop)
-            tags = rows[:, self._encoding.labels.round_bytes :]
-            write_round_headers(out[start:stop], Kind.AHEAD, self._fingerprint, tags)
-            return rows[:, : self._encoding.labels.round_bytes]
+            write_round_headers(out[start:stop], Kind.AHEAD, self._fingerprint, rows[:, size:])
+            return rows[:, :size]
 
-        def shared(start: int, stop: int) -> Bytes:
-            return draw.shared(start, stop, 0)
-
-        self._encoding.prepare(shared, labels, draw.fresh, out[:, BODY:])
+        self._encoding.prepare(draw.rows, labels, draw.fresh, out[:, BODY:])
         return out
 
-    def encode(
-        self,
-        events: Any,
-        rounds: ArrayLike,
-        *,
-        out: Bytes | None = None,
-    ) -> Bytes:
-        """Labels of events, for all messages ahead of their rounds.
+    def encode(self, events: Any, rounds: ArrayLike, *, out: Bytes | None = None) -> Bytes:
+        """Encode labels of events, for all messages ahead of their rounds.
 
         Args:
             events: `Events`, or any records `Schema.encode` takes.
             rounds: a round of the publisher's own for each event.
-            out: where to write, C-contiguous uint8 of the result's shape; made when None.
+            out: place of the labels, C-contiguous uint8 of the result's shape; made when None.
 
         Returns:
-            uint8, shape (events, label_bytes). For the broker alone.
+            uint8, shape (events, label_bytes). They are for the broker alone.
 
         Raises:
             EventError: a record does not fit the schema.
@@ -239,9 +236,8 @@ class DeferredPublisher(Confined):
         if self._disk is None:
             self._used.claim(numbers)
         elif batch.count:
-            purpose = b"labels " + self._fingerprint
-            marks = self._own.marks(purpose, numbers, None, event_content(batch))
-            self._disk.claim(numbers, marks)
+            purpose, content = b"labels " + self._fingerprint, event_content(batch)
+            self._disk.claim(numbers, self._own.marks(purpose, numbers, None, content))
         bits, size = self._event_rows(batch), self._encoding.labels.round_bytes
         for start in range(0, batch.count, ENCODE_ROWS):
             stop = min(start + ENCODE_ROWS, batch.count)
@@ -253,35 +249,32 @@ class DeferredPublisher(Confined):
         return out
 
     def _names(self, rounds: Rounds) -> Bytes:
-        """Bytes that name rounds of the publisher's own, as many as name an event in a ledger."""
+        """Return names of the publisher's own rounds, as long as the name of an event."""
         schema = self.matcher.schema
         width = 8 * sum(schema[name].limbs for name in schema)
         return self._own.reader(b"names " + self._fingerprint, width, rounds, None)(0, len(rounds))
 
     def _reader(self, rounds: Rounds) -> RandomnessReader:
-        """Of the publisher's own seed: bytes for labels, then a tag."""
+        """Return a reader of the publisher's own seed: bytes for labels, then a tag."""
         width = self._encoding.labels.round_bytes + TAG_BYTES
         return self._own.reader(self._fingerprint, width, rounds, None)
 
 
 def completed(matcher: Scheme, encoding: AheadEncoding, labels: Bytes, ahead: Bytes) -> Bytes:
-    """See `ccbps.matching.FormulaMatch.complete`."""
-    for rows, name, width in (
-        (labels, "labels", ROUND_HEADER_BYTES + encoding.label_bytes),
-        (ahead, "messages ahead", BODY + encoding.ahead_bytes),
-    ):
-        fits = isinstance(rows, np.ndarray) and rows.dtype == np.uint8
-        if not fits or rows.ndim != 2 or rows.shape[1] != width:
-            found = f"{rows.dtype} {rows.shape}" if isinstance(rows, np.ndarray) else type(rows)
-            raise DecodeError(f"{name} must be uint8 of shape (batch, {width}), got {found}")
+    """Complete event messages, as `ccbps.matching.FormulaMatch.complete` says."""
+    try:
+        label_bytes = ROUND_HEADER_BYTES + encoding.label_bytes
+        array("labels", labels, np.uint8, ("batch", label_bytes))
+        array("messages ahead", ahead, np.uint8, ("batch", BODY + encoding.ahead_bytes))
+    except ShapeError as error:
+        raise DecodeError(str(error)) from None
     if len(labels) == 1:
         labels = np.broadcast_to(labels, (len(ahead), labels.shape[1]))
     if len(labels) != len(ahead):
         raise DecodeError(f"labels of {len(labels)} events do not fit {len(ahead)} messages ahead")
-    heads = [np.ascontiguousarray(rows[:, :ROUND_HEADER_BYTES]) for rows in (labels, ahead)]
+    first, second = (np.ascontiguousarray(rows[:, :ROUND_HEADER_BYTES]) for rows in (labels, ahead))
     kinds = Kind.LABELS, Kind.AHEAD
-    causes = check_round_headers(heads[0], heads[1], _fingerprint(matcher), kinds)
-    raise_for(causes)
+    raise_for(check_round_headers(first, second, _fingerprint(matcher), kinds))
     out = np.empty((len(ahead), ROUND_HEADER_BYTES + encoding.message_bytes), dtype=np.uint8)
     out[:, :ROUND_HEADER_BYTES] = ahead[:, ROUND_HEADER_BYTES:BODY]
     stray = encoding.complete(
@@ -292,5 +285,5 @@ def completed(matcher: Scheme, encoding: AheadEncoding, labels: Bytes, ahead: By
 
 
 def _fingerprint(matcher: Scheme) -> bytes:
-    """32 bytes that name the labels of a matcher."""
+    """Return 32 bytes that name the labels of a matcher."""
     return sha256(b"ccbps deferred %d\0" % LAYOUT + matcher.fingerprint).digest()

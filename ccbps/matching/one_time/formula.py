@@ -1,17 +1,17 @@
 """FormulaMatch: any formula of comparisons, matched with perfect security in a few dozen bytes.
 
 Publisher and subscriber share one-time randomness. Each sends one message; from the two the broker
-computes whether the event matches the predicate, and learns nothing else. There are three kinds,
-by what of a subscription everybody may see:
+computes whether the event matches the predicate, and learns nothing else. There are three kinds of
+matchers. They differ in what everybody may see of a subscription:
 
 - `FormulaMatch.box`: nothing. Every attribute lies in a private interval; which attributes are
   constrained stays hidden.
 - ``FormulaMatch(schema, template)``: the template, a formula with ``:name`` for constants that only
-  the subscriber knows. What it says with public constants alone costs nothing.
-- `FormulaMatch.hidden`: the number of leaves and their kind. Which formula of them a subscription
-  is stays hidden.
+  the subscriber knows. Conditions with public constants alone cost nothing.
+- `FormulaMatch.hidden`: the number of leaves and their kind. The formula of a subscription stays
+  hidden.
 
-A message takes two bits and one for each gate above it for every AND gate; XOR and NOT are free.
+An AND gate takes two bits of a message, and one more for each gate above it; XOR and NOT are free.
 
 Security: perfect against the broker, given fresh shared randomness for every pair of messages
 (`OneTimePad`); with a `SharedSeed`, computational. Broker and one client together learn the other
@@ -23,29 +23,25 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
-import numpy as np
-
-from ccbps.arrays import Bools, Bytes, Randomness, Words
-from ccbps.dictionary import DictionaryColumn
+from ccbps.arrays import Bytes, Randomness
 from ccbps.encodings.formula.ahead import AheadEncoding
 from ccbps.encodings.formula.encoding import LAYOUT, FormulaEncoding
 from ccbps.forms.formula import FormulaForm, HiddenForm
 from ccbps.forms.leaves import Leaves
 from ccbps.keys.randomness import RandomnessSource
 from ccbps.keys.seeds import SharedSeed
-from ccbps.matching.contract.bodies import Draw, Sizes
-from ccbps.matching.contract.costs import Cost, Operation
+from ccbps.matching.contract.bodies import Draw
 from ccbps.matching.one_time.deferred import DeferredPublisher, completed
-from ccbps.matching.one_time.formula_scheme import MAX_GATES, FormulaScheme
+from ccbps.matching.one_time.formula_scheme import FormulaScheme
+from ccbps.matching.one_time.templates import MAX_SIZE
 from ccbps.predicates import Events, Predicate, Schema
 from ccbps.predicates.hiding import LeafKind
-from ccbps.wire import padding_causes
 
 
 class FormulaMatch(FormulaScheme):
-    """The public side: schema, template, sizes. Makes the three roles.
+    """Public side: schema, template, sizes. It makes the three roles.
 
     Example:
         A template: everybody sees the formula, and only the subscriber its constants.
@@ -61,29 +57,30 @@ class FormulaMatch(FormulaScheme):
         array([ True, False])
 
     Attributes:
-        schema: the events' attributes.
         template: the public predicate, or None.
         hidden_tree: levels and kind of leaves of a hidden formula, or None.
-        formula: what all parties compute.
+        formula: the formula that all parties compute.
         encoding: the encoders and the decoder.
     """
 
     name = "formula"
+    _rule = LAYOUT
 
     def __init__(
         self,
         schema: Schema,
         template: str | Predicate | None = None,
         *,
-        max_gates: int = MAX_GATES,
+        max_gates: int = MAX_SIZE,
     ) -> None:
-        """
+        """Write the formula of a template.
+
         Args:
-            schema: the events' attributes.
+            schema: schema of the events.
             template: SQL, with ``:name`` wherever the subscriber has a private constant. Required:
                 without one, take `FormulaMatch.box` or `FormulaMatch.hidden`.
-            max_gates: most AND gates of the formula. A gate takes two bits of either message, and
-                one more for each gate that it is under.
+            max_gates: largest number of AND gates of the formula. A gate takes two bits of either
+                message, and one more for each gate that it is under.
 
         Raises:
             ParameterError: there is no template, it is for another schema or already bound, or the
@@ -93,8 +90,8 @@ class FormulaMatch(FormulaScheme):
         self._use_template(schema, template, max_gates)
 
     @classmethod
-    def box(cls, schema: Schema, *, max_gates: int = MAX_GATES) -> FormulaMatch:
-        """The matcher that hides which attributes a predicate constrains, and how.
+    def box(cls, schema: Schema, *, max_gates: int = MAX_SIZE) -> Self:
+        """Make the matcher that hides which attributes a predicate constrains, and how.
 
         Example:
             >>> from ccbps import Schema, SharedSeed, UInt
@@ -107,8 +104,8 @@ class FormulaMatch(FormulaScheme):
             array([ True])
 
         Args:
-            schema: the events' attributes; B bits take 2 B gates and those that join attributes.
-            max_gates: as for a template.
+            schema: schema of the events; B bits take 2 B gates and those that join attributes.
+            max_gates: largest number of AND gates.
 
         Raises:
             ParameterError: the formula would have more than `max_gates` gates.
@@ -125,9 +122,9 @@ class FormulaMatch(FormulaScheme):
         leaves: int | None = None,
         depth: int | None = None,
         leaf: LeafKind = "box",
-        max_gates: int = MAX_GATES,
-    ) -> FormulaMatch:
-        """The matcher that hides the formula itself.
+        max_gates: int = MAX_SIZE,
+    ) -> Self:
+        """Make the matcher that hides the formula itself.
 
         Example:
             >>> from ccbps import Schema, SharedSeed, UInt
@@ -142,14 +139,14 @@ class FormulaMatch(FormulaScheme):
             array([ True])
 
         Args:
-            schema: the events' attributes.
-            leaves: leaves of the tree, a power of two; or give
-            depth: its levels of nodes.
-            leaf: what a leaf is: "literal", a bit of the event; "compare", a comparison, an
+            schema: schema of the events.
+            leaves: leaves of the tree, a power of two. Give this or `depth`.
+            depth: levels of nodes of the tree.
+            leaf: kind of the leaves: "literal", a bit of the event; "compare", a comparison, an
                 equality or a prefix of one attribute; "interval", an interval of one attribute;
                 "box", an interval of every attribute. All of them may be negated, and unused ones
                 are constants.
-            max_gates: as for a template.
+            max_gates: largest number of AND gates.
 
         Raises:
             ParameterError: a value is not possible, or the formula would have more than
@@ -162,14 +159,9 @@ class FormulaMatch(FormulaScheme):
     def _leaves(self, schema: Schema) -> Leaves:
         return Leaves(schema)
 
-    def _use(self, schema: Schema, form: FormulaForm | HiddenForm) -> None:
-        self._keep(form)
-        self.encoding = FormulaEncoding(form.formula, form.event_bits, form.private_bits)
-        encoding = self.encoding
-        self._set_up(
-            schema,
-            Sizes(encoding.event_bytes, encoding.interest_bytes, encoding.randomness_bytes),
-        )
+    def _use_form(self, schema: Schema, form: FormulaForm | HiddenForm) -> None:
+        encoding = FormulaEncoding(form.formula, form.event_bits, form.private_bits)
+        self._use(schema, form, encoding)
 
     # -- event messages in two parts --------------------------------------------------------------
 
@@ -181,13 +173,14 @@ class FormulaMatch(FormulaScheme):
         ledger: str | os.PathLike[str] | None = None,
         randomness: Randomness = os.urandom,
     ) -> DeferredPublisher:
-        """The publisher's role that does its work for each subscription before there are events.
+        """Make the publisher's role that works for each subscription before there are events.
 
         Args:
             own_seed: a seed that nobody else has.
-            pair_seed: as for `publisher`: shared with a subscriber, or a master of many pairs.
-            ledger: of rounds of both seeds, as for `publisher`.
-            randomness: the operating system's, unless a test says otherwise.
+            pair_seed: a seed that is shared with a subscriber, or a master of many pairs; as for
+                `publisher`.
+            ledger: path of a file that remembers the rounds of both seeds, as for `publisher`.
+            randomness: source of randomness: the operating system's, unless a test says otherwise.
 
         Raises:
             ParameterError: own_seed is not a seed, or is the pairs', too.
@@ -197,20 +190,20 @@ class FormulaMatch(FormulaScheme):
         return DeferredPublisher(self, self._ahead, rows, own_seed, pair_seed, ledger, randomness)
 
     def complete(self, labels: Bytes, ahead: Bytes) -> Bytes:
-        """Event messages from their two parts. All of it is public: for the broker.
+        """Complete event messages from their two parts. All of this is public: for the broker.
 
         Args:
-            labels: of `DeferredPublisher.encode`, shape (batch, label_bytes), or one event's for
-                all messages.
-            ahead: of `DeferredPublisher.prepare`, shape (batch, ahead_bytes).
+            labels: labels from `DeferredPublisher.encode`, shape (batch, label_bytes), or those of
+                one event for all messages.
+            ahead: messages from `DeferredPublisher.prepare`, shape (batch, ahead_bytes).
 
         Returns:
-            what the ordinary `publisher` of these pairs and rounds encodes, byte for byte; uint8,
-            shape (batch, event_bytes).
+            the messages that the ordinary `publisher` of these pairs and rounds encodes, byte for
+            byte; uint8, shape (batch, event_bytes).
 
         Raises:
             DecodeError: some bytes are not such messages of this matcher, or labels and message
-                ahead are of different rounds or seeds; names the rows.
+                ahead are of different rounds or seeds. It names the rows.
         """
         return completed(self, self._ahead, labels, ahead)
 
@@ -220,28 +213,10 @@ class FormulaMatch(FormulaScheme):
 
     # -- the contract -----------------------------------------------------------------------------
 
-    def _rule(self) -> int:
-        return LAYOUT
-
-    @property
-    def costs(self) -> tuple[Cost, ...]:
-        """Operations of each role for a pair; 64 pairs share a word."""
-        encoding = self.encoding
-        publisher, subscriber, broker = (
-            -(-program.operations // 64)
-            for program in (encoding.publisher, encoding.subscriber, encoding.broker)
-        )
-        return (
-            Cost("publisher", "pair", Operation.WORD, publisher),
-            Cost("subscriber", "pair", Operation.WORD, subscriber),
-            Cost("broker", "pair", Operation.WORD, broker),
-        )
-
     def explain(self) -> str:
-        """Gates, depth, bits per side, predicted operations and the leakage card, as text."""
         slots = self.encoding.slots
         event, interest = slots.bits
-        return self._explain_formula(
+        return self._explain(
             [
                 ("bits", f"{event:,} of an event, {interest:,} of an interest"),
                 ("products", f"{slots.products:,} at the broker"),
@@ -249,22 +224,4 @@ class FormulaMatch(FormulaScheme):
         )
 
     def encode_events(self, key: Mapping[str, Any], events: Events, draw: Draw, out: Bytes) -> None:
-        """See `Scheme.encode_events`."""
         self.encoding.encode_event(self._form.event_rows(events), draw.rows, out)
-
-    def encode_interests(
-        self, key: Mapping[str, Any], interests: DictionaryColumn[Words], draw: Draw, out: Bytes
-    ) -> None:
-        """See `Scheme.encode_interests`."""
-        rows = np.concatenate(interests.values)
-        index = None if len(rows) == 1 else interests.index
-        self.encoding.encode_interest(rows, draw.rows, out, index=index)
-
-    def match_pairs(self, events: Bytes, interests: Bytes) -> tuple[Bools, Bytes]:
-        """See `PairScheme.match_pairs`."""
-        return self.match_behind(events, interests, np.empty((2, len(events), 0), dtype=np.uint8))
-
-    def match_behind(self, events: Bytes, interests: Bytes, heads: Bytes) -> tuple[Bools, Bytes]:
-        """See `PairScheme.match_behind`; the kernels read heads and bodies in one pass."""
-        answers, stray = self.encoding.decode_with_heads(events, interests, heads)
-        return answers, padding_causes(stray)

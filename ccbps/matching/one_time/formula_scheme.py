@@ -1,6 +1,6 @@
-"""What `FormulaMatch` and `BroadcastMatch` have in common: which predicates, and what is public.
+"""Base of `FormulaMatch` and `BroadcastMatch`: schemes of formulas over GF(2).
 
-By what of a subscription everybody may see, there are three kinds:
+There are three kinds of matchers. They differ in what everybody may see of a subscription:
 
 - a *template*: a formula with ``:name`` for constants that only the subscriber knows;
 - a *box*: every attribute lies in a private interval;
@@ -10,73 +10,58 @@ By what of a subscription everybody may see, there are three kinds:
 
 from __future__ import annotations
 
-import sys
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Any, ClassVar, Final, Self, get_args
 
-from ccbps.arrays import Bools, Words
+from ccbps.arrays import Words
+from ccbps.checks import choice, whole
 from ccbps.errors import CcbpsError, ParameterError, UnsupportedPredicateError
-from ccbps.forms.branching import box_form
 from ccbps.forms.formula import FormulaForm, HiddenForm, TooManyGates
 from ccbps.forms.leaves import Leaves
-from ccbps.leakage import LeakageCard, Protects
+from ccbps.leakage import Protects
 from ccbps.matching.contract.interests import Interest, bound_predicate
-from ccbps.matching.contract.kinds import Operator
-from ccbps.matching.contract.matcher import Matcher
-from ccbps.matching.contract.scheme import PairScheme
-from ccbps.matching.contract.texts import from_text
 from ccbps.matching.one_time.branching import BranchingMatch
-from ccbps.matching.one_time.templates import bound_template, limit_template, public_template
-from ccbps.predicates import Events, Predicate, Schema
+from ccbps.matching.one_time.templates import TemplateScheme
+from ccbps.predicates import Predicate, Schema
 from ccbps.predicates.hiding import MAX_DEPTH, DoesNotFit, LeafKind, hide
 from ccbps.programs.formula import Formula, Sum, as_json, depth, gates
 
-MAX_GATES: Final = 4096
-"""Most AND gates by default: messages of some kilobytes."""
 MOST_PROPOSED: Final = 4
-"""Most levels of a hidden formula that is proposed."""
+"""Largest number of levels of a hidden formula that is proposed."""
 
 
-class FormulaScheme(Matcher, PairScheme):
-    """The public side of a scheme of formulas.
+class FormulaScheme(TemplateScheme):
+    """Public side of a scheme of formulas.
 
     Attributes:
-        schema: the events' attributes.
         template: the public predicate, or None.
         hidden_tree: levels and kind of leaves of a hidden formula, or None.
-        formula: what all parties compute.
+        formula: the formula that all parties compute.
+        encoding: the encoders and the decoder.
     """
 
-    operators: tuple[Operator, ...] = (
-        "=", "<", "interval", "prefix", "in", "and", "or", "not", "at_least", "hamming",
-    )  # fmt: skip
-
-    own_options: ClassVar[tuple[str, ...]] = ()
-    """Options of the scheme's constructors, and the attributes that keep them."""
-    template: Predicate | None = None
     hidden_tree: tuple[int, LeafKind] | None = None
-    formula: Formula
+    _size_name = "gates"
+    _own_parameters: ClassVar[tuple[str, ...]] = ("hidden",)
+    _rule: ClassVar[int]
+    """Number of the rule by which messages follow from the formula."""
 
     def _use_template(
         self, schema: Schema, template: str | Predicate | None, max_gates: int
     ) -> None:
-        name = type(self).__name__
-        more = f"; for any formula, {name}.hidden(schema, ...)"
-        predicate = public_template(schema, template, name, more)
-        self.template = predicate
-        self.private_names = predicate.private_names
+        more = f"; for any formula, {type(self).__name__}.hidden(schema, ...)"
+        form = self._template_form(schema, template, more)
         try:
-            form = FormulaForm(self._leaves(schema), predicate.true_form(), _checked(max_gates))
+            self._use_form(schema, FormulaForm(self._leaves(schema), form, _limit(max_gates)))
         except TooManyGates as error:
-            raise ParameterError(f"{error}{_instead(schema, predicate)}") from None
-        self._use(schema, form)
+            raise ParameterError(f"{error}{_instead(schema, self.template)}") from None
 
     def _use_box(self, schema: Schema, max_gates: int) -> None:
-        self.operators = ("=", "<", "interval", "prefix", "and")
-        form = FormulaForm(self._leaves(schema), box_form(schema), _checked(max_gates))
-        self._use(schema, form)
+        leaves, form = self._leaves(schema), self._box_form(schema)
+        self._use_form(schema, FormulaForm(leaves, form, _limit(max_gates)))
 
     def _use_hidden(
         self,
@@ -87,200 +72,152 @@ class FormulaScheme(Matcher, PairScheme):
         max_gates: int,
     ) -> None:
         levels = _levels(leaves, levels)
-        if leaf not in get_args(LeafKind):
-            kinds = ", ".join(map(repr, get_args(LeafKind)))
-            raise ParameterError(f"leaf must be one of {kinds}, got {leaf!r}")
+        choice("leaf", leaf, get_args(LeafKind))
         # One leaf tells how many gates there would be, before they are made.
         formula = HiddenForm(self._leaves(schema), 0, leaf).formula
-        own, what = gates(formula), "AND gates"
+        own, unit = gates(formula), "AND gates"
         if isinstance(formula, Sum) and len(formula.parts) - 1 > own:
             # A sum of digits has no gates, and its messages are as large as if it had.
-            own, what = len(formula.parts) - 1, "digits and AND gates"
-        wanted = ((own + 1) << levels) - 1
-        if wanted > _checked(max_gates):
+            own, unit = len(formula.parts) - 1, "digits and AND gates"
+        needed = ((own + 1) << levels) - 1
+        if needed > _limit(max_gates):
             raise ParameterError(
-                f"a hidden formula of {1 << levels:,} leaves would have {wanted:,} {what}; "
+                f"a hidden formula of {1 << levels:,} leaves would have {needed:,} {unit}; "
                 f"max_gates allows {max_gates:,}: take fewer or simpler leaves, or raise max_gates"
             )
         self.hidden_tree = levels, leaf
-        self._use(schema, HiddenForm(self._leaves(schema), levels, leaf))
+        self._use_form(schema, HiddenForm(self._leaves(schema), levels, leaf))
 
     @abstractmethod
     def _leaves(self, schema: Schema) -> Leaves:
-        """How the encoding takes conditions."""
+        """Return the conditions as the encoding takes them."""
 
     @abstractmethod
-    def _use(self, schema: Schema, form: FormulaForm | HiddenForm) -> None:
-        """Make the encoding; calls `_keep` and `_set_up`."""
-
-    def _keep(self, form: FormulaForm | HiddenForm) -> None:
-        self._form, self.formula = form, form.formula
+    def _use_form(self, schema: Schema, form: FormulaForm | HiddenForm) -> None:
+        """Make the encoding of a form; call `_use`."""
 
     # -- public parameters ------------------------------------------------------------------------
 
+    @property
+    def formula(self) -> Formula:
+        """Formula that all parties compute."""
+        formula: Formula = self._form.formula
+        return formula
+
+    @property
+    def size(self) -> int:
+        """Number of AND gates."""
+        return gates(self.formula)
+
     def parameters(self) -> dict[str, Any]:
-        """Template or tree, number of gates, and options."""
-        return {
-            "template": None if self.template is None else self.template.text,
-            "hidden": None if self.hidden_tree is None else list(self.hidden_tree),
-            "gates": gates(self.formula),
-            **{name: getattr(self, name) for name in self.own_options},
-        }
+        hidden = None if self.hidden_tree is None else list(self.hidden_tree)
+        return {**super().parameters(), "hidden": hidden}
 
     @classmethod
-    def from_parameters(cls, schema: Schema, parameters: Mapping[str, Any]) -> Self:
-        """See `Scheme.from_parameters`."""
-        options = dict(parameters)
-        if options.keys() != {"template", "hidden", "gates", *cls.own_options}:
-            raise ParameterError(f"the parameters are not those of a {cls.__name__}")
-        template, hidden, count = (options.pop(key) for key in ("template", "hidden", "gates"))
-        _bounded(template, count)
-        # What is counted before a formula is built may be more than its gates: constants fold,
-        # digits count.
-        options["max_gates"] = MAX_GATES if from_text() else sys.maxsize
-        make: Any = cls
-        if template is not None:
-            made = make(schema, template, **options)
-        elif hidden is None:
-            made = make.box(schema, **options)
-        else:
-            if not isinstance(hidden, list) or len(hidden) != 2:
-                raise ParameterError(f"hidden must be levels and a kind of leaves, got {hidden!r}")
-            made = make.hidden(schema, depth=hidden[0], leaf=hidden[1], **options)
-        if gates(made.formula) != count:
-            raise ParameterError(f"the formula has {gates(made.formula)} gates, not {count}")
-        return made  # type: ignore[no-any-return]
+    def _again(cls, schema: Schema, template: Any, options: dict[str, Any]) -> Self:
+        hidden = options.pop("hidden")
+        if template is not None or hidden is None:
+            return super()._again(schema, template, options)
+        if not isinstance(hidden, list) or len(hidden) != 2:
+            raise ParameterError(f"hidden must be levels and a kind of leaves, got {hidden!r}")
+        return cls.hidden(schema, depth=hidden[0], leaf=hidden[1], **options)
 
     @classmethod
-    def propose(cls, schema: Schema, wanted: Predicate) -> Iterator[Self]:
-        """A template for what has private constants; else a box, or a hidden formula of boxes.
+    @abstractmethod
+    def hidden(
+        cls,
+        schema: Schema,
+        *,
+        leaves: int | None = None,
+        depth: int | None = None,
+        leaf: LeafKind = "box",
+    ) -> Self:
+        """Make the matcher that hides the formula itself."""
 
-        Hazard: how many leaves there are follows from `wanted`, and everybody sees it.
-        """
-        if wanted.schema != schema:
-            return
-        make: Any = cls
-        if wanted.private_names:
-            with suppress(CcbpsError):
-                yield make(schema, wanted.text)
-            return
-        with suppress(CcbpsError):
-            made = make.box(schema)
-            made.prepare(wanted)
-            yield made
-            return
-        for levels in range(1, MOST_PROPOSED + 1):
-            with suppress(CcbpsError):
-                made = make.hidden(schema, depth=levels, leaf="box")
-                made.prepare(wanted)
-                yield made
-                return
+    @classmethod
+    def _candidates(cls, schema: Schema, wanted: Predicate) -> list[Callable[[], Self]]:
+        # Hazard: the number of leaves follows from the predicate, and everybody sees it.
+        levels = () if wanted.private_names else range(1, MOST_PROPOSED + 1)
+        hidden = [partial(cls.hidden, schema, depth=level, leaf="box") for level in levels]
+        return [*super()._candidates(schema, wanted), *hidden]
 
     def layout(self) -> Any:
-        """The formula, and the rule by which messages follow from it."""
-        return [self._rule(), as_json(self.formula)]
-
-    @abstractmethod
-    def _rule(self) -> int:
-        """Number of that rule."""
+        return [self._rule, as_json(self.formula)]
 
     @property
     def _shape(self) -> str:
-        if self.template is not None:
-            return f"template {self.template.text!r}"
-        if self.hidden_tree is not None:
-            levels, leaf = self.hidden_tree
-            return f"hidden formula of {1 << levels} {leaf} leaves"
-        return "box"
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._shape} over {', '.join(self.schema)}>"
+        if self.hidden_tree is None:
+            return super()._shape
+        levels, leaf = self.hidden_tree
+        return f"hidden formula of {1 << levels} {leaf} leaves"
 
     def _hidden_part(self) -> tuple[str, str, set[Protects]]:
-        """What is public, what is hidden of a subscription, in words; what is protected."""
-        if self.template is not None:
-            return (
-                "the schema and the template with its public constants, so that an answer says "
-                "which condition an event fulfils, but for private constants",
-                "the private constants of the predicate",
-                {Protects.CONSTANTS},
-            )
-        if self.hidden_tree is not None:
-            levels, leaf = self.hidden_tree
-            return (
-                f"the schema, and that predicates are formulas of at most {1 << levels} {leaf} "
-                "leaves",
-                "every constant of the predicate, which attributes it constrains, and its formula",
-                {Protects.CONSTANTS, Protects.ATTRIBUTES, Protects.FORMULA},
-            )
+        if self.hidden_tree is None:
+            return super()._hidden_part()
+        levels, leaf = self.hidden_tree
         return (
-            "the schema",
-            "every constant of the predicate, and which attributes it constrains",
-            {Protects.CONSTANTS, Protects.ATTRIBUTES},
+            f"the schema, and that predicates are formulas of at most {1 << levels} {leaf} leaves",
+            "every constant of the predicate, which attributes it constrains, and its formula",
+            {Protects.CONSTANTS, Protects.ATTRIBUTES, Protects.FORMULA},
         )
 
-    @property
-    def leakage(self) -> LeakageCard:
-        """What the broker learns."""
-        return self._perfect(*self._hidden_part())
-
-    def _explain_formula(self, lines: list[tuple[str, str]]) -> str:
-        count = gates(self.formula)
-        return self._explain(
-            [
-                ("shape", self._shape),
-                ("formula", f"{count:,} AND gates, depth {depth(self.formula)}"),
-                *lines,
-            ]
-        )
+    def _explain(self, lines: Iterable[tuple[str, str]]) -> str:
+        formula = f"{self.size:,} AND gates, depth {depth(self.formula)}"
+        return super()._explain([("shape", self._shape), ("formula", formula), *lines])
 
     # -- interests --------------------------------------------------------------------------------
 
     def prepare(self, interest: Interest) -> Words:
-        """A subscription's private bits, shape (1, words)."""
-        if self.template is not None:
-            assert isinstance(self._form, FormulaForm)
-            return self._form.interest_row(bound_template(self.template, interest).true_form())
-        if isinstance(self._form, HiddenForm):
-            levels, leaf = self._form.depth, self._form.kind
-            what = "this matcher hides formulas: an interest"
-            predicate = bound_predicate(self.schema, interest, what)
-            try:
-                tree = hide(self.schema, predicate.true_form(), levels, leaf)
-            except DoesNotFit as problem:
-                raise _too_deep(self, predicate, problem) from None
-            return self._form.interest_row(tree)
-        box = bound_predicate(self.schema, interest, "this matcher is a box: an interest").box()
-        return self._form.interest_row(box_form(self.schema, box))
+        if self.hidden_tree is None:
+            return super().prepare(interest)
+        about = "this matcher hides formulas: an interest"
+        predicate = bound_predicate(self.schema, interest, about)
+        try:
+            tree = hide(self.schema, predicate.true_form(), *self.hidden_tree)
+        except DoesNotFit as problem:
+            raise self._too_deep(predicate, problem) from None
+        return self._interest_row(tree)
 
-    def meaning(self, interest: Any, events: Events) -> Bools:
-        """See `Scheme.meaning`."""
-        if self.template is None:
-            return super().meaning(interest, events)
-        return self.template.bind(**interest).evaluate(events)
+    def _too_deep(self, predicate: Predicate, problem: DoesNotFit) -> UnsupportedPredicateError:
+        """Return the error of a predicate that does not fit, with what it needs."""
+        assert self.hidden_tree is not None
+        levels, leaf = self.hidden_tree
+        reason = (
+            f"the predicate does not fit a hidden formula of depth {levels}, "
+            f"{1 << levels} {leaf} leaves"
+        )
+        # What it would need tells of the formula, which is private.
+        needed, advice = "it is too large to say what it needs", "take another kind of leaf"
+        if problem.needed_depth is not None:
+            needed = f"it needs depth {problem.needed_depth}, {problem.needed_leaves:,} leaves"
+            if problem.needed_depth <= MAX_DEPTH:
+                advice = "take a deeper one or another kind of leaf"
+        message = f"{reason}: {needed}; {advice}, or write several subscriptions"
+        with suppress(CcbpsError):
+            other = BranchingMatch(self.schema, predicate)
+            message += (
+                "; where the formula may be public, BranchingMatch(schema, template) takes it, in "
+                f"messages of {other.event_bytes:,} bytes"
+            )
+        return UnsupportedPredicateError(
+            message, text=predicate.text, summary=f"{reason}; take a deeper one"
+        )
 
-    def identify(self, prepared: Words) -> bytes:
-        """See `PairScheme.identify`."""
-        return prepared.tobytes()
 
-
-def _checked(max_gates: int) -> int:
-    if type(max_gates) is not int or max_gates < 1:
-        raise ParameterError(f"max_gates must be a whole number, at least 1, got {max_gates!r}")
-    return max_gates
+def _limit(max_gates: int) -> int:
+    return whole("max_gates", max_gates, 1)
 
 
 def _levels(leaves: int | None, levels: int | None) -> int:
-    """Levels of a tree of so many leaves."""
+    """Return the levels of a tree of so many leaves."""
     if leaves is None and levels is None:
         raise ParameterError("hidden needs leaves=, a power of two, or depth=, its logarithm")
     if levels is None:
-        assert leaves is not None
-        if type(leaves) is not int or leaves < 1 or leaves & (leaves - 1):
+        count = whole("leaves", leaves, 1, hint="take a power of two")
+        if count & (count - 1):
             raise ParameterError(f"leaves must be a power of two, got {leaves!r}")
-        levels = leaves.bit_length() - 1
-    if type(levels) is not int or not 0 <= levels <= MAX_DEPTH:
-        raise ParameterError(f"depth must be a whole number of 0 to {MAX_DEPTH}, got {levels!r}")
+        levels = count.bit_length() - 1
+    levels = whole("depth", levels, 0, MAX_DEPTH)
     if leaves is not None and leaves != 1 << levels:
         raise ParameterError(
             f"a tree of depth {levels} has {1 << levels} leaves, not {leaves!r}; give one of both"
@@ -288,8 +225,8 @@ def _levels(leaves: int | None, levels: int | None) -> int:
     return levels
 
 
-def _instead(schema: Schema, template: Predicate) -> str:
-    """What a branching program would cost in a formula's place."""
+def _instead(schema: Schema, template: Predicate | None) -> str:
+    """Return the cost of a branching program in a formula's place, in words."""
     try:
         other = BranchingMatch(schema, template)
     except CcbpsError:
@@ -298,43 +235,3 @@ def _instead(schema: Schema, template: Predicate) -> str:
         f"; or take BranchingMatch(schema, template), whose programs share what a formula repeats: "
         f"{other.event_bytes:,} bytes an event and {other.interest_bytes:,} an interest"
     )
-
-
-def _too_deep(
-    matcher: FormulaScheme, predicate: Predicate, problem: DoesNotFit
-) -> UnsupportedPredicateError:
-    assert matcher.hidden_tree is not None
-    levels, leaf = matcher.hidden_tree
-    if problem.needed_depth is None:
-        needed = "it is too large to say what it needs"
-    else:
-        needed = f"it needs depth {problem.needed_depth}, {problem.needed_leaves:,} leaves"
-    reason = (
-        f"the predicate does not fit a hidden formula of depth {levels}, "
-        f"{1 << levels} {leaf} leaves"
-    )
-    # What it would need tells of the formula, which is private.
-    deeper = problem.needed_depth is not None and problem.needed_depth <= MAX_DEPTH
-    advice = "take a deeper one or another kind of leaf" if deeper else "take another kind of leaf"
-    help_text = f": {needed}; {advice}, or write several subscriptions"
-    with suppress(CcbpsError):
-        other = BranchingMatch(matcher.schema, predicate)
-        help_text += (
-            "; where the formula may be public, BranchingMatch(schema, template) takes it, in "
-            f"messages of {other.event_bytes:,} bytes"
-        )
-    return UnsupportedPredicateError(
-        reason + help_text, text=predicate.text, summary=f"{reason}; take a deeper one"
-    )
-
-
-def _bounded(template: Any, count: Any) -> None:
-    """Refuse what a text must not ask for."""
-    if type(count) is not int or count < 0:
-        raise ParameterError(f"gates must be a whole number, got {count!r}")
-    limit_template(template)
-    if from_text() and count > MAX_GATES:
-        raise ParameterError(
-            f"a text may ask for at most {MAX_GATES:,} gates, got {count:,}; if such messages are "
-            f"what you want, make the matcher by its constructor with max_gates={count}"
-        )

@@ -14,7 +14,7 @@ from typing import Any
 from ccbps import Category, Schema, UInt
 from ccbps.circuits import Circuit, Gate, Op
 from ccbps.matching import OFSGPMatch, PublicFunctionMatch
-from ccbps.matching.group.group_program import GroupMatch
+from ccbps.matching.group.group_match import GroupMatch
 from tests.reference.fingerprints import category, fingerprint, index_digest, uint
 from tests.reference.group_programs import ONE, Preserving, blinded, sequence
 from tests.reference.group_wire import draw, padded, random_bytes, rank, write
