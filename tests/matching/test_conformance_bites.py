@@ -43,7 +43,7 @@ from ccbps.matching.contract.scheme import Scheme, ServerScheme
 from ccbps.testing import OFFERS, Case, Subject, cases, proofs
 from ccbps.testing.cases import CHECKS, NULLABLE, PLAIN, TINY
 from ccbps.testing.secrecy import SCHEME_CHECKS
-from ccbps.testing.wiring import Leak, Method
+from ccbps.testing.views import Leak, Method
 from ccbps.wire import TAG_BYTES, Cause, Kind
 from tests.support.affine_scheme import AffineMatch
 from tests.support.toy_scheme import ToyMatch
@@ -69,7 +69,7 @@ def wrapped(patch: Patch, owner: Any, name: str, around: Callable[..., Any]) -> 
     patch.setattr(owner, name, lambda *a, **k: around(real, *a, **k))
 
 
-@fault("messages of another matcher are refused")
+@fault("messages of another matcher are refused in rounds")
 def a_broker_of_pairs_ignores_the_fingerprint(patch: Patch) -> None:
     def blind(real: Any, events: Any, interests: Any, fingerprint: bytes) -> Any:
         # Whatever all pairs have in common is right.
@@ -89,17 +89,17 @@ def headers_with(patch: Patch, part: Callable[[Kind, bytes], bytes]) -> None:
     wrapped(patch, wire, "_unmasked", around)
 
 
-@fault("messages of another matcher are refused")
+@fault("messages of another matcher are refused in rounds")
 def both_sides_add_the_same_part_of_the_fingerprint(patch: Patch) -> None:
     headers_with(patch, lambda kind, fingerprint: fingerprint[:7])
 
 
-@fault("messages of another matcher are refused")
+@fault("messages of another matcher are refused in rounds")
 def only_interests_have_a_part_of_the_fingerprint(patch: Patch) -> None:
     headers_with(patch, lambda kind, name: bytes(7) if kind is Kind.EVENT else name[:7])
 
 
-@fault("messages of another matcher are refused")
+@fault("messages of another matcher are refused in rounds")
 def only_events_have_a_part_of_the_fingerprint(patch: Patch) -> None:
     headers_with(patch, lambda kind, name: bytes(7) if kind is Kind.INTEREST else name[:7])
 
