@@ -71,7 +71,7 @@ class Kind(IntEnum):
 
     Events and interests have the headers above, labels and messages ahead that of rounds. The
     others have a byte for the kind and one for a version, followed by the formats of their modules,
-    such as `ccbps.delivery.naive` and `ccbps.matching.session.layout`.
+    such as `ccbps.delivery.naive` and `ccbps.matching.session.roles`.
     """
 
     EVENT = 1
@@ -85,7 +85,7 @@ class Kind(IntEnum):
     SESSION_EVENT = 6
     """An event for the subscribers of sessions."""
     TABLE = 7
-    """A saved table of interests: `ccbps.matching.contract.table`."""
+    """A saved table of interests: `ccbps.matching.contract.broker`."""
     LABELS = 8
     """Labels of an event: `ccbps.matching.one_time.deferred`."""
     AHEAD = 9

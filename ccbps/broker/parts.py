@@ -30,8 +30,8 @@ from ccbps.errors import (
 )
 from ccbps.keys.secret import Confined
 from ccbps.matching.contract.broker import Broker
-from ccbps.matching.contract.kinds import Answers
 from ccbps.matching.contract.matcher import Matcher
+from ccbps.matching.contract.scheme import Answers
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -114,7 +114,7 @@ class BrokerParts(Confined):
         self._numbers, self._kept = Numbers(remember), Kept(keep, prefilter)
         self._store: Store = NoStore()
         if path is not None:
-            names = broker._names if isinstance(broker, Broker) else (broker.fingerprint, b"", 0)
+            names = broker.names if isinstance(broker, Broker) else (broker.fingerprint, b"", 0)
             self._store = BrokerStore(Path(path), names, durable)
         self.numbering = self._store.numbering
         relayed = self.matcher.answers is Answers.SUBSCRIBER

@@ -25,8 +25,7 @@ from ccbps.broker.round_book import RoundBook
 from ccbps.broker.table_book import TableBook
 from ccbps.errors import DecodeError
 from ccbps.matching.contract.broker import Broker
-from ccbps.matching.contract.kinds import Answers
-from ccbps.matching.contract.scheme import Scheme
+from ccbps.matching.contract.scheme import Answers, Scheme
 
 TOPIC_BYTES: Final = 4096
 _Key = tuple[bytes | None, str | None]

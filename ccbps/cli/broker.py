@@ -21,7 +21,7 @@ from ccbps.cli.values import settings
 from ccbps.errors import ParameterError
 from ccbps.keys.sources import FileKey, role_key
 from ccbps.matching import Matcher
-from ccbps.matching.contract.kinds import Answers
+from ccbps.matching.contract.scheme import Answers
 
 QUOTAS: Final = tuple(one.name for one in fields(Quota))
 

@@ -14,8 +14,8 @@ from ccbps.broker import Publication, Subscription
 from ccbps.errors import ParameterError
 from ccbps.keys.sources import FileKey, master, role_key, seeds
 from ccbps.matching import Matcher
-from ccbps.matching.contract.kinds import Answers, Keying
 from ccbps.matching.contract.roles import Publisher, Subscriber
+from ccbps.matching.contract.scheme import Answers, Keying
 
 _SESSIONS: Final = (
     "{}'s publishers and subscribers talk first, and keep what they agreed on: write a program "

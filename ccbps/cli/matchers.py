@@ -10,7 +10,7 @@ from ccbps import matching
 from ccbps.cli.values import read_text
 from ccbps.errors import ParameterError
 from ccbps.matching import Matcher, from_json
-from ccbps.matching.contract.kinds import Keying
+from ccbps.matching.contract.scheme import Keying
 from ccbps.matching.schemes import SCHEMES
 from ccbps.predicates import Schema
 

@@ -12,11 +12,8 @@ from numpy.typing import ArrayLike
 from ccbps.arrays import Bytes, Randomness, Words
 from ccbps.errors import CcbpsError, ParameterError
 from ccbps.keys.role_key import Role
-from ccbps.leakage import LeakageCard
-from ccbps.matching.contract.interests import bound_predicate
-from ccbps.matching.contract.kinds import Operator
 from ccbps.matching.contract.matcher import Matcher
-from ccbps.matching.contract.scheme import ServerScheme, TableScheme
+from ccbps.matching.contract.scheme import Operator, ServerScheme, TableScheme, bound_predicate
 from ccbps.predicates import Predicate, Schema
 from ccbps.predicates.box import Box
 from ccbps.wire import Cause
@@ -57,16 +54,6 @@ class ReusableMatcher(Matcher, ServerScheme, TableScheme):
         self, master: dict[str, Any], role: Role, name: str, randomness: Randomness
     ) -> dict[str, Any]:
         return {field: master[field] for field in (self.shown if role == "broker" else master)}
-
-    def _card(self, **fields: Any) -> LeakageCard:
-        """Return a leakage card, with the fields that are the same for all reusable matchers."""
-        shared: Mapping[str, Any] = {
-            "scheme": type(self).__name__,
-            "adversary": "the broker, which follows the protocol and keeps all it sees",
-            "protects": frozenset(),
-            "reuse": "reusable",
-        }
-        return LeakageCard(**{**shared, **fields})
 
 
 def check_widths(schema: Schema, most: int, hint: str = "") -> None:

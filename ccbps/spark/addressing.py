@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 from ccbps.columnar.addressing import allotted_rounds
 from ccbps.errors import ParameterError
 from ccbps.keys.sources import KeySource
-from ccbps.matching.contract.kinds import Answers, Keying
 from ccbps.matching.contract.matcher import Matcher
+from ccbps.matching.contract.scheme import Answers, Keying
 from ccbps.rounds.event_ledger import EventLedger
 from ccbps.rounds.remote_ledger import RemoteLedger
 from ccbps.spark.columns import AGAIN, column, row_function

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from ccbps.errors import ParameterError
 from ccbps.keys.sources import KeySource
-from ccbps.matching.contract.kinds import Answers, Keying
 from ccbps.matching.contract.matcher import Matcher
+from ccbps.matching.contract.scheme import Answers, Keying
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

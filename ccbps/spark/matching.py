@@ -24,8 +24,8 @@ from ccbps.columnar.pairs import answer_column, examine_rows
 from ccbps.columnar.reasons import refuse
 from ccbps.errors import ParameterError
 from ccbps.keys.sources import KeySource
-from ccbps.matching.contract.kinds import Answers, Keying
 from ccbps.matching.contract.matcher import Matcher
+from ccbps.matching.contract.scheme import Answers, Keying
 from ccbps.spark.all_pairs import match_all_pairs
 from ccbps.spark.frames import check_key, check_matcher, check_on_error, refuse_given
 from ccbps.spark.pairs import match_pairs

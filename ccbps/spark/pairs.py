@@ -18,8 +18,8 @@ from ccbps.columnar.broadcast import RoundEvents
 from ccbps.columnar.pairs import answer_column, examine_rows, with_repeated
 from ccbps.columnar.reasons import refuse
 from ccbps.errors import ParameterError, RandomnessReuseError
-from ccbps.matching.contract.kinds import Answers
 from ccbps.matching.contract.matcher import Matcher
+from ccbps.matching.contract.scheme import Answers
 from ccbps.spark.columns import AGAIN, REPEATED, column, finish, finish_struct, row_function
 from ccbps.spark.frames import (
     PLAN_BYTES,

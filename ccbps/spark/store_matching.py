@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final, Literal
 import numpy as np
 import pyarrow as pa
 
-from ccbps.matching.contract.kinds import Answers
 from ccbps.matching.contract.matcher import Matcher
+from ccbps.matching.contract.scheme import Answers
 from ccbps.spark.frames import check_on_error, check_partitions, parallelism
 from ccbps.spark.store_answers import ANSWERS, answers_of, unfolded
 from ccbps.spark.store_tables import Stores, as_spark, check_pairs, indexes

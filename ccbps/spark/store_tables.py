@@ -20,8 +20,8 @@ from pyspark.sql.types import (
 )
 
 from ccbps.errors import ParameterError
-from ccbps.matching.contract.kinds import Keying
 from ccbps.matching.contract.matcher import Matcher
+from ccbps.matching.contract.scheme import Keying
 from ccbps.spark.frames import check_matcher, refuse_given, require
 from ccbps.store.folder import Folder
 from ccbps.store.index import Index, StoreKind, serves_all

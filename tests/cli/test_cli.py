@@ -40,7 +40,7 @@ from ccbps.cli.schemas import read_schema
 from ccbps.errors import DecodeError, LedgerError
 from ccbps.keys import FileKey, RoleKey
 from ccbps.matching import KeywordMatch, Matcher, TagMatch, from_json
-from ccbps.matching.contract.kinds import Answers
+from ccbps.matching.contract.scheme import Answers
 from ccbps.mqtt import LocalServer, MqttService, MqttUrl
 from tests.support import strategies
 

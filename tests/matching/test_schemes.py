@@ -31,8 +31,8 @@ from ccbps.matching import (
     proposals,
 )
 from ccbps.matching.broken import AdditiveMaskMatch, PaillierRangeMatch
-from ccbps.matching.contract.interests import interest_column
-from ccbps.matching.contract.texts import MAX_TEXT, MAX_TEXT_BYTES
+from ccbps.matching.contract.matcher import MAX_TEXT, MAX_TEXT_BYTES
+from ccbps.matching.contract.roles import interest_column
 from ccbps.matching.group.universal import least_length
 from ccbps.matching.one_time import branching
 from ccbps.matching.one_time.branching import MAX_NODES

@@ -26,7 +26,7 @@ from ccbps.ciphers.word_prf import NonceHash, to_blocks
 from ccbps.dictionary import DictionaryColumn
 from ccbps.forms.prefixes import range_prefixes
 from ccbps.matching import TagMatch
-from ccbps.matching.contract.bodies import Draw
+from ccbps.matching.contract.scheme import Draw
 from ccbps.matching.tag import tag
 from tests.support.reusable_checks import BODY, users
 from tests.support.tag_bodies import bodies_of, hits_of

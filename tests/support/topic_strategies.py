@@ -8,8 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from ccbps.ciphers.signatures import SIGNATURE_BYTES
-from ccbps.matching.session.publisher import ObliviousPublisher
-from ccbps.matching.session.subscriber import ObliviousSubscriber
+from ccbps.matching.session.roles import ObliviousPublisher, ObliviousSubscriber
 from ccbps.predicates import Schema
 from tests.support.strategies import Const, Node, record, render, rows, schemas
 

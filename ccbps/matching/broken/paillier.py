@@ -34,10 +34,7 @@ from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import ParameterError
 from ccbps.keys.role_key import Role
 from ccbps.leakage import LeakageCard
-from ccbps.matching.contract.bodies import Draw, Sizes
-from ccbps.matching.contract.costs import Cost, Operation
-from ccbps.matching.contract.interests import bound_predicate
-from ccbps.matching.contract.kinds import Side
+from ccbps.matching.contract.scheme import Cost, Draw, Operation, Side, Sizes, bound_predicate
 from ccbps.matching.reusable import BOXES, ReusableMatcher, causes
 from ccbps.predicates import Events, Schema
 from ccbps.predicates.codes import unpack

@@ -34,10 +34,7 @@ from ccbps.dictionary import DictionaryColumn
 from ccbps.forms.prefixes import Prefix, most_prefixes, range_prefixes
 from ccbps.leakage import LeakageCard
 from ccbps.matching.broken.cells import CellGroup, Cells, groups_of, match_groups, unpacked
-from ccbps.matching.contract.bodies import Draw, Sizes
-from ccbps.matching.contract.costs import Cost, Operation
-from ccbps.matching.contract.interests import bound_predicate
-from ccbps.matching.contract.kinds import Side
+from ccbps.matching.contract.scheme import Cost, Draw, Operation, Side, Sizes, bound_predicate
 from ccbps.matching.reusable import BOXES, ReusableMatcher, causes, check_widths
 from ccbps.predicates import Events, Keyword, Schema
 from ccbps.predicates.codes import CodeArray, pack

@@ -27,8 +27,7 @@ from ccbps.arrays import Bools, Bytes, Index, Ranks
 from ccbps.dictionary import DictionaryColumn
 from ccbps.encodings.group import TAG_BYTES, TRAILER_BYTES, GroupEncoding, Segment
 from ccbps.forms.bits import event_bits
-from ccbps.matching.contract.bodies import Draw, Sizes
-from ccbps.matching.contract.kinds import Side
+from ccbps.matching.contract.scheme import Draw, Side, Sizes
 from ccbps.matching.group.pieces import PieceMatcher, PieceReader
 from ccbps.predicates import Events
 from ccbps.programs.group import PreservingProgram

@@ -21,10 +21,8 @@ from ccbps.encodings.group import LAYOUT, GroupEncoding
 from ccbps.errors import ParameterError
 from ccbps.forms.bits import event_bits
 from ccbps.leakage import LeakageCard, Protects
-from ccbps.matching.contract.costs import Cost, Operation
-from ccbps.matching.contract.interests import bound_predicate
-from ccbps.matching.contract.kinds import Operator
-from ccbps.matching.contract.texts import within_text
+from ccbps.matching.contract.matcher import within_text
+from ccbps.matching.contract.scheme import Cost, Operation, Operator, bound_predicate
 from ccbps.matching.group.group_messages import GroupMessages, sizes_of
 from ccbps.predicates import Events, Predicate, Schema
 from ccbps.programs.group import PreservingProgram

@@ -19,12 +19,10 @@ from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import DecodeError, ParameterError
 from ccbps.keys.randomness import RandomnessSource
 from ccbps.keys.role_key import RoleKey
-from ccbps.matching.contract.bodies import Draw
 from ccbps.matching.contract.broker import Broker
-from ccbps.matching.contract.interests import Interest
 from ccbps.matching.contract.matcher import Matcher
 from ccbps.matching.contract.roles import Publisher, Subscriber, event_content
-from ccbps.matching.contract.scheme import PairScheme
+from ccbps.matching.contract.scheme import Draw, Interest, PairScheme
 from ccbps.predicates import Events
 from ccbps.wire import (
     ROUND_HEADER_BYTES,

@@ -29,13 +29,17 @@ from ccbps.errors import CcbpsError, ParameterError
 from ccbps.forms.bits import event_words
 from ccbps.forms.branching import CompiledForm, box_form, too_many_nodes
 from ccbps.leakage import LeakageCard, Protects
-from ccbps.matching.contract.bodies import Draw, Sizes
-from ccbps.matching.contract.costs import Cost, Operation
-from ccbps.matching.contract.interests import Interest, bound_predicate
-from ccbps.matching.contract.kinds import Operator
-from ccbps.matching.contract.matcher import Matcher
-from ccbps.matching.contract.scheme import PairScheme
-from ccbps.matching.contract.texts import from_text
+from ccbps.matching.contract.matcher import Matcher, from_text
+from ccbps.matching.contract.scheme import (
+    Cost,
+    Draw,
+    Interest,
+    Operation,
+    Operator,
+    PairScheme,
+    Sizes,
+    bound_predicate,
+)
 from ccbps.matching.one_time.templates import bound_template, limit_template, public_template
 from ccbps.predicates import Events, Predicate, Schema
 from ccbps.predicates.form import Form

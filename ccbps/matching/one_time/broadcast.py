@@ -27,9 +27,7 @@ from ccbps.forms.formula import FormulaForm
 from ccbps.forms.hidden_formula import HiddenForm
 from ccbps.forms.window_leaves import WindowLeaves, digit_values
 from ccbps.leakage import LeakageCard, Protects
-from ccbps.matching.contract.bodies import Draw, Sizes
-from ccbps.matching.contract.costs import Cost, Operation
-from ccbps.matching.contract.kinds import Answers
+from ccbps.matching.contract.scheme import Answers, Cost, Draw, Operation, Sizes
 from ccbps.matching.one_time.formula_scheme import MAX_GATES, FormulaScheme
 from ccbps.predicates import Events, Predicate, Schema
 from ccbps.predicates.hiding import LeafKind

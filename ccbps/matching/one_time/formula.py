@@ -36,8 +36,7 @@ from ccbps.forms.hidden_formula import HiddenForm
 from ccbps.forms.leaves import BitLeaves
 from ccbps.keys.randomness import RandomnessSource
 from ccbps.keys.seeds import SharedSeed
-from ccbps.matching.contract.bodies import Draw, Sizes
-from ccbps.matching.contract.costs import Cost, Operation
+from ccbps.matching.contract.scheme import Cost, Draw, Operation, Sizes
 from ccbps.matching.one_time.deferred import DeferredPublisher, completed
 from ccbps.matching.one_time.formula_scheme import MAX_GATES, FormulaScheme
 from ccbps.predicates import Events, Predicate, Schema

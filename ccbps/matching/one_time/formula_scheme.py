@@ -23,11 +23,8 @@ from ccbps.forms.formula import FormulaForm, TooManyGates
 from ccbps.forms.hidden_formula import HiddenForm
 from ccbps.forms.leaves import Leaves
 from ccbps.leakage import LeakageCard, Protects
-from ccbps.matching.contract.interests import Interest, bound_predicate
-from ccbps.matching.contract.kinds import Operator
-from ccbps.matching.contract.matcher import Matcher
-from ccbps.matching.contract.scheme import PairScheme
-from ccbps.matching.contract.texts import from_text
+from ccbps.matching.contract.matcher import Matcher, from_text
+from ccbps.matching.contract.scheme import Interest, Operator, PairScheme, bound_predicate
 from ccbps.matching.one_time.branching import BranchingMatch
 from ccbps.matching.one_time.templates import bound_template, limit_template, public_template
 from ccbps.predicates import Events, Predicate, Schema

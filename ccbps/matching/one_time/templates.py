@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ccbps.errors import ParameterError
-from ccbps.matching.contract.texts import from_text
+from ccbps.matching.contract.matcher import from_text
 from ccbps.predicates import Predicate, Schema
 
 MAX_TEMPLATE: Final = 1 << 17

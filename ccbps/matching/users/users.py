@@ -37,7 +37,7 @@ from ccbps.checks import octets
 from ccbps.ciphers.proxy_search import MasterKey, ProxySearch, UserKey
 from ccbps.errors import ParameterError
 from ccbps.keys.role_key import Role
-from ccbps.matching.contract.kinds import Side
+from ccbps.matching.contract.scheme import Side
 from ccbps.matching.reusable import ReusableMatcher, causes
 from ccbps.wire import Cause
 

@@ -34,11 +34,8 @@ from ccbps.forms.words import (
     codes_to_json,
     spread_points,
 )
-from ccbps.matching.contract.bodies import Draw, Sizes
 from ccbps.matching.contract.clauses import Alternatives, gaps
-from ccbps.matching.contract.costs import Cost, Operation
-from ccbps.matching.contract.interests import bound_predicate
-from ccbps.matching.contract.kinds import Side
+from ccbps.matching.contract.scheme import Cost, Draw, Operation, Side, Sizes, bound_predicate
 from ccbps.matching.reusable import bytes_of, causes, words_of
 from ccbps.matching.words.word_matcher import NONCE_BYTES, Table, WordMatcher
 from ccbps.predicates import Events, Schema

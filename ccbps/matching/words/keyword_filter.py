@@ -28,11 +28,8 @@ from ccbps.ciphers.word_prf import KEY_BYTES, NonceHash, WordKeys, to_blocks
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import ParameterError
 from ccbps.forms.words import EQUAL, KINDS, Clause, Vocabulary, Word, spread_points
-from ccbps.matching.contract.bodies import Draw, Sizes
 from ccbps.matching.contract.clauses import Alternatives, gaps
-from ccbps.matching.contract.costs import Cost, Operation
-from ccbps.matching.contract.interests import bound_predicate
-from ccbps.matching.contract.kinds import Side
+from ccbps.matching.contract.scheme import Cost, Draw, Operation, Side, Sizes, bound_predicate
 from ccbps.matching.reusable import bytes_of, causes, words_of
 from ccbps.matching.words.word_matcher import NONCE_BYTES, Table, WordMatcher
 from ccbps.predicates import Events, Schema

@@ -22,7 +22,7 @@ from ccbps.errors import ParameterError
 from ccbps.forms.words import Vocabulary, codes_from_json
 from ccbps.leakage import LeakageCard
 from ccbps.matching.contract.clauses import Alternatives
-from ccbps.matching.contract.interests import bound_predicate
+from ccbps.matching.contract.scheme import bound_predicate
 from ccbps.matching.reusable import BOXES, ReusableMatcher
 from ccbps.predicates import Events, Schema
 from ccbps.predicates.box import Box

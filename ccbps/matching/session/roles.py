@@ -1,0 +1,814 @@
+r"""The roles of `ccbps.matching.session.oblivious_topic`, their messages and their saved keys.
+
+The publisher answers subscribers that it admits, and encrypts events. The subscriber asks for
+topics and opens events. Each can be saved: its `key` holds all of it, and the matcher's `publisher`
+or `subscriber` restores it.
+
+The layout of messages is public. Of a signed message the signature covers all bytes in front of it,
+the kind of message, the whole fingerprint of the matcher and, in a session, a digest of the request
+that it answers:
+
+    request   Ed25519("ccbps oblivious request\0" fingerprint message)
+    session   Ed25519("ccbps oblivious session\0" fingerprint digest message)
+
+where the digest is SHA-256 of the bytes that the request's signature covers. Keys are bound to
+fingerprint, the publisher's identity and that digest.
+
+Conventions: answers follow from the request and a secret. The same request gets the same answer
+whenever it comes, and takes no further slot: an answer that was lost can be had again, and whoever
+replays a request gets nothing new. Of one publisher's answers to one request, the subscriber takes
+the first, for good. No message that comes later, old or new, takes its place.
+
+Hazards: a key is a copy of its role at that moment. A publisher that is restored from an old key
+counts through the same event numbers again, which shows events that are alike, and opens one of two
+payloads to anyone who knows the other: save the key again after each use of the counter, or give
+`encode` numbers from a source that never goes back. Within one role, `encode` makes sure of that.
+A subscriber that is restored without the requests that came later cannot use the answers to them.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import sha256, shake_256
+from threading import Lock
+from typing import Any, ClassVar, Final, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ccbps.arrays import Bools, Bytes, Index, Randomness, Words
+from ccbps.checks import octets, whole
+from ccbps.ciphers.oblivious import EqCot
+from ccbps.ciphers.payloads import as_bytes, check_sizes, open_sealed, own_keys, seal, sealed_bytes
+from ccbps.ciphers.signatures import (
+    IDENTITY_BYTES,
+    NAME_BYTES,
+    SIGNATURE_BYTES,
+    SigningKey,
+    check_identity,
+    name_of,
+    signed_by,
+)
+from ccbps.ciphers.slots import BLOCK, SLOT_KEY_BYTES, SlotKey, joined_keys, split_keys
+from ccbps.errors import DecodeError, EventError, KeyMismatchError, ParameterError, PredicateError
+from ccbps.forms.topic import topic_codes
+from ccbps.keys.role_key import KEY_ID_BYTES, RoleKey
+from ccbps.keys.secret import Confined, SecretBytes
+from ccbps.keys.used_rounds import RoundLedger, as_rounds
+from ccbps.matching.contract.access import check_key
+from ccbps.matching.contract.roles import is_one_interest
+from ccbps.matching.contract.scheme import Interest, SessionScheme
+from ccbps.predicates import Schema
+from ccbps.wire import KEY_HEADER_BYTES, Kind
+
+WIRE_VERSION: Final = 3
+NUMBER_BYTES: Final = 8
+PLACE_BYTES: Final = 4
+DIGEST_BYTES: Final = 32
+SIGNED: Final = KEY_HEADER_BYTES + NAME_BYTES
+"""End of the signer's name in a request or a session."""
+NUMBERED: Final = KEY_HEADER_BYTES + NUMBER_BYTES
+OPENED: Final = SIGNED + PLACE_BYTES
+
+_STRANGER = "of a subscriber that was not admitted; call admit with its identity if it may ask"
+_UNSIGNED = "not signed by the subscriber that it names, or altered"
+_TOO_MANY = "beyond the number that its subscriber was admitted with"
+_DISTRUSTED = "of a publisher that is not trusted; call trust with its identity if it is"
+_UNPROVEN = "not signed by the publisher that it names for this request, or altered"
+_ANOTHER = "unlike the one that this publisher gave to the request before; encode a new request"
+_UNKNOWN = "of a publisher whose sessions were not accepted; call accept with its answers"
+
+
+class Layout:
+    """The layout of messages, which both roles know.
+
+    Attributes:
+        schema: the events' attributes.
+        attributes: names of the topic's attributes.
+        payload_bytes: longest payload, bytes; 0 for none.
+        transfer: the oblivious transfer of keys.
+        fingerprint: hash that names the matcher, 32 bytes.
+        request_bytes: bytes of a request.
+        fixed_bytes: bytes of an event in front of its slots.
+        slot_bytes: bytes of a slot.
+        topic_bytes: bytes of a topic.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        attributes: tuple[str, ...],
+        payload_bytes: int,
+        transfer: EqCot,
+        fingerprint: bytes,
+    ) -> None:
+        self.schema, self.attributes, self.payload_bytes = schema, attributes, payload_bytes
+        self.transfer, self.fingerprint = transfer, fingerprint
+        self.request_bytes = SIGNED + transfer.request_bytes + SIGNATURE_BYTES
+        self.fixed_bytes = NUMBERED + (sealed_bytes(payload_bytes) if payload_bytes else 0)
+        self.slot_bytes = 2 * BLOCK if payload_bytes else BLOCK
+        self.topic_bytes = 8 * sum(schema[name].limbs for name in attributes)
+
+    def session_bytes(self, topics: int) -> int:
+        """Return the bytes of a session with a publisher of that many topics."""
+        return OPENED + topics * self.transfer.response_bytes + SIGNATURE_BYTES
+
+    def event_bytes(self, requests: int) -> int:
+        """Return the bytes of an event of a publisher that has answered that many requests."""
+        return self.fixed_bytes + requests * self.slot_bytes
+
+    def headers(self, kind: Kind, names: Bytes) -> Bytes:
+        """Return headers, one for each row of names."""
+        head = np.zeros((len(names), KEY_HEADER_BYTES), dtype=np.uint8)
+        first = bytes([kind, WIRE_VERSION]) + self.fingerprint[:6]
+        head[:, :8] = np.frombuffer(first, dtype=np.uint8)
+        head[:, 8:] = names
+        return head
+
+    def request(self, message: Bytes) -> bytes:
+        """Return the bytes that the signature of a request covers."""
+        body = message[:-SIGNATURE_BYTES].tobytes()
+        return b"ccbps oblivious request\0" + self.fingerprint + body
+
+    def digest(self, message: Bytes) -> bytes:
+        """Return 32 bytes that tell a request from all others."""
+        return sha256(self.request(message)).digest()
+
+    def session(self, message: Bytes, digest: bytes) -> bytes:
+        """Return the bytes that the signature of a session covers, for its request's digest."""
+        body = message[:-SIGNATURE_BYTES].tobytes()
+        return b"ccbps oblivious session\0" + self.fingerprint + digest + body
+
+    def context(self, publisher: bytes, digest: bytes) -> bytes:
+        """Return the bytes that a key is bound to, for a publisher's identity and a request."""
+        return self.fingerprint + publisher + digest
+
+    def check(self, messages: Bytes, kind: Kind, fixed: int, step: int, name: str) -> int:
+        """Return the number of parts of `step` bytes beside the `fixed` ones.
+
+        Raises:
+            DecodeError: these are not such messages of this matcher; names rows.
+        """
+        count = self.parts(messages, fixed, step, name)
+        bad = np.flatnonzero(self.foreign(messages, kind)).tolist()
+        self.refuse(dict.fromkeys(bad, self.cause(name)))
+        return count
+
+    def parts(self, messages: Bytes, fixed: int, step: int, name: str) -> int:
+        """Return the number of parts as `check` does, without a look at the headers."""
+        if not isinstance(messages, np.ndarray) or messages.dtype != np.uint8 or messages.ndim != 2:
+            raise DecodeError(
+                f"{name}s must be a uint8 array of shape (batch, bytes), "
+                f"got {type(messages).__name__}"
+            )
+        width = messages.shape[1]
+        if width != fixed if not step else width < fixed or (width - fixed) % step:
+            more = f" and a multiple of {step}" if step else ""
+            raise DecodeError(f"{name}s have {fixed} bytes{more}, got {width}")
+        return (width - fixed) // step if step else 0
+
+    def foreign(self, messages: Bytes, kind: Kind) -> Bools:
+        """Return the messages not of this kind, version and matcher, bool, shape (batch,)."""
+        expected = self.headers(kind, np.zeros((1, NAME_BYTES), dtype=np.uint8))[0, :8]
+        return np.asarray((messages[:, :8] != expected).any(axis=1))
+
+    def cause(self, name: str) -> str:
+        """Return the cause for refusing foreign messages."""
+        return f"no {name} of this version and matcher"
+
+    def refuse(self, problems: Mapping[int, str]) -> None:
+        """Raise a DecodeError that names rows and their causes, if there are any."""
+        if problems:
+            rows = tuple(sorted(problems))
+            causes = tuple(problems[row] for row in rows)
+            raise DecodeError(f"row {rows[0]}: {causes[0]}", rows=rows, causes=causes)
+
+
+def raw(text: str, size: int) -> bytes:
+    """Return the bytes that a role key holds as hex digits.
+
+    Raises:
+        TypeError: it is no text.
+        ValueError: it is no hex, or of another length.
+    """
+    return octets("a part of the key", bytes.fromhex(text), size)
+
+
+def role_key(
+    layout: Layout, role: Literal["publisher", "subscriber"], signing: SigningKey, **data: Any
+) -> RoleKey:
+    """Return the key of a role, which holds its signing key and all of its data."""
+    data["signing"] = signing.export_secret().hex()
+    name = name_of(signing.identity)[:KEY_ID_BYTES]
+    return RoleKey.make(layout.fingerprint, role, name, 0, data)
+
+
+class SessionRole(Confined):
+    """A role with an identity of its own, which keeps its agreements and can be saved.
+
+    Args:
+        matcher: the matcher that made it.
+        layout: the layout of its messages.
+        key: the role as it was saved.
+
+    Raises:
+        KeyMismatchError: it is the key of another matcher or role, or damaged.
+    """
+
+    _role: ClassVar[Literal["publisher", "subscriber"]]
+
+    def __init__(self, matcher: SessionScheme, layout: Layout, key: RoleKey) -> None:
+        check_key(matcher, key, self._role)
+        self.matcher, self._layout, self._lock = matcher, layout, Lock()
+        is_damaged = True
+        # No secret in a local variable of this frame: tracebacks may show those.
+        with suppress(LookupError, TypeError, ValueError):
+            self._identify(key.export_secret_data()["signing"], key.key_id)
+            self._restore(key.export_secret_data())
+            is_damaged = False
+        if is_damaged:
+            raise KeyMismatchError(
+                "this role key is damaged: take the text that the role's key.to_text() wrote"
+            )
+
+    def _identify(self, signing: str, key_id: bytes) -> None:
+        self._signing = SigningKey(raw(signing, SigningKey.length))
+        self._name = np.frombuffer(name_of(self.identity), dtype=np.uint8)
+        if self._name[:KEY_ID_BYTES].tobytes() != key_id:
+            raise ValueError
+
+    @abstractmethod
+    def _restore(self, data: Mapping[str, Any]) -> None:
+        """Take over the data of a key; a LookupError, TypeError or ValueError if it is damaged."""
+
+    @property
+    def identity(self) -> bytes:
+        """Public half of the role's signing key, 32 bytes, to hand to the other role."""
+        return self._signing.identity
+
+    def _sign(self, message: Bytes, covered: bytes) -> None:
+        """Write the signature of a message, which covers some bytes."""
+        signature = self._signing.sign(covered)
+        message[-SIGNATURE_BYTES:] = np.frombuffer(signature, dtype=np.uint8)
+
+
+class ObliviousPublisher(SessionRole):
+    """The role that answers requests, each once, and encrypts events.
+
+    Made by `ObliviousTopicMatch.new_publisher`, and again from its key by
+    `ObliviousTopicMatch.publisher`. Several threads may use one.
+    """
+
+    _role = "publisher"
+
+    def _restore(self, data: Mapping[str, Any]) -> None:
+        # By name: a subscriber's identity, and how many requests it may make.
+        self._subscribers: dict[bytes, tuple[bytes, int | None]] = {}
+        # By a request's digest: the place of its slot, and whose it is. By name: how many they are.
+        self._answered: dict[bytes, tuple[int, bytes]] = {}
+        self._asked: Counter[bytes] = Counter()
+        for identity, limit in data["subscribers"]:
+            self.admit(raw(identity, IDENTITY_BYTES), limit)
+        for place, (digest, asker) in enumerate(data["answered"]):
+            self._answered[raw(digest, DIGEST_BYTES)] = place, raw(asker, NAME_BYTES)
+        self._asked.update(asker for _, asker in self._answered.values())
+        self._topics = [raw(topic, self._layout.topic_bytes) for topic in data["topics"]]
+        self._keys = [split_keys(keys) for keys in data["keys"]]
+        self._payload = SlotKey(raw(data["payload"], SLOT_KEY_BYTES))
+        self._answers = SecretBytes(raw(data["answers"], SLOT_KEY_BYTES))
+        self._numbers = RoundLedger(
+            "event number",
+            "each number is for one event: give one that was not used",
+            after_fork="Make a publisher in each process, with numbers of its own",
+            first=whole("next", int(data["next"], 16), 0, 1 << 64),
+        )
+        self._place = {topic: place for place, topic in enumerate(self._topics)}
+        fits = (
+            len(self._keys) == len(self._topics) == len(self._place)
+            and {len(keys) for keys in self._keys} == {len(data["answered"]), len(self._answered)}
+            and set(self._asked) <= set(self._subscribers)
+        )
+        if not fits:
+            raise ValueError
+
+    @property
+    def key(self) -> RoleKey:
+        """All of this role, to save it: topics, whom it admits, sessions, and the next number.
+
+        Save it again after `admit` and `answer`, or a restored role lacks what they did; and after
+        `encode` without `numbers`, or a restored role counts through the same numbers again.
+        """
+        with self._lock:
+            return role_key(
+                self._layout,
+                self._role,
+                self._signing,
+                subscribers=[(who.hex(), limit) for who, limit in self._subscribers.values()],
+                answered=[
+                    (digest.hex(), name.hex()) for digest, (_, name) in self._answered.items()
+                ],
+                topics=[topic.hex() for topic in self._topics],
+                keys=[joined_keys(keys) for keys in self._keys],
+                payload=self._payload.export_secret().hex(),
+                answers=self._answers.export_secret().hex(),
+                next=f"{self._numbers.next:x}",
+            )
+
+    def __repr__(self) -> str:
+        return f"<ObliviousPublisher of {len(self._topics)} topics, {self.requests} requests>"
+
+    @property
+    def requests(self) -> int:
+        """Number of requests that have been answered."""
+        return len(self._answered)
+
+    def admit(self, identity: bytes, requests: int | None = None) -> None:
+        """Let a subscriber ask. Call it again, with another number, to change how often.
+
+        Args:
+            identity: the subscriber's `identity`, received in a way that no broker can tamper with.
+            requests: number of its requests to answer in all; None for any number.
+
+        Raises:
+            ParameterError: not an identity, or one with another's name (one chance in 2^64);
+                requests is not a number.
+        """
+        identity = check_identity(identity)
+        if requests is not None:
+            requests = whole("requests", requests, 0, hint="or None for any number")
+        name = name_of(identity)
+        with self._lock:
+            if self._subscribers.get(name, (identity,))[0] != identity:
+                raise ParameterError(
+                    "another subscriber has that name; let this one make a new role"
+                )
+            self._subscribers[name] = identity, requests
+
+    def answer(self, requests: Bytes) -> Bytes:
+        """Open sessions: one answer to each request, with a part for each topic.
+
+        A request that was answered before gets the same answer, and takes no further slot.
+
+        Args:
+            requests: messages of subscribers that were admitted, uint8, (count, interest_bytes).
+
+        Returns:
+            uint8, shape (count, session_bytes(topics)); for the subscribers.
+
+        Raises:
+            DecodeError: some bytes are not requests of this matcher, are from a subscriber that was
+                not admitted or has used up its number, are not signed by it, or do not hold
+                elements of the group; names rows, and answers none.
+        """
+        layout, cot = self._layout, self._layout.transfer
+        layout.check(requests, Kind.REQUEST, layout.request_bytes, 0, "request")
+        count, topics = len(requests), len(self._topics)
+        out = np.zeros((count, layout.session_bytes(topics)), dtype=np.uint8)
+        if not count:
+            return out
+        with self._lock:
+            digests, fresh = self._examined(requests)
+            contexts = [layout.context(self.identity, digest) for digest in digests]
+            keys, responses = cot.respond(
+                requests[:, SIGNED:-SIGNATURE_BYTES],
+                self._topics * count,
+                [context for context in contexts for _ in range(topics)],
+                lambda size: self._stream(digests, size),
+                of=[row for row in range(count) for _ in range(topics)],
+            )
+            for digest, row in fresh.items():
+                name = requests[row, KEY_HEADER_BYTES:SIGNED].tobytes()
+                for place, topic_keys in enumerate(self._keys):
+                    topic_keys.append(SlotKey(keys[row * topics + place]))
+                self._asked[name] += 1
+                # Last: `encode` in another thread makes slots for the requests that stand here.
+                self._answered[digest] = len(self._answered), name
+        out[:, :KEY_HEADER_BYTES] = layout.headers(Kind.SESSION, requests[:, 8:KEY_HEADER_BYTES])
+        out[:, KEY_HEADER_BYTES:SIGNED] = self._name
+        places = np.array([self._answered[digest][0] for digest in digests], dtype="<u4")
+        out[:, SIGNED:OPENED] = places.view(np.uint8).reshape(-1, PLACE_BYTES)
+        out[:, OPENED:-SIGNATURE_BYTES] = responses.reshape(count, -1)
+        for message, digest in zip(out, digests, strict=True):
+            self._sign(message, layout.session(message, digest))
+        return out
+
+    def _examined(self, requests: Bytes) -> tuple[list[bytes], dict[bytes, int]]:
+        """Return the digests of requests, and the rows of those not answered before."""
+        layout = self._layout
+        digests = [layout.digest(request) for request in requests]
+        more: Counter[bytes] = Counter()
+        fresh: dict[bytes, int] = {}
+        problems: dict[int, str] = {}
+        for row, (request, digest) in enumerate(zip(requests, digests, strict=True)):
+            name = request[KEY_HEADER_BYTES:SIGNED].tobytes()
+            signature = request[-SIGNATURE_BYTES:].tobytes()
+            identity, limit = self._subscribers.get(name, (None, None))
+            if identity is None:
+                problems[row] = f"a request {_STRANGER}"
+            elif not signed_by(identity, layout.request(request), signature):
+                problems[row] = f"a request {_UNSIGNED}"
+            elif digest in self._answered or digest in fresh:
+                continue
+            elif limit is not None and self._asked[name] + more[name] >= limit:
+                problems[row] = f"a request {_TOO_MANY}"
+            else:
+                fresh[digest] = row
+                more[name] += 1
+        layout.refuse(problems)
+        return digests, fresh
+
+    def _stream(self, digests: Sequence[bytes], size: int) -> bytes:
+        """Return the pseudorandom bytes of answers, which follow from the request alone."""
+        label = b"ccbps oblivious answers\0"
+        streams = [
+            shake_256(label + self._answers.export_secret() + digest).digest(size // len(digests))
+            for digest in digests
+        ]
+        # All r are drawn first, then all u and all k: of each stream a third.
+        parts = np.frombuffer(b"".join(streams), dtype=np.uint8).reshape(len(digests), 3, -1)
+        return parts.swapaxes(0, 1).tobytes()
+
+    def encode(
+        self,
+        events: Any,
+        numbers: ArrayLike | None = None,
+        *,
+        payloads: Sequence[bytes] | None = None,
+    ) -> Bytes:
+        """Encode events for everybody. Equal event, payload and number give equal messages.
+
+        Args:
+            events: `Events`, or any records `Schema.encode` takes.
+            numbers: public numbers, uint64, shape (events,), each for one event ever; None to
+                continue the counter. It goes on beyond the greatest number used.
+            payloads: payloads of at most `payload_bytes` bytes, one for each event; none if that
+                is 0.
+
+        Returns:
+            uint8, shape (events, event_bytes_for(requests)).
+
+        Raises:
+            EventError: a record does not fit the schema, or belongs to none of the publisher's
+                topics.
+            ParameterError: payloads or numbers do not fit.
+            RandomnessReuseError: this role has used a number, or an earlier one may have: it is
+                below the counter in the key this role was restored from. Encodes nothing.
+        """
+        layout = self._layout
+        batch = layout.schema.encode(events)
+        places = self._topics_of(topic_codes(batch, layout.attributes))
+        bad = np.flatnonzero(places < 0)
+        if len(bad):
+            raise EventError(
+                f"row {bad[0]} is of none of this publisher's topics ({len(bad)} such rows); "
+                "make a publisher with all topics it has events of",
+                row=int(bad[0]),
+            )
+        if payloads is not None and not layout.payload_bytes:
+            raise ParameterError("this matcher has no payloads: make it with payload_bytes")
+        payloads = [b""] * batch.count if payloads is None else payloads
+        if len(payloads) != batch.count:
+            raise ParameterError(f"{len(payloads)} payloads do not go with {batch.count} events")
+        payloads = as_bytes("payloads", payloads)
+        check_sizes(payloads, layout.payload_bytes)
+        given = None if numbers is None else as_rounds(numbers, batch.count, "numbers")
+        requests = self.requests
+        out = np.zeros((batch.count, layout.event_bytes(requests)), dtype=np.uint8)
+        if not batch.count:
+            return out
+        if given is None:
+            taken = self._numbers.take(batch.count)
+        else:
+            taken = given
+            self._numbers.claim(taken)
+        names = np.broadcast_to(self._name, (batch.count, NAME_BYTES))
+        out[:, :KEY_HEADER_BYTES] = layout.headers(Kind.SESSION_EVENT, names)
+        written = taken.astype("<u8").view(np.uint8).reshape(-1, NUMBER_BYTES)
+        out[:, KEY_HEADER_BYTES:NUMBERED] = written
+        keys = None
+        if layout.payload_bytes:
+            keys = own_keys(self._payload, taken, payloads)
+            for message, payload, key in zip(out, payloads, keys, strict=True):
+                head = message[:NUMBERED].tobytes()
+                sealed = seal(payload, key.tobytes(), head, pad_to=layout.payload_bytes + 1)
+                message[NUMBERED : layout.fixed_bytes] = np.frombuffer(sealed, dtype=np.uint8)
+        for place in np.unique(places).tolist():
+            rows = np.flatnonzero(places == place)
+            wrapped = None if keys is None else keys[rows]
+            for slot, key in enumerate(self._keys[place][:requests]):
+                start = layout.event_bytes(slot)
+                stop = start + layout.slot_bytes
+                out[rows, start:stop] = key.slots(taken[rows], wrapped)
+        return out
+
+    def serves(self, events: Any) -> Bools:
+        """Return the events that are of this publisher's topics, bool, shape (events,).
+
+        Args:
+            events: `Events`, or any records `Schema.encode` takes.
+
+        Raises:
+            EventError: a record does not fit the schema.
+        """
+        batch = self._layout.schema.encode(events)
+        return np.asarray(self._topics_of(topic_codes(batch, self._layout.attributes)) >= 0)
+
+    def _topics_of(self, codes: Words) -> Index:
+        """Return the place of each event's topic; -1 where the publisher has none."""
+        distinct, index = np.unique(codes, axis=0, return_inverse=True)
+        places = [self._place.get(row.tobytes(), -1) for row in distinct.astype("<u8")]
+        return np.array(places, dtype=np.intp)[index.reshape(-1)]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Opened:
+    """A batch of events as a subscriber reads it.
+
+    Attributes:
+        matched: True where an event is of the topic of an interest, bool (events, interests).
+        payloads: payload of each event that is of one of the topics, None for the others.
+    """
+
+    matched: Bools
+    payloads: list[bytes | None]
+
+    def __repr__(self) -> str:
+        return f"<Opened: {len(self.payloads)} events>"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class _Asked:
+    """A request of this subscriber.
+
+    Attributes:
+        secret: the number z.
+        interest: place of the interest among all.
+        digest: digest of the request, 32 bytes.
+    """
+
+    secret: int
+    interest: int
+    digest: bytes
+
+
+class ObliviousSubscriber(SessionRole):
+    """The role that asks for topics and opens events.
+
+    Made by `ObliviousTopicMatch.new_subscriber`, and again from its key by
+    `ObliviousTopicMatch.subscriber`. Several threads may use one.
+    """
+
+    _role = "subscriber"
+
+    def __init__(
+        self,
+        matcher: SessionScheme,
+        layout: Layout,
+        key: RoleKey,
+        randomness: Randomness = os.urandom,
+    ) -> None:
+        super().__init__(matcher, layout, key)
+        self._randomness = randomness
+
+    def _restore(self, data: Mapping[str, Any]) -> None:
+        # By name: publishers' identities, and this role's requests.
+        self._publishers: dict[bytes, bytes] = {}
+        self._requests: dict[bytes, _Asked] = {}
+        # By publisher and interest: the slot's place, and a key for each of its topics.
+        self._sessions: dict[bytes, dict[int, tuple[int, list[SlotKey]]]] = {}
+        for identity in data["publishers"]:
+            self.trust(raw(identity, IDENTITY_BYTES))
+        order = int(self._layout.transfer.group.order)
+        for place, (name, secret, digest) in enumerate(data["requests"]):
+            z = whole("z", int(secret, 16), 0, order - 1)
+            self._requests[raw(name, NAME_BYTES)] = _Asked(z, place, raw(digest, DIGEST_BYTES))
+        count = 0
+        for publisher, interest, place, keys in data["sessions"]:
+            session = whole("place", place, 0, (1 << 8 * PLACE_BYTES) - 1), split_keys(keys)
+            whole("interest", interest, 0, len(self._requests) - 1)
+            whole("keys", len(session[1]), 1)
+            self._sessions.setdefault(raw(publisher, NAME_BYTES), {})[interest] = session
+            count += 1
+        fits = (
+            len(self._requests) == len(data["requests"])
+            and sum(map(len, self._sessions.values())) == count
+            and set(self._sessions) <= set(self._publishers)
+        )
+        if not fits:
+            raise ValueError
+
+    def __repr__(self) -> str:
+        return f"<ObliviousSubscriber of {len(self._requests)} interests>"
+
+    @property
+    def key(self) -> RoleKey:
+        """All of this role, to save it: whom it trusts, requests with secrets, and sessions.
+
+        Save it again after `trust`, `encode` and `accept`.
+        """
+        with self._lock:
+            return role_key(
+                self._layout,
+                self._role,
+                self._signing,
+                publishers=[identity.hex() for identity in self._publishers.values()],
+                requests=[
+                    (name.hex(), f"{asked.secret:x}", asked.digest.hex())
+                    for name, asked in self._requests.items()
+                ],
+                sessions=[
+                    (publisher.hex(), interest, place, joined_keys(keys))
+                    for publisher, sessions in self._sessions.items()
+                    for interest, (place, keys) in sessions.items()
+                ],
+            )
+
+    def trust(self, identity: bytes) -> None:
+        """Take sessions from a publisher from now on.
+
+        Args:
+            identity: the publisher's `identity`, received in a way that no broker can tamper with.
+
+        Raises:
+            ParameterError: not an identity, or one with another's name (one chance in 2^64).
+        """
+        identity = check_identity(identity)
+        if self._publishers.setdefault(name_of(identity), identity) != identity:
+            raise ParameterError("another publisher has that name; let this one make a new role")
+
+    def encode(self, interest: Interest | Sequence[Interest]) -> Bytes:
+        """Encode signed requests for one topic, or for a list of them; for every publisher.
+
+        Returns:
+            uint8, shape (interests, interest_bytes).
+
+        Raises:
+            PredicateError: a predicate does not parse, does not fit the schema, or does not name
+                one topic; `row` says which of several.
+        """
+        layout = self._layout
+        words = []
+        interests: Any = [interest] if is_one_interest(interest) else interest
+        for row, value in enumerate(interests):
+            try:
+                words.append(self.matcher.prepare(value))
+            except PredicateError as error:
+                error.row = row
+                raise
+        out = np.zeros((len(words), layout.request_bytes), dtype=np.uint8)
+        if not words:
+            return out
+        secrets, rows = layout.transfer.request(words, self._randomness)
+        drawn = self._randomness(NAME_BYTES * len(words))
+        names = np.frombuffer(drawn, dtype=np.uint8).reshape(-1, NAME_BYTES)
+        out[:, :KEY_HEADER_BYTES] = layout.headers(Kind.REQUEST, names)
+        out[:, KEY_HEADER_BYTES:SIGNED] = self._name
+        out[:, SIGNED:-SIGNATURE_BYTES] = rows
+        with self._lock:
+            for name, secret, message in zip(names, secrets, out, strict=True):
+                self._sign(message, layout.request(message))
+                asked = _Asked(int(secret), len(self._requests), layout.digest(message))
+                self._requests[name.tobytes()] = asked
+        return out
+
+    def accept(self, sessions: Bytes) -> int:
+        """Take trusted publishers' answers to this subscriber's requests; others are passed over.
+
+        Returns:
+            the number of answers to its own requests; a repeated one counts, and changes nothing.
+
+        Raises:
+            DecodeError: some bytes are not sessions of this matcher; or an answer to one of its own
+                requests is from a publisher that is not trusted, is not signed by it for this
+                request, does not hold elements of the group, or is not the one that was accepted
+                before. Names rows, and accepts none.
+        """
+        layout, cot = self._layout, self._layout.transfer
+        least = layout.session_bytes(1)
+        topics = 1 + layout.check(sessions, Kind.SESSION, least, cot.response_bytes, "session")
+        answers = self._examined(sessions)
+        rows = list(answers)
+        problems: dict[int, str] = {}
+        agreed: list[bytes] = []
+        try:
+            agreed = cot.finish(
+                [asked.secret for _, asked in answers.values() for _ in range(topics)],
+                sessions[rows, OPENED:-SIGNATURE_BYTES].reshape(-1, cot.response_bytes),
+                [
+                    layout.context(self._publishers[publisher], asked.digest)
+                    for publisher, asked in answers.values()
+                    for _ in range(topics)
+                ],
+            )
+        except DecodeError as error:
+            bad = zip(error.rows, error.causes, strict=True)
+            problems = {rows[part // topics]: cause for part, cause in bad}
+        layout.refuse(problems)
+        taken: dict[tuple[bytes, int], tuple[int, list[SlotKey]]] = {}
+        with self._lock:
+            for at, (row, (publisher, asked)) in enumerate(answers.items()):
+                place = int.from_bytes(sessions[row, SIGNED:OPENED].tobytes(), "little")
+                keys = [SlotKey(key) for key in agreed[at * topics : (at + 1) * topics]]
+                first = self._sessions.get(publisher, {}).get(asked.interest, (place, keys))
+                if taken.setdefault((publisher, asked.interest), first) != (place, keys):
+                    problems[row] = f"a session {_ANOTHER}"
+            layout.refuse(problems)
+            for (publisher, interest), session in taken.items():
+                self._sessions.setdefault(publisher, {})[interest] = session
+        return len(answers)
+
+    def _examined(self, sessions: Bytes) -> dict[int, tuple[bytes, _Asked]]:
+        """Return publisher and request of this subscriber's sessions, by row."""
+        answers: dict[int, tuple[bytes, _Asked]] = {}
+        problems: dict[int, str] = {}
+        for row, session in enumerate(sessions):
+            asked = self._requests.get(session[8:KEY_HEADER_BYTES].tobytes())
+            if asked is None:
+                continue
+            name = session[KEY_HEADER_BYTES:SIGNED].tobytes()
+            if name not in self._publishers:
+                problems[row] = f"a session {_DISTRUSTED}"
+                continue
+            signature = session[-SIGNATURE_BYTES:].tobytes()
+            signed = self._layout.session(session, asked.digest)
+            if signed_by(self._publishers[name], signed, signature):
+                answers[row] = name, asked
+            else:
+                problems[row] = f"a session {_UNPROVEN}"
+        self._layout.refuse(problems)
+        return answers
+
+    def open(self, events: Bytes) -> Opened:
+        """Read events as far as they are of this subscriber's topics.
+
+        Raises:
+            DecodeError: some bytes are not events of this matcher, or of a publisher whose sessions
+                were not accepted; or a payload was altered. Names rows.
+        """
+        layout = self._layout
+        layout.check(events, Kind.SESSION_EVENT, layout.fixed_bytes, layout.slot_bytes, "event")
+        opened, problems = self.examine(events)
+        layout.refuse(problems)
+        return opened
+
+    def examine(self, events: Bytes) -> tuple[Opened, dict[int, str]]:
+        """Read events as `open` does, and return the malformed ones, which match nothing.
+
+        Returns:
+            the events, and causes by row of the malformed ones.
+
+        Raises:
+            DecodeError: events of this matcher do not have that many bytes.
+        """
+        layout = self._layout
+        fixed, size = layout.fixed_bytes, layout.slot_bytes
+        slots = layout.parts(events, fixed, size, "event")
+        with self._lock:
+            requests = len(self._requests)
+            agreed = {name: list(keys.items()) for name, keys in self._sessions.items()}
+        out = Opened(np.zeros((len(events), requests), dtype=np.bool_), [None] * len(events))
+        foreign = layout.foreign(events, Kind.SESSION_EVENT)
+        problems = dict.fromkeys(np.flatnonzero(foreign).tolist(), layout.cause("event"))
+        words = np.ascontiguousarray(events[:, 8:NUMBERED]).view("<u8")
+        for name in np.unique(words[~foreign, 0]):
+            rows = np.flatnonzero(~foreign & (words[:, 0] == name))
+            sessions = agreed.get(name.tobytes())
+            if sessions is None:
+                problems |= dict.fromkeys(rows.tolist(), _UNKNOWN)
+                continue
+            for interest, (place, keys) in sessions:
+                if place >= slots:  # The events are older than the session.
+                    continue
+                mine = events[rows, fixed + place * size : fixed + (place + 1) * size]
+                for key in keys:
+                    same = key.recognizes(words[rows, 1], mine)
+                    out.matched[rows[same], interest] = True
+                    if layout.payload_bytes and same.any():
+                        opened = key.payload_keys(words[rows[same], 1], mine[same])
+                        self._unseal(events, rows[same], opened, out.payloads, problems)
+        out.matched[list(problems)] = False
+        return out, problems
+
+    def _unseal(
+        self,
+        events: Bytes,
+        rows: Index,
+        keys: Bytes,
+        payloads: list[bytes | None],
+        problems: dict[int, str],
+    ) -> None:
+        """Open the payloads of some events, and note the rows whose payload was altered."""
+        for row, key in zip(rows.tolist(), keys, strict=True):
+            if payloads[row] is not None or row in problems:
+                continue
+            head = events[row, :NUMBERED].tobytes()
+            sealed = events[row, NUMBERED : self._layout.fixed_bytes].tobytes()
+            try:
+                payloads[row] = open_sealed(sealed, key.tobytes(), head)
+            except DecodeError as error:
+                problems[row] = str(error)
