@@ -244,7 +244,7 @@ def test_parameters_are_checked_and_kept() -> None:
     for attributes in ([], ["volume"], ["issue", "issue"]):
         with pytest.raises(ParameterError, match="must name some of issue, price"):
             CommutativeMatch(SCHEMA, attributes)
-    with pytest.raises(ParameterError, match="group must be .*, got .toy."):
+    with pytest.raises(ParameterError, match=r"group must be .*, got 'toy'"):
         CommutativeMatch(SCHEMA, group="toy")
     toy = CommutativeMatch(SCHEMA, ["issue"], group="toy64")
     full = CommutativeMatch(SCHEMA)

@@ -32,7 +32,7 @@ TEXTS = [f"topic = '{name}'" for name in NAMES]
 
 PAYING = ObliviousTopicMatch(MATCHER.schema, payload_bytes=16, group="toy64")
 RECORDS, PAYLOADS = [{"topic": NAMES[0]}], [b"for alice alone"]
-ROLES = "ccbps.matching.session."
+ROLES = "ccbps.matching.session.roles."
 
 
 class Relay:
@@ -91,7 +91,7 @@ def test_a_relay_cannot_ask_under_a_subscribers_name(monkeypatch: pytest.MonkeyP
     # A publisher that does not look: the same bytes bring the relay the payload.
     relay = Relay()
     forged = relay.forged()
-    monkeypatch.setattr(ROLES + "publisher.signed_by", lambda *_: True)
+    monkeypatch.setattr(ROLES + "signed_by", lambda *_: True)
     session = relay.publisher.answer(forged)
     event = relay.publisher.encode(RECORDS, payloads=PAYLOADS)
     assert relay.reads(forged, session, event) == PAYLOADS[0]
@@ -123,7 +123,7 @@ def test_a_strangers_session_takes_nobodys_place(monkeypatch: pytest.MonkeyPatch
         assert alice.open(event).payloads == PAYLOADS
     # A subscriber that does not look takes the stranger's, and the event is lost on it.
     alice = PAYING.subscriber(start)
-    monkeypatch.setattr(ROLES + "subscriber.signed_by", lambda *_: True)
+    monkeypatch.setattr(ROLES + "signed_by", lambda *_: True)
     assert alice.accept(named) == 1
     assert alice.open(event).payloads == [None]
 
