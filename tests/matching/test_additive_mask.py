@@ -7,7 +7,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -19,6 +18,7 @@ from ccbps.matching.broken import AdditiveMaskMatch
 from ccbps.matching.broken.cells import GROUP
 from ccbps.wire import Cause
 from tests.support.effort import examples
+from tests.support.refusals import refused
 from tests.support.reusable_checks import (
     BODY,
     check_answers,
@@ -39,8 +39,7 @@ NO_DRAW: Any = None
 @settings(max_examples=examples(100))
 def test_masked_answers_are_the_plaintext_meaning(schema: Schema, data: st.DataObject) -> None:
     if any(schema[name].bits > 61 for name in schema):
-        with pytest.raises(ParameterError, match="at most 61 bits"):
-            AdditiveMaskMatch(schema)
+        refused(ParameterError, "at most 61 bits", AdditiveMaskMatch, schema)
     else:
         check_answers(AdditiveMaskMatch(schema), data)
 
@@ -112,8 +111,7 @@ def test_masked_values_that_no_key_gives_are_refused() -> None:
     for words in ([0, 0, 0, LARGEST + 2**16], [3, 1, 0, 0], [2**64 - 1, 0, 0, 0]):
         wrong = with_words(subscriber, interest, words)
         assert broker.examine_interests(wrong).tolist() == [Cause.VALUE]
-        with pytest.raises(DecodeError, match="row 0"):
-            broker.match_all(event, wrong)
+        refused(DecodeError, "row 0", broker.match_all, event, wrong)
 
 
 def test_masks_are_uniform_below_their_bound() -> None:

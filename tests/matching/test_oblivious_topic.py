@@ -42,6 +42,7 @@ from ccbps.matching.contract.scheme import Draw
 from ccbps.matching.session.roles import SIGNED, ObliviousPublisher, ObliviousSubscriber
 from ccbps.wire import KEY_HEADER_BYTES
 from tests.support.effort import examples
+from tests.support.refusals import refused
 from tests.support.reusable_checks import plain
 from tests.support.topic_strategies import equalities, introduce, sign, topics_and_records
 
@@ -64,8 +65,7 @@ def test_answers_are_the_plaintext_meaning(drawn: Any, data: st.DataObject, payl
     subscribers = [matcher.new_subscriber(), matcher.new_subscriber()]
     requests = [subscriber.encode(texts) for subscriber in subscribers]
     if not by_topic:
-        with pytest.raises(ParameterError, match="one topic or more"):
-            matcher.new_publisher([])
+        refused(ParameterError, "one topic or more", matcher.new_publisher, [])
         return
     publisher = matcher.new_publisher(data.draw(st.permutations(list(by_topic.values()))))
     introduce(publisher, *subscribers)
@@ -124,9 +124,7 @@ def test_several_publishers_and_requests_that_come_later() -> None:
     second.answer(carol.encode(TEXTS[1]))
     other = second.encode(EVENTS[:1], payloads=[b"g"])
     both = np.vstack([after, other])
-    with pytest.raises(DecodeError, match="sessions were not accepted") as caught:
-        alice.open(both)
-    assert caught.value.rows == (3,)
+    assert refused(DecodeError, "sessions were not accepted", alice.open, both).rows == (3,)
     assert alice.accept(sessions) == 2
     assert alice.open(both).payloads == [b"d", None, b"f", b"g"]
     # Later interests are further columns.
@@ -145,8 +143,7 @@ def test_sessions_are_taken_by_their_subscriber_only() -> None:
     introduce(publisher, alice, bob)
     sessions = publisher.answer(alice.encode(TEXTS))
     assert bob.accept(sessions) == 0
-    with pytest.raises(DecodeError, match="not accepted"):
-        bob.open(publisher.encode(EVENTS))
+    refused(DecodeError, "not accepted", bob.open, publisher.encode(EVENTS))
     assert alice.accept(sessions[::-1]) == 3
 
 
@@ -171,8 +168,7 @@ def test_messages_that_are_not_of_this_matcher_are_refused() -> None:
         publisher.answer(other.new_subscriber().encode(TEXTS))
     with pytest.raises(DecodeError, match="requests have 112 bytes, got 113"):
         publisher.answer(np.zeros((1, 113), dtype=np.uint8))
-    with pytest.raises(DecodeError, match="uint8 array of shape"):
-        publisher.answer(requests.tolist())
+    refused(DecodeError, "uint8 array of shape", publisher.answer, requests.tolist())
     sessions = publisher.answer(requests)
     for name, act, good in (
         ("request", publisher.answer, requests),
@@ -182,11 +178,8 @@ def test_messages_that_are_not_of_this_matcher_are_refused() -> None:
         for column in (0, 1, 2, 7):
             bad = good.copy()
             bad[1, column] ^= 1
-            with pytest.raises(DecodeError, match=f"row 1: no {name} of this") as caught:
-                act(bad)
-            assert caught.value.rows == (1,)
-    with pytest.raises(DecodeError, match="a multiple of 16, got"):
-        subscriber.accept(sessions[:, :-1])
+            assert refused(DecodeError, f"row 1: no {name} of this", act, bad).rows == (1,)
+    refused(DecodeError, "a multiple of 16, got", subscriber.accept, sessions[:, :-1])
 
 
 def test_elements_outside_the_group_are_refused_and_nothing_is_kept() -> None:
@@ -197,19 +190,15 @@ def test_elements_outside_the_group_are_refused_and_nothing_is_kept() -> None:
     bad = requests.copy()
     bad[2, SIGNED : SIGNED + 8] = 0
     sign(subscriber, bad[2])
-    with pytest.raises(DecodeError, match="not an element of toy64") as caught:
-        publisher.answer(bad)
-    assert caught.value.rows == (2,)
+    assert refused(DecodeError, "not an element of toy64", publisher.answer, bad).rows == (2,)
     assert publisher.requests == 0
     sessions = publisher.answer(requests)
     altered = sessions.copy()
     altered[1, -SIGNATURE_BYTES - 8 : -SIGNATURE_BYTES] = 0
     sign(publisher, altered[1], matcher._layout.digest(requests[1]))
-    with pytest.raises(DecodeError, match="row 1: the response holds") as caught:
-        subscriber.accept(altered)
-    assert caught.value.rows == (1,)
-    with pytest.raises(DecodeError, match="not accepted"):
-        subscriber.open(publisher.encode(EVENTS))
+    caught = refused(DecodeError, "row 1: the response holds", subscriber.accept, altered)
+    assert caught.rows == (1,)
+    refused(DecodeError, "not accepted", subscriber.open, publisher.encode(EVENTS))
     assert subscriber.accept(sessions) == 3
 
 
@@ -224,9 +213,8 @@ def test_altered_events_do_not_match_or_are_refused() -> None:
     for column in (fixed - 1, KEY_HEADER_BYTES + 8, fixed + 16):  # the payload, its key
         bad = events.copy()
         bad[2, column] ^= 1
-        with pytest.raises(DecodeError, match="row 2: not a payload for this key") as caught:
-            subscriber.open(bad)
-        assert caught.value.rows == (2,)
+        caught = refused(DecodeError, "row 2: not a payload for this key", subscriber.open, bad)
+        assert caught.rows == (2,)
 
 
 def test_events_and_payloads_that_do_not_fit_are_refused() -> None:
@@ -247,19 +235,15 @@ def test_events_and_payloads_that_do_not_fit_are_refused() -> None:
 def test_topics_and_interests_are_single_values() -> None:
     matcher = toy()
     for topics in ([], TEXTS[:1] * 2):
-        with pytest.raises(ParameterError, match="one topic or more, each once"):
-            matcher.new_publisher(topics)
-    with pytest.raises(ParameterError, match="got a single one"):
-        matcher.new_publisher(TEXTS[0])
+        refused(ParameterError, "one topic or more, each once", matcher.new_publisher, topics)
+    refused(ParameterError, "got a single one", matcher.new_publisher, TEXTS[0])
     with pytest.raises(UnsupportedPredicateError, match="not part of the topic"):
         matcher.new_publisher(["issue = 'IBM' AND price = 3"])
     with pytest.raises(UnsupportedPredicateError) as caught:
         matcher.new_subscriber().encode([TEXTS[0], "issue <> 'IBM'"])
     assert caught.value.row == 1
-    with pytest.raises(PredicateError, match="call bind first"):
-        matcher.new_subscriber().encode("issue = :x")
-    with pytest.raises(ParameterError, match="got int"):
-        matcher.new_subscriber().encode(5)
+    refused(PredicateError, "call bind first", matcher.new_subscriber().encode, "issue = :x")
+    refused(ParameterError, "got int", matcher.new_subscriber().encode, 5)
     other = Schema(issue=SCHEMA["issue"])
     with pytest.raises(ParameterError, match="another schema"):
         matcher.new_subscriber().encode(other.parse(TEXTS[0]))
@@ -267,8 +251,7 @@ def test_topics_and_interests_are_single_values() -> None:
 
 def test_parameters_are_checked_and_kept() -> None:
     for size in (-1, 2**31, True, 5.0, "5"):
-        with pytest.raises(ParameterError, match="payload_bytes must be"):
-            toy(payload_bytes=size)  # type: ignore[arg-type]
+        refused(ParameterError, "payload_bytes must be", toy, payload_bytes=size)
     with pytest.raises(ParameterError, match="must name some of"):
         ObliviousTopicMatch(SCHEMA, ["volume"], group="toy64")
     with pytest.raises(ParameterError, match=r"group must be .*, got 'toy'"):
@@ -319,14 +302,11 @@ def test_sizes_are_those_of_messages(payload: int) -> None:
 
 def test_nobody_matches_and_nobody_gives_keys() -> None:
     matcher = toy()
-    with pytest.raises(ParameterError, match=r"no broker that matches: pass on every event"):
-        matcher.broker()
-    with pytest.raises(ParameterError, match=r"no key server: new_publisher\(topics\)"):
-        matcher.key_server()
+    refused(ParameterError, r"no broker that matches: pass on every event", matcher.broker)
+    refused(ParameterError, r"no key server: new_publisher\(topics\)", matcher.key_server)
     publisher, subscriber = matcher.new_publisher(TEXTS), matcher.new_subscriber()
     for make, key in ((matcher.publisher, publisher.key), (matcher.subscriber, subscriber.key)):
-        with pytest.raises(ParameterError, match="no ledger"):
-            make(key, ledger="ledger")
+        refused(ParameterError, "no ledger", make, key, ledger="ledger")
     # Messages are made by roles, who know what they have agreed on.
     draw, out = Draw(bytes, None, None), np.zeros((3, 200), np.uint8)  # type: ignore[arg-type]
     interests = DictionaryColumn([matcher.prepare(TEXTS[0])], np.zeros(3, dtype=np.intp))
@@ -342,10 +322,8 @@ def test_what_is_prepared_is_what_is_asked_for_and_what_it_means() -> None:
     assert matcher.prepare(SCHEMA.parse("issue = :x").bind(x="IBM")) == matcher.prepare(TEXTS[2])
     assert matcher.meaning(TEXTS[2], SCHEMA.encode(EVENTS)).tolist() == [True, False, True]
     for wrong in ("TRUE", "price = 3", "issue = 'IBM' AND price = 3", "issue IN ('IBM', 'GOOG')"):
-        with pytest.raises(UnsupportedPredicateError):
-            matcher.prepare(wrong)
-        with pytest.raises(UnsupportedPredicateError):
-            matcher.new_subscriber().encode(wrong)
+        refused(UnsupportedPredicateError, "", matcher.prepare, wrong)
+        refused(UnsupportedPredicateError, "", matcher.new_subscriber().encode, wrong)
 
 
 @pytest.mark.parametrize(
@@ -479,8 +457,7 @@ def test_numbers_are_used_once_and_the_counter_goes_on_beyond_them() -> None:
         ([6, 20], "event number 20 was already used"),
         ([6, 7, 6], "event number 6 occurs more than once in this batch"),
     ):
-        with pytest.raises(RandomnessReuseError, match=problem):
-            publisher.encode(EVENTS[:1] * len(bad), numbers=bad)
+        refused(RandomnessReuseError, problem, publisher.encode, EVENTS[:1] * len(bad), numbers=bad)
     publisher.encode(EVENTS, numbers=[6, 7, 8])  # What was refused took none of them.
     after = publisher.encode(EVENTS[:2])
     assert after[:, 16:24].copy().view("<u8")[:, 0].tolist() == [21, 22]
@@ -488,13 +465,11 @@ def test_numbers_are_used_once_and_the_counter_goes_on_beyond_them() -> None:
 
 def test_events_that_are_refused_take_no_number() -> None:
     publisher = toy(payload_bytes=2).new_publisher(TEXTS[:2])
-    with pytest.raises(EventError, match="row 0 is of none"):
-        publisher.encode(EVENTS[:1], [3], payloads=[b""])
+    refused(EventError, "row 0 is of none", publisher.encode, EVENTS[:1], [3], payloads=[b""])
     with pytest.raises(ParameterError, match="payloads must have 2 bytes or less"):
         publisher.encode(EVENTS[1:2], [3], payloads=[b"long"])
     publisher.encode(EVENTS[1:2], [3], payloads=[b""])
-    with pytest.raises(RandomnessReuseError, match="number 3"):
-        publisher.encode(EVENTS[1:2], [3], payloads=[b""])
+    refused(RandomnessReuseError, "number 3", publisher.encode, EVENTS[1:2], [3], payloads=[b""])
 
 
 def test_a_restored_publisher_takes_no_number_below_its_counter() -> None:
@@ -516,8 +491,7 @@ def test_the_counter_has_an_end() -> None:
     assert subscriber.open(last).matched.any()
     for role in (publisher, matcher.publisher(kept(publisher.key))):
         assert len(role.encode([])) == 0
-        with pytest.raises(RandomnessReuseError, match="no 1 numbers left"):
-            role.encode(EVENTS[:1])
+        refused(RandomnessReuseError, "no 1 numbers left", role.encode, EVENTS[:1])
     publisher.encode(EVENTS[:1], numbers=[2**64 - 2])
 
 
@@ -531,10 +505,8 @@ def test_numbers_that_do_not_fit_are_refused() -> None:
         (["1", "2", "3"], "numbers must be a sequence of whole numbers"),
     ]
     for numbers, problem in bad:
-        with pytest.raises(ParameterError, match=problem):
-            publisher.encode(EVENTS, numbers=numbers)
-    with pytest.raises(ParameterError, match="0 rows need 0 numbers, got 1"):
-        publisher.encode([], numbers=[1])
+        refused(ParameterError, problem, publisher.encode, EVENTS, numbers=numbers)
+    refused(ParameterError, "0 rows need 0 numbers, got 1", publisher.encode, [], numbers=[1])
     assert publisher.encode(EVENTS)[:, 16].tolist() == [0, 1, 2]
 
 
@@ -545,13 +517,9 @@ def test_keys_of_something_else_are_refused() -> None:
         (matcher.publisher, publisher.key, subscriber.key),
         (matcher.subscriber, subscriber.key, publisher.key),
     ):
-        with pytest.raises(
-            KeyMismatchError, match=f"key of a {other.role}, wanted a {mine.role}'s"
-        ):
-            make(other)
+        refused(KeyMismatchError, f"key of a {other.role}, wanted a {mine.role}'s", make, other)
         for key in (masks.key_server().publisher_key(), toy(4).new_publisher(TEXTS).key):
-            with pytest.raises(KeyMismatchError, match="belongs to another matcher"):
-                make(key)
+            refused(KeyMismatchError, "belongs to another matcher", make, key)
         with pytest.raises(
             KeyMismatchError, match=f"a {mine.role} needs a RoleKey, got SharedSeed"
         ):
@@ -599,16 +567,14 @@ def test_damaged_keys_are_refused() -> None:
         assert make(mine).key == mine
         for data in damages(mine):
             broken = RoleKey.make(mine.matcher, mine.role, mine.key_id, 0, data)
-            with pytest.raises(KeyMismatchError, match="this role key is damaged") as caught:
-                make(broken)
-            assert caught.value.__context__ is None
+            caught = refused(KeyMismatchError, "this role key is damaged", make, broken)
+            assert caught.__context__ is None
         data = mine.export_secret_data()
         for changed in (
             RoleKey.make(mine.matcher, mine.role, bytes(6), 0, data),  # of another identity
             RoleKey.make(mine.matcher, mine.role, mine.key_id, 0, data | {"signing": "00" * 32}),
         ):
-            with pytest.raises(KeyMismatchError, match="this role key is damaged"):
-                make(changed)
+            refused(KeyMismatchError, "this role key is damaged", make, changed)
         # A digit that was changed in the text.
         text = mine.to_text()
         with pytest.raises(KeyMismatchError, match="key, but damaged"):
@@ -624,7 +590,6 @@ def test_roles_show_and_hand_on_no_secret() -> None:
     signing = publisher._signing
     for holder in (publisher, subscriber, publisher.key, slot_key, signing, publisher._numbers):
         for turn in (pickle.dumps, copy.copy, copy.deepcopy):
-            with pytest.raises(SerializationError, match="must not be pickled"):
-                turn(holder)
+            refused(SerializationError, "must not be pickled", turn, holder)
         shown = f"{holder!r} {holder} {[holder]}"
         assert not any(secret[:8] in shown for secret in secrets)

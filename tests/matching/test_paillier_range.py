@@ -20,6 +20,7 @@ from ccbps.errors import DecodeError, ParameterError, SerializationError
 from ccbps.matching.broken import PaillierRangeMatch
 from ccbps.wire import Cause
 from tests.support.effort import examples
+from tests.support.refusals import refused
 from tests.support.reusable_checks import (
     BODY,
     answers,
@@ -64,8 +65,7 @@ RECORDS: list[dict[str, Any]] = [
 @settings(max_examples=examples(80))
 def test_answers_are_the_plaintext_meaning(schema: Schema, data: st.DataObject) -> None:
     if any(schema[name].bits > TOY - 67 for name in schema):
-        with pytest.raises(ParameterError, match="need a modulus of at least"):
-            toy(schema)
+        refused(ParameterError, "need a modulus of at least", toy, schema)
     else:
         check_answers(toy(schema), data)
 
@@ -124,8 +124,7 @@ def test_bytes_that_no_client_wrote_are_refused() -> None:
             bad[2, BODY][-size:] = rows_to([wrong % 2 ** (8 * size)], size)
             sealed(role, bad)
             assert examine(bad).tolist()[:4] == [0, 0, Cause.VALUE, 0]
-            with pytest.raises(DecodeError, match=r"row 2: .* holds a value that no message"):
-                match(bad)
+            refused(DecodeError, r"row 2: .* holds a value that no message", match, bad)
 
 
 @pytest.mark.parametrize(
@@ -139,8 +138,7 @@ def test_bytes_that_no_client_wrote_are_refused() -> None:
     ],
 )
 def test_parameters_out_of_range_are_refused(call: Any, message: str) -> None:
-    with pytest.raises(ParameterError, match=message):
-        call()
+    refused(ParameterError, message, call)
 
 
 # -- about the matcher --------------------------------------------------------------------------
@@ -165,8 +163,7 @@ def test_keys_hold_what_their_role_may_know() -> None:
     for secret in (master["p"], master["kappa"], *(a["r"] for a in master["attributes"])):
         assert secret not in json.dumps(broker) + shown
     assert len({a["r"] for a in master["attributes"]}) == len(SCHEMA)
-    with pytest.raises(SerializationError):
-        pickle.dumps(server.key)
+    refused(SerializationError, "", pickle.dumps, server.key)
     assert MATCHER.key_server(type(server.key).from_text(server.key.to_text())).key == server.key
 
 
