@@ -16,7 +16,7 @@ from ccbps.cli.values import settings, text_of
 from ccbps.errors import PredicateError
 from ccbps.matching import Matcher
 from ccbps.matching.schemes import proposals
-from ccbps.matching.words.word_matcher import WordMatcher
+from ccbps.matching.words.words import WordMatcher
 from ccbps.predicates import Predicate
 
 
