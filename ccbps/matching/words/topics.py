@@ -39,7 +39,6 @@ from ccbps.algebra.prime_order import PrimeOrderGroup
 from ccbps.arrays import Bools, Bytes, Randomness, Words
 from ccbps.ciphers.group_layers import GroupLayers
 from ccbps.ciphers.pohlig_hellman import PohligHellman
-from ccbps.dictionary import DictionaryColumn
 from ccbps.forms.topic import topic_attributes, topic_codes, topic_of
 from ccbps.keys.role_key import Role
 from ccbps.leakage import LeakageCard
@@ -78,10 +77,8 @@ class TopicMatcher(ReusableMatcher):
     def prepare(self, interest: Any) -> Words:
         return topic_of(bound_predicate(self.schema, interest), self.attributes)
 
-    def encode_interests(
-        self, key: Mapping[str, Any], interests: DictionaryColumn[Words], draw: Draw, out: Bytes
-    ) -> None:
-        out[:] = self._encoded(key, np.stack(interests.values))[interests.index]
+    def _distinct(self, key: Mapping[str, Any], interests: Sequence[Words]) -> Bytes:
+        return self._encoded(key, np.stack(interests))
 
 
 class MaskedTopicMatch(TopicMatcher):

@@ -452,20 +452,18 @@ class KeywordDictionaryMatch(WordMatcher):
             value = codes.index(value)
         return self._starts[family] + value
 
-    def encode_interests(
-        self, key: Mapping[str, Any], interests: DictionaryColumn[Numbered], draw: Draw, out: Bytes
-    ) -> None:
+    def _distinct(self, key: Mapping[str, Any], interests: Sequence[Numbered]) -> Bytes:
         places, keys = self._secrets(key)
-        bodies = np.zeros((len(interests.values), *self._shape, SLOT_BYTES), dtype=np.uint8)
+        bodies = np.zeros((len(interests), *self._shape, SLOT_BYTES), dtype=np.uint8)
         bodies[..., :4] = 255
-        for body, clauses in zip(bodies, interests.values, strict=True):
+        for body, clauses in zip(bodies, interests, strict=True):
             # In the order of places, not of attributes.
             chosen = sorted(sorted(places[list(clause)].tolist()) for clause in clauses)
             for row, clause in enumerate(chosen):
                 slots = body[row, : len(clause)]
                 slots[:, :4] = np.array(clause, dtype="<u4").view(np.uint8).reshape(-1, 4)
                 slots[:, 4:] = keys[clause].view(np.uint8)
-        out[:] = bodies.reshape(len(bodies), -1)[interests.index]
+        return bodies.reshape(len(bodies), -1)
 
     def check(self, key: Mapping[str, Any], side: Side, bodies: Bytes) -> Bytes:
         if side == "event":
@@ -708,15 +706,14 @@ class KeywordFilterMatch(WordMatcher):
     def encode_interests(
         self, key: Mapping[str, Any], interests: DictionaryColumn[Clauses], draw: Draw, out: Bytes
     ) -> None:
-        out[:] = self._encode_distinct(key, interests.values)[interests.index]
+        super().encode_interests(key, interests, draw, out)
         never = np.array([prepared is None for prepared in interests.values])[interests.index]
         # A word that no event and no other message has.
         word = KEY_BYTES * self.hashes
         drawn = draw.fresh(word * int(never.sum()))
         out[never, :word] = np.frombuffer(drawn, dtype=np.uint8).reshape(-1, word)
 
-    def _encode_distinct(self, key: Mapping[str, Any], interests: Sequence[Clauses]) -> Bytes:
-        """Return a body for each interest, of zeros where nothing matches."""
+    def _distinct(self, key: Mapping[str, Any], interests: Sequence[Clauses]) -> Bytes:
         clauses, slots, _ = self._shape
         limbs = max(self.schema[name].limbs for name in self.schema)
         words: list[Word] = []
