@@ -131,6 +131,7 @@ def test_slots_hold_the_worst_range() -> None:
     messages = subscriber.encode("x BETWEEN 1 AND 126")
     lengths = messages[0, BODY].reshape(-1, 2)[:, 1]
     assert len(lengths) == most_prefixes(7) == 12 and (lengths != UNUSED).all()
+    assert len(range_prefixes(1, 2**128 - 2, 128)) == most_prefixes(128) == 254
     matches = broker.match_all(publisher.encode({"x": np.arange(128)}), messages)[:, 0]
     assert np.flatnonzero(~matches).tolist() == [0, 127]
 
