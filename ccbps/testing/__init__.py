@@ -31,13 +31,4 @@ from ccbps.testing.cases import OFFERS, SMALLEST, Case, Offer, cases  # noqa: E4
 from ccbps.testing.secrecy import Subject, proofs  # noqa: E402
 from ccbps.testing.suite import conformance_tests  # noqa: E402
 
-__all__ = [
-    "OFFERS",
-    "SMALLEST",
-    "Case",
-    "Offer",
-    "Subject",
-    "cases",
-    "conformance_tests",
-    "proofs",
-]
+__all__ = ["OFFERS", "SMALLEST", "Case", "Offer", "Subject", "cases", "conformance_tests", "proofs"]

@@ -19,14 +19,7 @@ from ccbps.matching.broken.cells import GROUP
 from ccbps.wire import Cause
 from tests.support.effort import examples
 from tests.support.refusals import refused
-from tests.support.reusable_checks import (
-    BODY,
-    check_answers,
-    check_covering,
-    plain,
-    roles,
-    sealed,
-)
+from tests.support.reusable_checks import BODY, check_answers, check_covering, plain, roles, sealed
 from tests.support.strategies import schemas, small_types
 
 Words = NDArray[np.uint64]

@@ -225,8 +225,7 @@ def test_malformed_elements_are_refused_by_cause() -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["price < 3", "issue = 'IBM' OR issue = 'GOOG'", "TRUE", "issue = 'IBM' AND price = 3"],
+    "text", ["price < 3", "issue = 'IBM' OR issue = 'GOOG'", "TRUE", "issue = 'IBM' AND price = 3"]
 )
 def test_what_is_no_topic_is_refused(text: str) -> None:
     _, subscriber, _ = roles(CommutativeMatch(SCHEMA, ["issue"], group="toy64"))

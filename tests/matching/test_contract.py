@@ -88,8 +88,5 @@ def test_the_toy_scheme_gets_its_row_and_card_in_the_leakage_table() -> None:
     finally:
         sys.path.pop(0)
     matcher = ToyMatch(SCHEMA)
-    assert row_of(matcher, None)[:2] == [
-        "[ToyMatch](#toymatch): computational, reusable",
-        "=, and",
-    ]
+    assert row_of(matcher, None)[:2] == ["[ToyMatch](#toymatch): computational, reusable", "=, and"]
     assert "- which messages are equal" in card_of(matcher)

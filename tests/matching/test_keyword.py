@@ -10,12 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccbps import Category, Schema, UInt
-from ccbps.errors import (
-    DecodeError,
-    KeyMismatchError,
-    ParameterError,
-    UnsupportedPredicateError,
-)
+from ccbps.errors import DecodeError, KeyMismatchError, ParameterError, UnsupportedPredicateError
 from ccbps.keys.role_key import RoleKey
 from ccbps.matching import KeywordMatch
 from ccbps.matching.contract.access import MAC_BYTES

@@ -560,10 +560,7 @@ def damages(key: RoleKey) -> Iterator[dict[str, Any]]:
 
 def test_damaged_keys_are_refused() -> None:
     publisher, subscriber = pair(matcher := toy(), TEXTS[:2])
-    for make, mine in (
-        (matcher.publisher, publisher.key),
-        (matcher.subscriber, subscriber.key),
-    ):
+    for make, mine in ((matcher.publisher, publisher.key), (matcher.subscriber, subscriber.key)):
         assert make(mine).key == mine
         for data in damages(mine):
             broken = RoleKey.make(mine.matcher, mine.role, mine.key_id, 0, data)

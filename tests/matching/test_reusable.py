@@ -70,10 +70,7 @@ OPTIONS: list[tuple[type[Matcher], dict[str, Any]]] = [
     (matching.CommutativeMatch, {"attributes": ["issue"], "group": "toy64"}),
     (matching.KeywordFilterMatch, {"points": {"price": [9]}, "hashes": 3, "bits": 192}),
     (matching.KeywordDictionaryMatch, {"points": {"price": [9]}, "dictionaries": {"issue": []}}),
-    (
-        matching.ObliviousTopicMatch,
-        {"attributes": ["issue"], "payload_bytes": 5, "group": "toy64"},
-    ),
+    (matching.ObliviousTopicMatch, {"attributes": ["issue"], "payload_bytes": 5, "group": "toy64"}),
     (matching.broken.AccessTreeMatch, {"group": "toy64", "leaves": 9}),
     (matching.broken.AspeMatch, {"exact": True}),
 ]

@@ -184,9 +184,7 @@ def test_a_short_circuit_with_a_long_program_is_refused_before_it_is_built() -> 
     circuit = builder.build(wire & ~y[0])
     assert preserving_length(circuit, range(8, 16)) > 1 << 34
     text = text_of(
-        made,
-        gates=[list(map(int, gate)) for gate in circuit.gates],
-        outputs=list(circuit.outputs),
+        made, gates=[list(map(int, gate)) for gate in circuit.gates], outputs=list(circuit.outputs)
     )
     cheap_refusal(lambda: from_json(text), "elements, more than")
 

@@ -33,9 +33,7 @@ from tests.support.reusable_checks import (
 from tests.support.strategies import record, rows, schemas
 
 QUOTES = Schema(
-    issue=Category(["AAPL", "GOOG", "IBM", "MSFT"]),
-    price=UInt(16),
-    volume=UInt(20, nullable=True),
+    issue=Category(["AAPL", "GOOG", "IBM", "MSFT"]), price=UInt(16), volume=UInt(20, nullable=True)
 )
 
 

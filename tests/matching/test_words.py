@@ -26,9 +26,7 @@ from tests.support.strategies import record, rows, schemas, small_types
 from tests.support.word_matchers import Both, both
 
 QUOTES = Schema(
-    issue=Category(["AAPL", "GOOG", "IBM", "MSFT"]),
-    price=UInt(8),
-    volume=UInt(8, nullable=True),
+    issue=Category(["AAPL", "GOOG", "IBM", "MSFT"]), price=UInt(8), volume=UInt(8, nullable=True)
 )
 POINTS = {"price": [50, 100, 200]}
 CELLS = {"volume": (8, 4)}

@@ -196,10 +196,7 @@ def plain_interest(matcher: TagMatch, text: str) -> dict[str, tuple[Any, set[Any
 
 
 def simulate(
-    matcher: TagMatch,
-    records: list[dict[str, Any]],
-    permutation: str,
-    rng: np.random.Generator,
+    matcher: TagMatch, records: list[dict[str, Any]], permutation: str, rng: np.random.Generator
 ) -> tuple[Bytes, Bytes]:
     """Bodies from the leakage: which keys and intervals are equal, and which keys fit which event.
 

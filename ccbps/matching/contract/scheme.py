@@ -402,11 +402,7 @@ class ServerScheme(Scheme):
 
     @abstractmethod
     def issue(
-        self,
-        master: dict[str, Any],
-        role: Role,
-        name: str,
-        randomness: Randomness,
+        self, master: dict[str, Any], role: Role, name: str, randomness: Randomness
     ) -> dict[str, Any]:
         """Make the key data of one party. A broker's never holds more than the broker may know.
 

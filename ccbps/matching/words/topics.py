@@ -200,11 +200,7 @@ class CommutativeMatch(TopicMatcher):
     name = "commutative layers"
 
     def __init__(
-        self,
-        schema: Schema,
-        attributes: Sequence[str] | None = None,
-        *,
-        group: str = "modp2048",
+        self, schema: Schema, attributes: Sequence[str] | None = None, *, group: str = "modp2048"
     ) -> None:
         self.attributes = topic_attributes(schema, attributes)
         self.group: PrimeOrderGroup = prime_order_group(group)

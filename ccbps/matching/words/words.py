@@ -58,13 +58,7 @@ from ccbps.forms.words import (
 from ccbps.leakage import LeakageCard
 from ccbps.matching.contract.clauses import Alternatives, gaps
 from ccbps.matching.contract.scheme import Cost, Draw, Operation, Side, Sizes, bound_predicate
-from ccbps.matching.reusable import (
-    BOXES,
-    ReusableMatcher,
-    bytes_of,
-    causes,
-    words_of,
-)
+from ccbps.matching.reusable import BOXES, ReusableMatcher, bytes_of, causes, words_of
 from ccbps.predicates import Events, Schema
 from ccbps.predicates.box import Box
 from ccbps.predicates.codes import pack
