@@ -1,8 +1,13 @@
-"""Commutative layers: chains deliver to exactly those who asked and forward equal filters once;
-CommutativeMatch answers as the plaintext does."""
+"""Matchers of topics: MaskedTopicMatch, CommutativeMatch, and chains of commutative layers.
+
+Encrypted answers are plaintext answers, covering is equality, and bad input is refused. Chains
+deliver to exactly those who asked and forward equal filters once.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import importlib.util
 from typing import Any
 
@@ -11,20 +16,78 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccbps import Category, Schema, UInt
+from ccbps import Category, Keyword, Schema, Text, UInt
 from ccbps.ciphers.pohlig_hellman import TOY_PRIME_64, PohligHellman
 from ccbps.errors import DecodeError, KeyMismatchError, ParameterError, UnsupportedPredicateError
-from ccbps.matching import CommutativeMatch
+from ccbps.matching import CommutativeMatch, MaskedTopicMatch, Matcher
 from ccbps.matching.contract.access import MAC_BYTES
 from ccbps.overlay.commutative_chain import Chain, FilterMessage, NotificationMessage
 from ccbps.wire import KEY_HEADER_BYTES, Cause
 from tests.support.effort import examples
 from tests.support.refusals import refused
 from tests.support.reusable_checks import BODY, answers, plain, roles, sealed, secrets_of
+from tests.support.strategies import record, rows, schemas, small_types
 from tests.support.topic_strategies import topics_and_records
 
+SCHEMA = Schema(issue=Category(["AAPL", "GOOG", "IBM", "MSFT"]), price=UInt(16))
+
+
+def check_topics(matcher: Matcher, records: list[dict[str, Any]], texts: list[str]) -> None:
+    """Check the answers to all pairs and to rows, and that equal boxes cover one another."""
+    schema, (publisher, subscriber, broker) = matcher.schema, roles(matcher)
+    events, interests = publisher.encode(records), subscriber.encode(texts)
+    expected = plain(schema, records, texts)
+    assert np.array_equal(broker.match_all(events, interests), expected)
+    count = min(len(records), len(texts))
+    pairs = broker.match(events[:count], interests[:count])
+    assert pairs.tolist() == expected[:count].diagonal().tolist()
+    boxes = [schema.parse(text).box().ranges for text in texts]
+    same = [[wide == narrow for narrow in boxes] for wide in boxes]
+    assert broker.covers(interests, interests).tolist() == same
+
+
+# -- masked topics --------------------------------------------------------------------------------
+
+
+@given(
+    schema=schemas(small_types(), max_attributes=3)
+    | st.builds(
+        lambda k, t: Schema(k=k, t=t),
+        st.builds(Keyword, st.sampled_from([48, 128]), nullable=st.booleans()),
+        st.builds(Text, st.sampled_from([3, 20]), nullable=st.booleans()),
+    ),
+    data=st.data(),
+)
+@settings(max_examples=examples(60))
+def test_topic_answers_are_the_plaintext_meaning(schema: Schema, data: st.DataObject) -> None:
+    records = [record(row) for row in data.draw(rows(schema))]
+    texts = [
+        " AND ".join(
+            f"{name} IS NULL" if value is None else f"{name} = {literal(value)}"
+            for name, value in row.items()
+        )
+        for row in [*records[:3], *map(record, data.draw(rows(schema, max_size=3)))]
+    ]
+    check_topics(MaskedTopicMatch(schema), records, texts)
+
+
+def literal(value: Any) -> str:
+    if isinstance(value, str):
+        return "'" + value.replace("'", "''") + "'"
+    return str(value).upper()
+
+
+def test_tokens_are_hmac_of_the_codes() -> None:
+    matcher = MaskedTopicMatch(SCHEMA)
+    server = matcher.key_server()
+    key = bytes.fromhex(server.publisher_key().export_secret_data()["key"])
+    event = matcher.publisher(server.publisher_key()).encode([{"issue": "IBM", "price": 300}])
+    topic = (2).to_bytes(8, "little") + (300).to_bytes(8, "little")
+    token = hmac.new(key, topic, hashlib.sha256).digest()[:16]
+    assert event[0, BODY].tobytes() == token
+
+
 TOY = PohligHellman(TOY_PRIME_64)
-SCHEMA = Schema(issue=Category(["AAPL", "GOOG", "IBM"]), price=UInt(8))
 WORDS = [b"IBM", b"SAP", b"GOOG"]
 every_chain = pytest.mark.parametrize(
     ("layers", "brokers"), [(r, n) for r in (2, 3, 4) for n in range(1, 6)]
@@ -153,25 +216,14 @@ def test_a_chain_of_full_size() -> None:
     assert [chain.publish(word) for word in WORDS] == [{"a"}, {"b"}, set()]
 
 
-# -- the matcher --------------------------------------------------------------------------------
+# -- commutative layers ---------------------------------------------------------------------------
 
 
 @given(drawn=topics_and_records())
 @settings(max_examples=examples(80), deadline=None)
 def test_answers_are_the_plaintext_meaning(drawn: Any) -> None:
     schema, attributes, texts, records = drawn
-    matcher = CommutativeMatch(schema, attributes, group="toy64")
-    publisher, subscriber, broker = roles(matcher)
-    events, interests = publisher.encode(records), subscriber.encode(texts)
-    predicates = [schema.parse(text) for text in texts]
-    expected = plain(schema, records, texts)
-    assert np.array_equal(broker.match_all(events, interests), expected)
-    count = min(len(records), len(texts))
-    pairs = broker.match(events[:count], interests[:count])
-    assert pairs.tolist() == [expected[i, i] for i in range(count)]
-    boxes = [predicate.box().ranges for predicate in predicates]
-    same = [[wide == narrow for narrow in boxes] for wide in boxes]
-    assert broker.covers(interests, interests).tolist() == same
+    check_topics(CommutativeMatch(schema, attributes, group="toy64"), records, texts)
 
 
 def test_clients_that_come_later_match_those_that_were_there() -> None:
@@ -224,13 +276,26 @@ def test_malformed_elements_are_refused_by_cause() -> None:
     refused(DecodeError, "do not pair", broker.match, events, interests[:2])
 
 
+ISSUES = CommutativeMatch(SCHEMA, ["issue"], group="toy64")
+WHOLE = MaskedTopicMatch(SCHEMA)
+
+
 @pytest.mark.parametrize(
-    "text", ["price < 3", "issue = 'IBM' OR issue = 'GOOG'", "TRUE", "issue = 'IBM' AND price = 3"]
+    ("matcher", "topic", "text"),
+    [
+        (ISSUES, "issue = 'IBM'", "price < 3"),
+        (ISSUES, "issue = 'IBM'", "issue = 'IBM' OR issue = 'GOOG'"),
+        (ISSUES, "issue = 'IBM'", "TRUE"),
+        (ISSUES, "issue = 'IBM'", "issue = 'IBM' AND price = 3"),
+        (WHOLE, "issue = 'IBM' AND price = 3", "issue = 'IBM'"),
+        (WHOLE, "issue = 'IBM' AND price = 3", "issue = 'IBM' AND price < 7"),
+        (WHOLE, "issue = 'IBM' AND price = 3", "FALSE"),
+    ],
 )
-def test_what_is_no_topic_is_refused(text: str) -> None:
-    _, subscriber, _ = roles(CommutativeMatch(SCHEMA, ["issue"], group="toy64"))
-    caught = refused(UnsupportedPredicateError, "", subscriber.encode, ["issue = 'IBM'", text])
-    assert caught.row == 1
+def test_interests_that_name_no_topic_are_refused(matcher: Matcher, topic: str, text: str) -> None:
+    _, subscriber, _ = roles(matcher)
+    message = "has one value of" if matcher is WHOLE else ""
+    assert refused(UnsupportedPredicateError, message, subscriber.encode, [topic, text]).row == 1
 
 
 def test_parameters_are_checked_and_kept() -> None:
