@@ -85,7 +85,7 @@ class Kind(IntEnum):
     SESSION_EVENT = 6
     """An event for the subscribers of sessions."""
     TABLE = 7
-    """A saved table of interests: `ccbps.matching.contract.broker`."""
+    """A saved table of interests: `ccbps.matching.contract.table`."""
     LABELS = 8
     """Labels of an event: `ccbps.matching.one_time.deferred`."""
     AHEAD = 9

@@ -20,7 +20,8 @@ from ccbps.broker.messages import Publication, Subscription
 from ccbps.broker.registry import Column, Registry
 from ccbps.errors import DecodeError
 from ccbps.matching.contract.access import message_bytes
-from ccbps.matching.contract.broker import Broker, Table
+from ccbps.matching.contract.broker import Broker
+from ccbps.matching.contract.table import Table
 from ccbps.wire import Cause, raise_for
 
 _NOBODY: Final = np.empty(0, dtype=np.int64)

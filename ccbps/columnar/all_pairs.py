@@ -20,8 +20,8 @@ from ccbps.columnar.reasons import cause_texts, refuse
 from ccbps.columnar.roles import kept_role
 from ccbps.keys.role_key import RoleKey
 from ccbps.keys.sources import KeySource, role_key
-from ccbps.matching.contract.broker import Table
 from ccbps.matching.contract.matcher import Matcher
+from ccbps.matching.contract.table import Table
 from ccbps.wire import Cause
 
 MATCH_CELLS: Final = 1 << 24

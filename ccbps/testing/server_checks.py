@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 from pathlib import Path
 from threading import Thread
 from typing import Any, Final
@@ -316,7 +317,12 @@ def tables_grow_and_shrink(case: Case) -> None:
     for column in every[1:]:
         table.add(interests[column : column + 1], [names[column]])
     holds(table, every)
+    assert len(table.parts) <= len(table).bit_length()
     holds(broker.load(table.to_bytes()), every)
+    table.remove(names[:1])
+    table.add(interests[:1], names[:1])
+    holds(table, [*every[1:], 0])
+    table = broker.prepare(interests, names)
     gone, kept = every[::2], every[1::2]
     table.remove([names[column] for column in gone])
     holds(table, kept)
@@ -340,6 +346,8 @@ def tables_grow_and_shrink(case: Case) -> None:
         bent = saved.copy()
         bent[place] ^= 4
         refuses((DecodeError, KeyMismatchError), broker.load, bytes(bent))
+    cut = bytes(saved[:-33])
+    refuses(DecodeError, broker.load, cut + sha256(cut).digest())
     refuses(KeyMismatchError, Party(case.matcher).broker.load, bytes(saved))
 
 

@@ -34,7 +34,7 @@ from ccbps.matching import (
     Table,
 )
 from ccbps.matching.broken import AdditiveMaskMatch, AspeMatch, additive_mask
-from ccbps.matching.contract import access, broker, key_server, roles
+from ccbps.matching.contract import access, broker, key_server, roles, table
 from ccbps.matching.contract.access import KeyAccess, RoundAccess
 from ccbps.matching.contract.key_server import KeyServer
 from ccbps.matching.contract.matcher import _made_again
@@ -444,7 +444,7 @@ class AnyHash(bytes):
         return self
 
 
-@fault("tables grow and shrink", broker, "sha256")
+@fault("tables grow and shrink", table, "sha256")
 def a_saved_table_is_not_checked(real: Any, content: bytes) -> AnyHash:
     return AnyHash(32)
 

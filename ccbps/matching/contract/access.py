@@ -23,13 +23,13 @@ from numpy.typing import ArrayLike
 from ccbps.arrays import Bytes, Randomness, Rounds
 from ccbps.ciphers.row_mac import RowMac
 from ccbps.dictionary import DictionaryColumn, pair_column
-from ccbps.errors import KeyMismatchError, PadExhaustedError, ParameterError
+from ccbps.errors import DecodeError, KeyMismatchError, PadExhaustedError, ParameterError
 from ccbps.keys.pad import OneTimePad
 from ccbps.keys.randomness import Pairs, RandomnessReader, RandomnessSource
 from ccbps.keys.rings import SeedRing
 from ccbps.keys.role_key import KeyUpdate, Role, RoleKey
 from ccbps.keys.used_rounds import RoundLedger, as_rounds
-from ccbps.matching.contract.scheme import Answers, Draw, Keying, Scheme, Side
+from ccbps.matching.contract.scheme import Answers, Draw, Keying, Scheme, Side, TableScheme
 from ccbps.rounds.disk_ledger import DiskLedger
 from ccbps.wire import (
     KEY_HEADER_BYTES,
@@ -96,6 +96,20 @@ def bodies_of(scheme: Scheme, messages: Bytes, side: Side) -> Bytes:
     return messages[:, start : start + getattr(scheme.sizes, side)]
 
 
+def require_width(scheme: Scheme, messages: Bytes, side: Side) -> None:
+    """Refuse anything but an array of messages of one side.
+
+    Raises:
+        DecodeError: it is none.
+    """
+    array, width = np.asarray(messages), message_bytes(scheme, side)
+    if array is not messages or array.dtype != np.uint8 or array.shape[1:] != (width,):
+        raise DecodeError(
+            f"{side}s must be uint8 messages of {width} bytes, an array of shape "
+            f"(batch, {width}); got {type(messages).__name__} of {array.dtype} {array.shape}"
+        )
+
+
 def round_bytes(scheme: Scheme) -> int:
     """Return the bytes of shared randomness that one round uses."""
     sizes = scheme.sizes
@@ -108,11 +122,13 @@ class Access:
     Attributes:
         key: key data for the scheme; empty where there is a seed.
         epoch: epoch of the key; 0 where there is a seed.
+        names: the matcher's fingerprint, the key's id and its epoch.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, scheme: Scheme, key_id: bytes = b"", epoch: int = 0) -> None:
+        self._scheme, self.epoch = scheme, epoch
+        self.names = scheme.fingerprint, key_id, epoch
         self.key: dict[str, Any] = {}
-        self.epoch = 0
 
     def open(
         self, rounds: ArrayLike | None, count: int, pairs: Labels, content: Content, messages: Bytes
@@ -153,9 +169,8 @@ class RoundAccess(Access):
                 f"all parties of {type(scheme).__name__} have one seed, and a SeedRing holds one "
                 "for each pair: give the SharedSeed of all"
             )
-        super().__init__()
-        self._scheme, self._seed, self._fresh = scheme, seed, randomness
-        self._kind = SIDES[role][0]
+        super().__init__(scheme)
+        self._seed, self._fresh, self._kind = seed, randomness, SIDES[role][0]
         self._purpose = role.encode() + b" " + scheme.fingerprint
         self._disk = None if ledger is None else DiskLedger(ledger)
         self._owner = None
@@ -251,14 +266,19 @@ class RoundAccess(Access):
 
 
 class KeyAccess(Access):
-    """A key that a key server gave out."""
+    """A key that a key server gave out.
+
+    Attributes:
+        interest_bytes: bytes of an interest message.
+    """
 
     def __init__(
         self, scheme: Scheme, role: RoleName, key: RoleKey, randomness: Randomness
     ) -> None:
         check_key(scheme, key, role)
-        self.key, self.epoch, self.key_id = key.export_secret_data(), key.epoch, key.key_id
-        self._scheme, self._fresh, self._sides = scheme, randomness, SIDES[role]
+        super().__init__(scheme, key.key_id, key.epoch)
+        self.key, self._fresh, self._sides = key.export_secret_data(), randomness, SIDES[role]
+        self.interest_bytes = message_bytes(scheme, "interest")
         self._macs: dict[Kind, RowMac] = {}
         with suppress(LookupError, TypeError, ValueError):
             for side in self._sides:
@@ -272,9 +292,14 @@ class KeyAccess(Access):
                 "this key lacks MAC keys; take the one that the key server gives"
             )
 
+    def contents(self, interests: Bytes) -> Any:
+        """Return the scheme's form of well-formed interest messages."""
+        assert isinstance(self._scheme, TableScheme)
+        return self._scheme.table(self.key, bodies_of(self._scheme, interests, "interest"))
+
     def header(self, kind: Kind) -> Bytes:
         """Return the header of every message of this key."""
-        return key_header(kind, self._scheme.fingerprint, self.key_id, self.epoch)
+        return key_header(kind, *self.names)
 
     def open(
         self, rounds: ArrayLike | None, count: int, pairs: Labels, content: Content, messages: Bytes
@@ -292,7 +317,12 @@ class KeyAccess(Access):
         messages[:, -MAC_BYTES:] = mac.tags(messages[:, :-MAC_BYTES])
 
     def examine(self, messages: Bytes, side: Side) -> Bytes:
-        """Return the `Cause` for refusing each message, of the right width; 0 for the others."""
+        """Return the `Cause` for refusing each message; 0 for the others.
+
+        Raises:
+            DecodeError: they do not have the width of messages.
+        """
+        require_width(self._scheme, messages, side)
         kind = Kind[side.upper()]
 
         def genuine(rows: Bytes) -> Bytes:
@@ -336,4 +366,4 @@ def access(
         return RoundAccess(scheme, role, key, ledger, randomness)
     if key is not None:
         raise KeyMismatchError(f"a broker of {type(scheme).__name__} takes no key")
-    return Access()
+    return Access(scheme)
