@@ -71,7 +71,7 @@ class Kind(IntEnum):
 
     Events and interests have the headers above, labels and messages ahead that of rounds. The
     others have a byte for the kind and one for a version, followed by the formats of their modules,
-    such as `ccbps.delivery.naive` and `ccbps.matching.session.roles`.
+    such as `ccbps.delivery.naive` and `ccbps.matching.session.layout`.
     """
 
     EVENT = 1

@@ -16,7 +16,7 @@ from ccbps.matching.one_time.broadcast import BroadcastMatch as BroadcastMatch
 from ccbps.matching.session.oblivious_topic import ObliviousTopicMatch as ObliviousTopicMatch
 from ccbps.matching.tag.tag import TagMatch as TagMatch
 from ccbps.matching.users.keyword import KeywordMatch as KeywordMatch
+from ccbps.matching.words.keyword_dictionary import KeywordDictionaryMatch as KeywordDictionaryMatch
 from ccbps.matching.words.topics import CommutativeMatch as CommutativeMatch
 from ccbps.matching.words.topics import MaskedTopicMatch as MaskedTopicMatch
-from ccbps.matching.words.words import KeywordDictionaryMatch as KeywordDictionaryMatch
 from ccbps.matching.words.words import KeywordFilterMatch as KeywordFilterMatch

@@ -244,7 +244,9 @@ def out_is_written_and_must_fit(case: Case) -> None:
     ):
         out = np.empty((len(content), width), dtype=np.uint8)
         assert role.encode(content, party.rounds(len(out)), out=out) is out
-        refuses(ParameterError, role.encode, content, party.rounds(len(out)), out=out[:, 1:])
+        apart = np.repeat(out, 2, axis=1)[:, ::2]
+        for other in (out[:, 1:], out.astype(np.int8), apart, bytes(out)):
+            refuses(ParameterError, role.encode, content, party.rounds(len(out)), out=other)
 
 
 @check()

@@ -34,7 +34,8 @@ from ccbps.arrays import Bytes, Index, Words
 from ccbps.keys.pad import OneTimePad
 from ccbps.matching import Keying, Matcher
 from ccbps.testing.cases import OFFERS, SMALLEST, Case, Offer, cases
-from ccbps.testing.views import Exact, Inputs, Leak, Pair, Unproven, exact
+from ccbps.testing.views import Exact, exact
+from ccbps.testing.wiring import Inputs, Leak, Pair, Unproven
 
 PROOFS: Final = 3, 12
 """Greatest number of small matchers of a scheme to enumerate: by default, or thoroughly."""

@@ -18,7 +18,8 @@ from ccbps.ciphers.signatures import (
 )
 from ccbps.errors import DecodeError, ParameterError
 from ccbps.matching import ObliviousTopicMatch
-from ccbps.matching.session.roles import OPENED, SIGNED, ObliviousPublisher, ObliviousSubscriber
+from ccbps.matching.session.layout import OPENED, SIGNED
+from ccbps.matching.session.roles import ObliviousPublisher, ObliviousSubscriber
 from ccbps.wire import KEY_HEADER_BYTES
 from tests.support.topic_strategies import introduce, sign
 

@@ -42,7 +42,7 @@ from ccbps.matching.contract.scheme import Draw, Scheme, ServerScheme, Sizes
 from ccbps.testing import OFFERS, Case, Subject, cases, proofs
 from ccbps.testing.cases import CHECKS, NULLABLE, PLAIN, TINY
 from ccbps.testing.secrecy import SCHEME_CHECKS
-from ccbps.testing.views import Leak, Method
+from ccbps.testing.wiring import Leak, Method
 from ccbps.wire import TAG_BYTES, Cause, Kind
 from tests.support.affine_scheme import AffineMatch
 from tests.support.toy_scheme import ToyMatch

@@ -39,7 +39,8 @@ from ccbps.leakage import Protects
 from ccbps.matching import Answers, Keying, ObliviousTopicMatch
 from ccbps.matching.broken import AdditiveMaskMatch
 from ccbps.matching.contract.scheme import Draw
-from ccbps.matching.session.roles import SIGNED, ObliviousPublisher, ObliviousSubscriber
+from ccbps.matching.session.layout import SIGNED
+from ccbps.matching.session.roles import ObliviousPublisher, ObliviousSubscriber
 from ccbps.wire import KEY_HEADER_BYTES
 from tests.support.effort import examples
 from tests.support.refusals import refused

@@ -21,7 +21,7 @@ from ccbps.ciphers.signatures import SIGNATURE_BYTES
 from ccbps.ciphers.slots import SlotKey
 from ccbps.errors import DecodeError
 from ccbps.matching import ObliviousTopicMatch
-from ccbps.matching.session.roles import NUMBERED, OPENED, SIGNED
+from ccbps.matching.session.layout import NUMBERED, OPENED, SIGNED
 from ccbps.wire import KEY_HEADER_BYTES
 from tests.support.refusals import refused
 from tests.support.topic_strategies import introduce, sign

@@ -31,7 +31,7 @@ event    header with the publisher's name; number (8); the sealed payload, if th
          slot of 16 or 32 bytes for each request that the publisher has answered
 =======  =====================================================================================
 
-Conventions: `ccbps.ciphers.slots` describes a slot, `ccbps.matching.session.roles` the bytes that
+Conventions: `ccbps.ciphers.slots` describes a slot, `ccbps.matching.session.layout` the bytes that
 are signed. A topic is the values of all attributes together, or of those named.
 
 A role is its `key`, a secret, from which ``matcher.publisher(key)`` and ``matcher.subscriber(key)``
@@ -70,13 +70,8 @@ from ccbps.matching.contract.broker import Broker
 from ccbps.matching.contract.key_server import KeyServer
 from ccbps.matching.contract.matcher import Matcher
 from ccbps.matching.contract.scheme import Cost, Operation, SessionScheme, Sizes, bound_predicate
-from ccbps.matching.session.roles import (
-    WIRE_VERSION,
-    Layout,
-    ObliviousPublisher,
-    ObliviousSubscriber,
-    role_key,
-)
+from ccbps.matching.session.layout import WIRE_VERSION, Layout, role_key
+from ccbps.matching.session.roles import ObliviousPublisher, ObliviousSubscriber
 from ccbps.predicates import Predicate, Schema
 from ccbps.wire import KEY_HEADER_BYTES
 

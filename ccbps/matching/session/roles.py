@@ -1,18 +1,8 @@
-r"""The roles of `ccbps.matching.session.oblivious_topic`, their messages and their saved keys.
+"""The roles of `ccbps.matching.session.oblivious_topic`: publisher and subscriber.
 
 The publisher answers subscribers that it admits, and encrypts events. The subscriber asks for
 topics and opens events. Each can be saved: its `key` holds all of it, and the matcher's `publisher`
 or `subscriber` restores it.
-
-The layout of messages is public. Of a signed message the signature covers all bytes in front of it,
-the kind of message, the whole fingerprint of the matcher and, in a session, a digest of the request
-that it answers:
-
-    request   Ed25519("ccbps oblivious request\0" fingerprint message)
-    session   Ed25519("ccbps oblivious session\0" fingerprint digest message)
-
-where the digest is SHA-256 of the bytes that the request's signature covers. Keys are bound to
-fingerprint, the publisher's identity and that digest.
 
 Conventions: answers follow from the request and a secret. The same request gets the same answer
 whenever it comes, and takes no further slot: an answer that was lost can be had again, and whoever
@@ -29,51 +19,48 @@ A subscriber that is restored without the requests that came later cannot use th
 from __future__ import annotations
 
 import os
-from abc import abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from hashlib import sha256, shake_256
-from threading import Lock
-from typing import Any, ClassVar, Final, Literal
+from hashlib import shake_256
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ccbps.arrays import Bools, Bytes, Index, Randomness, Words
-from ccbps.checks import octets, whole
-from ccbps.ciphers.oblivious import EqCot
-from ccbps.ciphers.payloads import as_bytes, check_sizes, open_sealed, own_keys, seal, sealed_bytes
+from ccbps.checks import whole
+from ccbps.ciphers.payloads import as_bytes, check_sizes, open_sealed, own_keys, seal
 from ccbps.ciphers.signatures import (
     IDENTITY_BYTES,
     NAME_BYTES,
     SIGNATURE_BYTES,
-    SigningKey,
     check_identity,
     name_of,
     signed_by,
 )
-from ccbps.ciphers.slots import BLOCK, SLOT_KEY_BYTES, SlotKey, joined_keys, split_keys
-from ccbps.errors import DecodeError, EventError, KeyMismatchError, ParameterError, PredicateError
+from ccbps.ciphers.slots import SLOT_KEY_BYTES, SlotKey, joined_keys, split_keys
+from ccbps.errors import DecodeError, EventError, ParameterError, PredicateError
 from ccbps.forms.topic import topic_codes
-from ccbps.keys.role_key import KEY_ID_BYTES, RoleKey
-from ccbps.keys.secret import Confined, SecretBytes
+from ccbps.keys.role_key import RoleKey
+from ccbps.keys.secret import SecretBytes
 from ccbps.keys.used_rounds import RoundLedger, as_rounds
-from ccbps.matching.contract.access import check_key
 from ccbps.matching.contract.roles import is_one_interest
 from ccbps.matching.contract.scheme import Interest, SessionScheme
-from ccbps.predicates import Schema
+from ccbps.matching.session.layout import (
+    DIGEST_BYTES,
+    NUMBER_BYTES,
+    NUMBERED,
+    OPENED,
+    PLACE_BYTES,
+    SIGNED,
+    Asked,
+    Layout,
+    Opened,
+    SessionRole,
+    raw,
+    role_key,
+)
 from ccbps.wire import KEY_HEADER_BYTES, Kind
-
-WIRE_VERSION: Final = 3
-NUMBER_BYTES: Final = 8
-PLACE_BYTES: Final = 4
-DIGEST_BYTES: Final = 32
-SIGNED: Final = KEY_HEADER_BYTES + NAME_BYTES
-"""End of the signer's name in a request or a session."""
-NUMBERED: Final = KEY_HEADER_BYTES + NUMBER_BYTES
-OPENED: Final = SIGNED + PLACE_BYTES
 
 _STRANGER = "of a subscriber that was not admitted; call admit with its identity if it may ask"
 _UNSIGNED = "not signed by the subscriber that it names, or altered"
@@ -82,179 +69,6 @@ _DISTRUSTED = "of a publisher that is not trusted; call trust with its identity 
 _UNPROVEN = "not signed by the publisher that it names for this request, or altered"
 _ANOTHER = "unlike the one that this publisher gave to the request before; encode a new request"
 _UNKNOWN = "of a publisher whose sessions were not accepted; call accept with its answers"
-
-
-class Layout:
-    """The layout of messages, which both roles know.
-
-    Attributes:
-        schema: the events' attributes.
-        attributes: names of the topic's attributes.
-        payload_bytes: longest payload, bytes; 0 for none.
-        transfer: the oblivious transfer of keys.
-        fingerprint: hash that names the matcher, 32 bytes.
-        request_bytes: bytes of a request.
-        fixed_bytes: bytes of an event in front of its slots.
-        slot_bytes: bytes of a slot.
-        topic_bytes: bytes of a topic.
-    """
-
-    def __init__(
-        self,
-        schema: Schema,
-        attributes: tuple[str, ...],
-        payload_bytes: int,
-        transfer: EqCot,
-        fingerprint: bytes,
-    ) -> None:
-        self.schema, self.attributes, self.payload_bytes = schema, attributes, payload_bytes
-        self.transfer, self.fingerprint = transfer, fingerprint
-        self.request_bytes = SIGNED + transfer.request_bytes + SIGNATURE_BYTES
-        self.fixed_bytes = NUMBERED + (sealed_bytes(payload_bytes) if payload_bytes else 0)
-        self.slot_bytes = 2 * BLOCK if payload_bytes else BLOCK
-        self.topic_bytes = 8 * sum(schema[name].limbs for name in attributes)
-
-    def session_bytes(self, topics: int) -> int:
-        """Return the bytes of a session with a publisher of that many topics."""
-        return OPENED + topics * self.transfer.response_bytes + SIGNATURE_BYTES
-
-    def event_bytes(self, requests: int) -> int:
-        """Return the bytes of an event of a publisher that has answered that many requests."""
-        return self.fixed_bytes + requests * self.slot_bytes
-
-    def headers(self, kind: Kind, names: Bytes) -> Bytes:
-        """Return headers, one for each row of names."""
-        head = np.zeros((len(names), KEY_HEADER_BYTES), dtype=np.uint8)
-        first = bytes([kind, WIRE_VERSION]) + self.fingerprint[:6]
-        head[:, :8] = np.frombuffer(first, dtype=np.uint8)
-        head[:, 8:] = names
-        return head
-
-    def request(self, message: Bytes) -> bytes:
-        """Return the bytes that the signature of a request covers."""
-        body = message[:-SIGNATURE_BYTES].tobytes()
-        return b"ccbps oblivious request\0" + self.fingerprint + body
-
-    def digest(self, message: Bytes) -> bytes:
-        """Return 32 bytes that tell a request from all others."""
-        return sha256(self.request(message)).digest()
-
-    def session(self, message: Bytes, digest: bytes) -> bytes:
-        """Return the bytes that the signature of a session covers, for its request's digest."""
-        body = message[:-SIGNATURE_BYTES].tobytes()
-        return b"ccbps oblivious session\0" + self.fingerprint + digest + body
-
-    def context(self, publisher: bytes, digest: bytes) -> bytes:
-        """Return the bytes that a key is bound to, for a publisher's identity and a request."""
-        return self.fingerprint + publisher + digest
-
-    def check(self, messages: Bytes, kind: Kind, fixed: int, step: int, name: str) -> int:
-        """Return the number of parts of `step` bytes beside the `fixed` ones.
-
-        Raises:
-            DecodeError: these are not such messages of this matcher; names rows.
-        """
-        count = self.parts(messages, fixed, step, name)
-        bad = np.flatnonzero(self.foreign(messages, kind)).tolist()
-        self.refuse(dict.fromkeys(bad, self.cause(name)))
-        return count
-
-    def parts(self, messages: Bytes, fixed: int, step: int, name: str) -> int:
-        """Return the number of parts as `check` does, without a look at the headers."""
-        if not isinstance(messages, np.ndarray) or messages.dtype != np.uint8 or messages.ndim != 2:
-            raise DecodeError(
-                f"{name}s must be a uint8 array of shape (batch, bytes), "
-                f"got {type(messages).__name__}"
-            )
-        width = messages.shape[1]
-        if width != fixed if not step else width < fixed or (width - fixed) % step:
-            more = f" and a multiple of {step}" if step else ""
-            raise DecodeError(f"{name}s have {fixed} bytes{more}, got {width}")
-        return (width - fixed) // step if step else 0
-
-    def foreign(self, messages: Bytes, kind: Kind) -> Bools:
-        """Return the messages not of this kind, version and matcher, bool, shape (batch,)."""
-        expected = self.headers(kind, np.zeros((1, NAME_BYTES), dtype=np.uint8))[0, :8]
-        return np.asarray((messages[:, :8] != expected).any(axis=1))
-
-    def cause(self, name: str) -> str:
-        """Return the cause for refusing foreign messages."""
-        return f"no {name} of this version and matcher"
-
-    def refuse(self, problems: Mapping[int, str]) -> None:
-        """Raise a DecodeError that names rows and their causes, if there are any."""
-        if problems:
-            rows = tuple(sorted(problems))
-            causes = tuple(problems[row] for row in rows)
-            raise DecodeError(f"row {rows[0]}: {causes[0]}", rows=rows, causes=causes)
-
-
-def raw(text: str, size: int) -> bytes:
-    """Return the bytes that a role key holds as hex digits.
-
-    Raises:
-        TypeError: it is no text.
-        ValueError: it is no hex, or of another length.
-    """
-    return octets("a part of the key", bytes.fromhex(text), size)
-
-
-def role_key(
-    layout: Layout, role: Literal["publisher", "subscriber"], signing: SigningKey, **data: Any
-) -> RoleKey:
-    """Return the key of a role, which holds its signing key and all of its data."""
-    data["signing"] = signing.export_secret().hex()
-    name = name_of(signing.identity)[:KEY_ID_BYTES]
-    return RoleKey.make(layout.fingerprint, role, name, 0, data)
-
-
-class SessionRole(Confined):
-    """A role with an identity of its own, which keeps its agreements and can be saved.
-
-    Args:
-        matcher: the matcher that made it.
-        layout: the layout of its messages.
-        key: the role as it was saved.
-
-    Raises:
-        KeyMismatchError: it is the key of another matcher or role, or damaged.
-    """
-
-    _role: ClassVar[Literal["publisher", "subscriber"]]
-
-    def __init__(self, matcher: SessionScheme, layout: Layout, key: RoleKey) -> None:
-        check_key(matcher, key, self._role)
-        self.matcher, self._layout, self._lock = matcher, layout, Lock()
-        is_damaged = True
-        # No secret in a local variable of this frame: tracebacks may show those.
-        with suppress(LookupError, TypeError, ValueError):
-            self._identify(key.export_secret_data()["signing"], key.key_id)
-            self._restore(key.export_secret_data())
-            is_damaged = False
-        if is_damaged:
-            raise KeyMismatchError(
-                "this role key is damaged: take the text that the role's key.to_text() wrote"
-            )
-
-    def _identify(self, signing: str, key_id: bytes) -> None:
-        self._signing = SigningKey(raw(signing, SigningKey.length))
-        self._name = np.frombuffer(name_of(self.identity), dtype=np.uint8)
-        if self._name[:KEY_ID_BYTES].tobytes() != key_id:
-            raise ValueError
-
-    @abstractmethod
-    def _restore(self, data: Mapping[str, Any]) -> None:
-        """Take over the data of a key; a LookupError, TypeError or ValueError if it is damaged."""
-
-    @property
-    def identity(self) -> bytes:
-        """Public half of the role's signing key, 32 bytes, to hand to the other role."""
-        return self._signing.identity
-
-    def _sign(self, message: Bytes, covered: bytes) -> None:
-        """Write the signature of a message, which covers some bytes."""
-        signature = self._signing.sign(covered)
-        message[-SIGNATURE_BYTES:] = np.frombuffer(signature, dtype=np.uint8)
 
 
 class ObliviousPublisher(SessionRole):
@@ -525,37 +339,6 @@ class ObliviousPublisher(SessionRole):
         return np.array(places, dtype=np.intp)[index.reshape(-1)]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Opened:
-    """A batch of events as a subscriber reads it.
-
-    Attributes:
-        matched: True where an event is of the topic of an interest, bool (events, interests).
-        payloads: payload of each event that is of one of the topics, None for the others.
-    """
-
-    matched: Bools
-    payloads: list[bytes | None]
-
-    def __repr__(self) -> str:
-        return f"<Opened: {len(self.payloads)} events>"
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class _Asked:
-    """A request of this subscriber.
-
-    Attributes:
-        secret: the number z.
-        interest: place of the interest among all.
-        digest: digest of the request, 32 bytes.
-    """
-
-    secret: int
-    interest: int
-    digest: bytes
-
-
 class ObliviousSubscriber(SessionRole):
     """The role that asks for topics and opens events.
 
@@ -578,7 +361,7 @@ class ObliviousSubscriber(SessionRole):
     def _restore(self, data: Mapping[str, Any]) -> None:
         # By name: publishers' identities, and this role's requests.
         self._publishers: dict[bytes, bytes] = {}
-        self._requests: dict[bytes, _Asked] = {}
+        self._requests: dict[bytes, Asked] = {}
         # By publisher and interest: the slot's place, and a key for each of its topics.
         self._sessions: dict[bytes, dict[int, tuple[int, list[SlotKey]]]] = {}
         for identity in data["publishers"]:
@@ -586,7 +369,7 @@ class ObliviousSubscriber(SessionRole):
         order = int(self._layout.transfer.group.order)
         for place, (name, secret, digest) in enumerate(data["requests"]):
             z = whole("z", int(secret, 16), 0, order - 1)
-            self._requests[raw(name, NAME_BYTES)] = _Asked(z, place, raw(digest, DIGEST_BYTES))
+            self._requests[raw(name, NAME_BYTES)] = Asked(z, place, raw(digest, DIGEST_BYTES))
         count = 0
         for publisher, interest, place, keys in data["sessions"]:
             session = whole("place", place, 0, (1 << 8 * PLACE_BYTES) - 1), split_keys(keys)
@@ -672,7 +455,7 @@ class ObliviousSubscriber(SessionRole):
         with self._lock:
             for name, secret, message in zip(names, secrets, out, strict=True):
                 self._sign(message, layout.request(message))
-                asked = _Asked(int(secret), len(self._requests), layout.digest(message))
+                asked = Asked(int(secret), len(self._requests), layout.digest(message))
                 self._requests[name.tobytes()] = asked
         return out
 
@@ -722,9 +505,9 @@ class ObliviousSubscriber(SessionRole):
                 self._sessions.setdefault(publisher, {})[interest] = session
         return len(answers)
 
-    def _examined(self, sessions: Bytes) -> dict[int, tuple[bytes, _Asked]]:
+    def _examined(self, sessions: Bytes) -> dict[int, tuple[bytes, Asked]]:
         """Return publisher and request of this subscriber's sessions, by row."""
-        answers: dict[int, tuple[bytes, _Asked]] = {}
+        answers: dict[int, tuple[bytes, Asked]] = {}
         problems: dict[int, str] = {}
         for row, session in enumerate(sessions):
             asked = self._requests.get(session[8:KEY_HEADER_BYTES].tobytes())
