@@ -164,6 +164,7 @@ def test_malformed_bodies() -> None:
         changed((steps, 0), (steps + 1, 0)),  # begins with nothing
         changed((steps + 1, 2), (steps, 1)),  # a threshold of nothing
         changed((last + 3, 1)),  # one leaf more than there are
+        changed(*((place, 0) for place in range(steps + 2, last + 2))),  # leaves left over
     ]
     causes = broker.examine_interests(np.concatenate([good, *bad]))
     assert causes.tolist() == [0] + [Cause.VALUE] * len(bad)
