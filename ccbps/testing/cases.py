@@ -183,7 +183,7 @@ class Case:
     def unlike_interests(self) -> list[tuple[Any, Any]]:
         """Return pairs of interests, in both orders, that do not mean the same."""
         sides = list(zip(self.interests, self.meaning.T.tolist(), strict=True))
-        return [(one, two) for one, left in sides for two, right in sides if left != right]
+        return [(first, other) for first, a in sides for other, b in sides if a != b]
 
 
 class Party:

@@ -105,10 +105,10 @@ def bent_descriptions_are_refused(case: Case) -> None:
         for value in odd:
             changed = {**fields, "parameters": {**parameters, name: value}}
             try:
-                made = kind.from_json(json.dumps(changed))
+                matcher = kind.from_json(json.dumps(changed))
             except (DecodeError, ParameterError, PredicateError):
                 continue
-            assert made != case.matcher
+            assert matcher != case.matcher
 
 
 @check()
@@ -309,14 +309,14 @@ def messages_of_another_matcher_are_refused_in_rounds(case: Case) -> None:
     for source in (lambda: SharedSeed(secret), lambda: OneTimePad(pad)):
         (events, mine), (others, theirs) = (
             (
-                made.publisher(source()).encode(records, rounds),
-                made.subscriber(source()).encode(interests, rounds),
+                sender.publisher(source()).encode(records, rounds),
+                sender.subscriber(source()).encode(interests, rounds),
             )
-            for made in (matcher, other)
+            for sender in (matcher, other)
         )
-        wanted = [bool(case.meaning[0, 0])] * 2
-        assert case.party.broker.match(events, mine).tolist() == wanted
-        assert other.broker().match(others, theirs).tolist() == wanted
+        expected = [bool(case.meaning[0, 0])] * 2
+        assert case.party.broker.match(events, mine).tolist() == expected
+        assert other.broker().match(others, theirs).tolist() == expected
         for pair in ((others, mine), (events, theirs), (others, theirs)):
             answers, causes = case.party.broker.examine(*pair)
             assert causes.tolist() == [Cause.PAIRING] * 2 and not answers.any()
@@ -443,7 +443,7 @@ def rounds_are_used_once(case: Case) -> None:
         refuses(RandomnessReuseError, role.encode, content * 2, [8, 8])
         refuses(ParameterError, role.encode, content)
     others = [other for other in case.records if other != record[0]]
-    unlike = [two for one, two in case.unlike_interests() if one == interest[0]]
+    unlike = [other for first, other in case.unlike_interests() if first == interest[0]]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "ledger"
         # After a restart: the same again is the same message, anything else is refused.
@@ -486,8 +486,8 @@ def interests_are_told_apart(case: Case) -> None:
 
     for interest in case.interests:
         assert name_of(interest) == name_of(interest)
-    for one, two in case.unlike_interests():
-        assert name_of(one) != name_of(two)
+    for first, other in case.unlike_interests():
+        assert name_of(first) != name_of(other)
 
 
 @check()
@@ -503,11 +503,11 @@ def pairs_have_seeds_of_their_own(case: Case) -> None:
     master, broker = SharedSeed.generate(), matcher.broker()
     labels, rounds = ["alice", "bob"], [5, 5]
     records, interests = case.records[:1] * 2, case.interests[:1] * 2
-    wanted = [bool(case.meaning[0, 0])] * 2
+    expected = [bool(case.meaning[0, 0])] * 2
     events = matcher.publisher(master).encode(records, rounds, pairs=labels)
     for seed in (master, SeedRing.of(master, labels)):
         same = matcher.subscriber(seed).encode(interests, rounds, pairs=labels)
-        assert broker.match(events, same).tolist() == wanted
+        assert broker.match(events, same).tolist() == expected
     swapped = matcher.subscriber(master).encode(interests, rounds, pairs=labels[::-1])
     unlabelled = matcher.subscriber(master).encode(interests[:1], rounds[:1])
     for sent, foreign in ((events, swapped), (events[:1], unlabelled), (events[1:], unlabelled)):
@@ -515,7 +515,7 @@ def pairs_have_seeds_of_their_own(case: Case) -> None:
     # A subscriber that has the seed of its pair, and no other.
     for row, label in enumerate(labels):
         alone = matcher.subscriber(master.pair(label)).encode(interests[:1], rounds[:1])
-        assert broker.match(events[row : row + 1], alone).tolist() == wanted[:1]
+        assert broker.match(events[row : row + 1], alone).tolist() == expected[:1]
 
 
 @check()
@@ -525,7 +525,7 @@ def an_event_of_a_broadcast_serves_all_labels(case: Case) -> None:
         return
     matcher, master = case.matcher, SharedSeed.generate()
     broker, publisher = matcher.broker(), matcher.publisher(master)
-    labels, wanted = ["alice", "bob"], [bool(case.meaning[0, 0])]
+    labels, expected = ["alice", "bob"], [bool(case.meaning[0, 0])]
     record, interest = case.records[:1], case.interests[:1]
     with pytest.raises(ParameterError, match="pairs"):
         publisher.encode(record, [5], pairs=labels[:1])
@@ -534,7 +534,7 @@ def an_event_of_a_broadcast_serves_all_labels(case: Case) -> None:
     subscriber = matcher.subscriber(master)
     same = subscriber.encode(interest * 2, [5, 5], pairs=labels)
     for events in (event, np.repeat(event, 2, axis=0)):
-        assert broker.match(events, same).tolist() == wanted * 2
+        assert broker.match(events, same).tolist() == expected * 2
     for label in labels:
         last = case.interests[-1:]
         refuses(RandomnessReuseError, subscriber.encode, last, [5], pairs=[label])
@@ -547,7 +547,7 @@ def an_event_of_a_broadcast_serves_all_labels(case: Case) -> None:
             matcher.subscriber(master).encode(interest, [5], pairs=["alice"]),
         ]
     )
-    assert broker.match(event, more).tolist() == wanted * 3
+    assert broker.match(event, more).tolist() == expected * 3
     assert len({row.tobytes() for row in np.concatenate([same, more])}) == 5
     # Another round, another seed, and the seed of a pair do not.
     for seed, number in ((master, 6), (SharedSeed.generate(), 5), (master.pair("alice"), 5)):

@@ -101,7 +101,7 @@ def keys_of_another_role_or_matcher_are_refused(case: Case) -> None:
 def roles_go_on_from_saved_keys(case: Case) -> None:
     """Check that restored roles understand the roles that were saved."""
     matcher, party = case.matcher, case.party
-    wanted = case.meaning.tolist()
+    expected = case.meaning.tolist()
     if one_time(case):
         seed = party.keys["publisher"]
         again = SharedSeed.from_text(seed.to_text())
@@ -120,12 +120,12 @@ def roles_go_on_from_saved_keys(case: Case) -> None:
     }
     publisher, subscriber = roles["publisher"], roles["subscriber"]
     if not keyed(case):
-        assert subscriber.open(publisher.encode(case.records)).matched.tolist() == wanted
+        assert subscriber.open(publisher.encode(case.records)).matched.tolist() == expected
         return
     # New publishers with old subscribers, and the other way round.
     for feed, asker in ((publisher, party.subscriber), (party.publisher, subscriber)):
         answers = roles["broker"].match_all(feed.encode(case.records), asker.encode(case.interests))
-        assert answers.tolist() == wanted
+        assert answers.tolist() == expected
 
 
 @check()
@@ -202,8 +202,8 @@ def epochs_are_told_apart_in_both_bytes(case: Case) -> None:
     key = case.party.server.key
     parties = []
     for epoch in (0, 1, 256, 257):
-        made = RoleKey.make(key.matcher, "server", key.key_id, epoch, key.export_secret_data())
-        server = case.matcher.key_server(made)
+        master = RoleKey.make(key.matcher, "server", key.key_id, epoch, key.export_secret_data())
+        server = case.matcher.key_server(master)
         assert server.epoch == epoch
         parties.append(Party(case.matcher, server=server))
     sent = [party.pairs(case.records, case.interests) for party in parties]
@@ -223,12 +223,12 @@ def a_brokers_key_makes_no_messages(case: Case) -> None:
     held = key.export_secret_data()
     messages = case.sides()
 
-    def made(role: Any, data: Any) -> RoleKey:
+    def key_of(role: Any, data: Any) -> RoleKey:
         return RoleKey.make(matcher.fingerprint, role, key.key_id, key.epoch, data)
 
     def issued(role: str) -> Any:
         macs = party.server.key.export_secret_data()["macs"]
-        server = Party(matcher, server=matcher.key_server(made("server", {**held, "macs": macs})))
+        server = Party(matcher, server=matcher.key_server(key_of("server", {**held, "macs": macs})))
         return server.keys[role].export_secret_data()
 
     for side, (role, content) in enumerate(
@@ -237,7 +237,7 @@ def a_brokers_key_makes_no_messages(case: Case) -> None:
         macs = party.keys[role].export_secret_data()["macs"]
         for material in (lambda role: held, issued):
             try:
-                forger = getattr(matcher, role)(made(role, {**material(role), "macs": macs}))
+                forger = getattr(matcher, role)(key_of(role, {**material(role), "macs": macs}))
                 pair = [*messages]
                 pair[side] = forger.encode(content)
                 answers = party.broker.match_all(*pair)
@@ -367,13 +367,13 @@ def covering_is_containment(case: Case) -> None:
 @check(keyed)
 def a_refused_event_has_no_answers(case: Case) -> None:
     """Check an altered event among others."""
-    (events, interests), broker, wanted = case.sides(), case.party.broker, case.meaning
-    row = int(np.argmax(wanted.sum(axis=1)))
+    (events, interests), broker, expected = case.sides(), case.party.broker, case.meaning
+    row = int(np.argmax(expected.sum(axis=1)))
     events[row, -1] ^= 1
-    wanted[row] = False
+    expected[row] = False
     for some in (interests, broker.prepare(interests)):
         answers, causes = broker.examine_all(events, some)
-        assert answers.tolist() == wanted.tolist()
+        assert answers.tolist() == expected.tolist()
         assert causes[row] == Cause.ALTERED and np.count_nonzero(causes) == 1
 
 
@@ -388,10 +388,10 @@ def tables_of_another_key_are_not_merged(case: Case) -> None:
     next_epoch = Party(case.matcher, server=other.server)
     message = next_epoch.subscriber.encode(case.interests[:1])
     later = next_epoch.broker.prepare(message, ["later"])
-    for one, foreign in ((table, theirs), (table, later), (later, theirs), (theirs, later)):
-        names = one.ids
-        refuses(KeyMismatchError, one.merge, foreign)
-        assert one.ids == names
+    for mine, foreign in ((table, theirs), (table, later), (later, theirs), (theirs, later)):
+        names = mine.ids
+        refuses(KeyMismatchError, mine.merge, foreign)
+        assert mine.ids == names
     assert case.party.broker.match_all(events, table).tolist() == case.meaning.tolist()
 
 
@@ -439,8 +439,8 @@ def tokens_are_used_once_and_in_turn(case: Case) -> None:
 def numbers_of_interests_are_not_given_again(case: Case) -> None:
     """Check that a table does not give the number of a removed interest to another."""
     party = Party(case.matcher)
-    one = party.subscriber.encode(case.interests[:1])
-    table = party.broker.prepare(np.repeat(one, 3, axis=0))
+    message = party.subscriber.encode(case.interests[:1])
+    table = party.broker.prepare(np.repeat(message, 3, axis=0))
     assert table.ids == [0, 1, 2]
     table.remove([2])
     if updated(case):
@@ -449,11 +449,11 @@ def numbers_of_interests_are_not_given_again(case: Case) -> None:
         moved = party.broker.update(table, token, later.broker)
         moved.add(later.subscriber.encode(case.interests[:1]))
         assert sorted(moved.ids) == [0, 1, 3]
-    table.add(one)
+    table.add(message)
     assert sorted(table.ids) == [0, 1, 3]
     table.remove([3])
     again = party.broker.load(table.to_bytes())
-    again.add(one)
+    again.add(message)
     assert sorted(again.ids) == [0, 1, 4]
 
 
@@ -462,13 +462,13 @@ def many_events_are_matched_block_by_block(case: Case) -> None:
     """Check events that do not fit one block."""
     broker, (events, interests) = case.party.broker, case.sides()
     rows = [*range(len(events)), *range(len(events))[::-1]]
-    wanted = case.meaning[rows].tolist()
+    expected = case.meaning[rows].tolist()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(broker_module, "MATCH_ROWS", 2)
         for some in (interests, broker.prepare(interests)):
-            assert broker.match_all(events[rows], some).tolist() == wanted
+            assert broker.match_all(events[rows], some).tolist() == expected
         answers, causes = broker.examine_all(events[rows], interests)
-        assert answers.tolist() == wanted and not causes.any()
+        assert answers.tolist() == expected and not causes.any()
 
 
 @check(keyed)
@@ -514,7 +514,7 @@ def a_table_may_change_while_it_is_matched(case: Case) -> None:
     (events, interests), count = case.sides(), len(case.interests)
     table = case.party.broker.prepare(interests, [f"stays {n}" for n in range(count)])
     both, problems, done = np.concatenate([case.meaning] * 2, axis=1), [], [False]
-    wanted = {count: case.meaning.tolist(), 2 * count: both.tolist()}
+    expected = {count: case.meaning.tolist(), 2 * count: both.tolist()}
     comes = [f"comes {n}" for n in range(count)]
 
     def change() -> None:
@@ -534,8 +534,8 @@ def a_table_may_change_while_it_is_matched(case: Case) -> None:
         stop = time.monotonic() + CONCURRENT
         while time.monotonic() < stop and not problems:
             answers = case.party.broker.match_all(events, table)
-            assert answers.shape[1] in wanted
-            assert answers.tolist() == wanted[answers.shape[1]]
+            assert answers.shape[1] in expected
+            assert answers.tolist() == expected[answers.shape[1]]
     finally:
         done[0] = True
         thread.join()

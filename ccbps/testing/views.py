@@ -238,8 +238,10 @@ def _refuse(inputs: Inputs, sides: tuple[str, ...], first: Pair, other: Pair) ->
             "over all randomness, the two messages tell apart inputs with the same answer: "
             f"{inputs.describe(first)}, and {inputs.describe(other)}"
         )
-    one, two = (inputs.sides[sides[0]][max(pair)] for pair in (first, other))
-    raise Leak(f"over all randomness, {sides[0]} messages alone tell apart {one!r} and {two!r}")
+    contents = [repr(inputs.sides[sides[0]][max(pair)]) for pair in (first, other)]
+    raise Leak(
+        f"over all randomness, {sides[0]} messages alone tell apart {' and '.join(contents)}"
+    )
 
 
 def _compare_counts(
@@ -347,7 +349,7 @@ def _order(cells: Iterable[tuple[int, ...]], sizes: Sequence[int]) -> list[int]:
         others = near.pop(symbol) - {symbol}
         for other in others:
             near[other] = (near[other] | others) - {symbol}
-            costs[other] = math.prod(sizes[one] for one in near[other])
+            costs[other] = math.prod(sizes[symbol] for symbol in near[other])
     return out
 
 

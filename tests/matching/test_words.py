@@ -184,7 +184,9 @@ def test_covering_is_never_wrong_and_sees_equal_words(kind: Both) -> None:
     matcher = kind(QUOTES, points=POINTS, partitions=CELLS)
     _, subscriber, broker = roles(matcher)
     texts = ["TRUE", "issue = 'IBM'", "issue = 'IBM' AND price < 100", "price < 100", "price < 90",
-             "price < 200", "volume < 32", "volume < 32 AND price < 99", "price = 3"]  # fmt: skip
+             "price < 200", "volume < 32", "volume < 32 AND price < 99", "price = 3",
+             "issue = 'IBM' AND price > 50 AND price < 100 AND volume < 32"]  # fmt: skip
+    assert len(matcher.prepare(texts[-1])) == matcher.vocabulary.clauses
     messages = subscriber.encode(texts)
     matches = broker.covers(messages, messages)
     records = quotes(3_000, 2)
@@ -215,7 +217,8 @@ def test_broken_messages_are_refused(kind: Both) -> None:
     publisher, subscriber, broker = roles(matcher)
     interests = subscriber.encode(["price < 100"])
     if kind is KeywordDictionaryMatch:
-        interests[0, KEY_HEADER_BYTES + 2] = 7
+        place = np.array([matcher.size], dtype="<u4")  # type: ignore[union-attr]
+        interests[0, BODY][:4] = place.view(np.uint8)
         assert matcher.size % 8 != 0  # type: ignore[union-attr]
         events = publisher.encode(quotes(1, 4))
         events[0, BODY][-1] |= 128

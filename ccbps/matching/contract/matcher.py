@@ -45,9 +45,9 @@ MAX_TEXT: Final = 1 << 24
 MAX_TEXT_BYTES: Final = 1 << 26
 """Greatest number of bytes of a message of a matcher that is made of a text."""
 _again: ContextVar[bool] = ContextVar("_again", default=False)
-"""Whether a matcher is made again, after somebody was told that it is broken."""
+"""True while a matcher is made again, after somebody was told that it is broken."""
 _from_text: ContextVar[bool] = ContextVar("_from_text", default=False)
-"""Whether a matcher is made of a text, which anybody may have written."""
+"""True while a matcher is made of a text, which anybody may have written."""
 
 
 @contextmanager
@@ -254,7 +254,7 @@ class Matcher(Scheme):
                 within_text(max(matcher.event_bytes, matcher.interest_bytes))
         except TypeError:
             matcher = None
-        # As text: to Python, 1 is True and 1.0. What is left out would follow later defaults.
+        # As text: to Python, 1 is True and 1.0. Omitted parameters would follow later defaults.
         given = json.dumps(fields["parameters"], sort_keys=True)
         if matcher is None or json.dumps(matcher.parameters(), sort_keys=True) != given:
             raise DecodeError(f"the parameters are not those of a {cls.__name__}")

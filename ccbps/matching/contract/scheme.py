@@ -332,11 +332,11 @@ class Scheme(ABC):
                 public templates; for the others, give it values: only its form should matter.
         """
         try:
-            made = cls(schema)
-            made.prepare(wanted)
+            matcher = cls(schema)
+            matcher.prepare(wanted)
         except CcbpsError:
             return
-        yield made
+        yield matcher
 
     # -- interests ------------------------------------------------------------------------------
 

@@ -97,7 +97,7 @@ class Part:
         alive = self.alive.copy()
         alive[rows] = False
         part = replace(self, alive=alive)
-        # What follows from ids is found once, not at every removal.
+        # The index of ids is made once, not at every removal.
         for name in ("_ascending", "_places"):
             if name in vars(self):
                 vars(part)[name] = vars(self)[name]
@@ -115,7 +115,7 @@ class Part:
 
     @cached_property
     def _ascending(self) -> bool:
-        """Whether ids are growing numbers, as the ones that a table gives are."""
+        """True if ids are growing numbers, as the ones that a table gives are."""
         if isinstance(self.ids, range):
             return True
         if not all(type(name) is int for name in self.ids):
