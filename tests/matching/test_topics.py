@@ -85,6 +85,10 @@ def test_tokens_are_hmac_of_the_codes() -> None:
     topic = (2).to_bytes(8, "little") + (300).to_bytes(8, "little")
     token = hmac.new(key, topic, hashlib.sha256).digest()[:16]
     assert event[0, BODY].tobytes() == token
+    for place in (0, 15):  # All of a token is compared.
+        bent = event[:, BODY].copy()
+        bent[0, place] ^= 1
+        assert not matcher.match({}, event[:, BODY], matcher.table({}, bent)).any()
 
 
 TOY = PohligHellman(TOY_PRIME_64)
