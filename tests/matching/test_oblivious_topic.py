@@ -216,6 +216,8 @@ def test_altered_events_do_not_match_or_are_refused() -> None:
         bad[2, column] ^= 1
         caught = refused(DecodeError, "row 2: not a payload for this key", subscriber.open, bad)
         assert caught.rows == (2,)
+        opened, problems = subscriber.examine(bad)
+        assert set(problems) == {2} and opened.matched[:, 0].tolist() == [True, False, False]
 
 
 def test_events_and_payloads_that_do_not_fit_are_refused() -> None:
