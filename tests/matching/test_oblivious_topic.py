@@ -45,7 +45,13 @@ from ccbps.wire import KEY_HEADER_BYTES
 from tests.support.effort import examples
 from tests.support.refusals import refused
 from tests.support.reusable_checks import plain
-from tests.support.topic_strategies import equalities, introduce, sign, topics_and_records
+from tests.support.topic_strategies import (
+    acquainted,
+    equalities,
+    introduce,
+    sign,
+    topics_and_records,
+)
 
 SCHEMA = Schema(issue=Category(["AAPL", "GOOG", "IBM"]), price=UInt(8))
 TEXTS = ["issue = 'AAPL'", "issue = 'GOOG'", "issue = 'IBM'"]
@@ -139,9 +145,7 @@ def test_several_publishers_and_requests_that_come_later() -> None:
 
 def test_sessions_are_taken_by_their_subscriber_only() -> None:
     matcher = toy()
-    alice, bob = matcher.new_subscriber(), matcher.new_subscriber()
-    publisher = matcher.new_publisher(TEXTS)
-    introduce(publisher, alice, bob)
+    publisher, alice, bob = acquainted(matcher, TEXTS, 2)
     sessions = publisher.answer(alice.encode(TEXTS))
     assert bob.accept(sessions) == 0
     refused(DecodeError, "not accepted", bob.open, publisher.encode(EVENTS))
@@ -150,8 +154,7 @@ def test_sessions_are_taken_by_their_subscriber_only() -> None:
 
 def test_empty_batches() -> None:
     matcher = toy()
-    subscriber, publisher = matcher.new_subscriber(), matcher.new_publisher(TEXTS)
-    introduce(publisher, subscriber)
+    publisher, subscriber = acquainted(matcher, TEXTS)
     assert subscriber.encode([]).shape == (0, matcher.interest_bytes)
     assert publisher.answer(subscriber.encode([])).shape == (0, matcher.session_bytes(3))
     subscriber.accept(publisher.answer(subscriber.encode(TEXTS)))
@@ -162,8 +165,7 @@ def test_empty_batches() -> None:
 
 def test_messages_that_are_not_of_this_matcher_are_refused() -> None:
     matcher, other = toy(), toy(payload_bytes=16)
-    subscriber, publisher = matcher.new_subscriber(), matcher.new_publisher(TEXTS)
-    introduce(publisher, subscriber)
+    publisher, subscriber = acquainted(matcher, TEXTS)
     requests = subscriber.encode(TEXTS)
     with pytest.raises(DecodeError, match="row 0: no request of this version and matcher"):
         publisher.answer(other.new_subscriber().encode(TEXTS))
@@ -185,8 +187,7 @@ def test_messages_that_are_not_of_this_matcher_are_refused() -> None:
 
 def test_elements_outside_the_group_are_refused_and_nothing_is_kept() -> None:
     matcher = toy()
-    subscriber, publisher = matcher.new_subscriber(), matcher.new_publisher(TEXTS)
-    introduce(publisher, subscriber)
+    publisher, subscriber = acquainted(matcher, TEXTS)
     requests = subscriber.encode(TEXTS)
     bad = requests.copy()
     bad[2, SIGNED : SIGNED + 8] = 0
@@ -284,8 +285,7 @@ def test_card_says_that_toys_are_broken() -> None:
 @pytest.mark.parametrize("payload", [0, 9])
 def test_sizes_are_those_of_messages(payload: int) -> None:
     matcher = toy(payload)
-    publisher, subscriber = matcher.new_publisher(TEXTS[:2]), matcher.new_subscriber()
-    introduce(publisher, subscriber)
+    publisher, subscriber = acquainted(matcher, TEXTS[:2])
     texts = [b"text"] if payload else None
 
     def event() -> int:
@@ -359,8 +359,7 @@ def pair(
     matcher: ObliviousTopicMatch, wishes: list[str] = TEXTS
 ) -> tuple[ObliviousPublisher, ObliviousSubscriber]:
     """A publisher of all topics and a subscriber of `wishes` that has accepted its sessions."""
-    publisher, subscriber = matcher.new_publisher(TEXTS), matcher.new_subscriber()
-    introduce(publisher, subscriber)
+    publisher, subscriber = acquainted(matcher, TEXTS)
     subscriber.accept(publisher.answer(subscriber.encode(wishes)))
     return publisher, subscriber
 

@@ -24,7 +24,7 @@ from ccbps.matching import ObliviousTopicMatch
 from ccbps.matching.session.layout import NUMBERED, OPENED, SIGNED
 from ccbps.wire import KEY_HEADER_BYTES
 from tests.support.refusals import refused
-from tests.support.topic_strategies import introduce, sign
+from tests.support.topic_strategies import acquainted, introduce, sign
 
 NAMES = [f"topic {number}" for number in range(12)]
 MATCHER = ObliviousTopicMatch(Schema(topic=Category(NAMES)), group="toy64")
@@ -148,9 +148,7 @@ def test_messages_that_are_replayed_change_nothing() -> None:
 
 def test_a_subscriber_with_a_request_for_every_topic_reads_all_topics() -> None:
     order = np.random.default_rng(3).integers(0, 5, 50)
-    publisher = MATCHER.new_publisher(TEXTS[:5])
-    greedy, modest = MATCHER.new_subscriber(), MATCHER.new_subscriber()
-    introduce(publisher, greedy, modest)
+    publisher, greedy, modest = acquainted(MATCHER, TEXTS[:5], 2)
     greedy.accept(publisher.answer(greedy.encode(TEXTS)))
     opened = greedy.open(publisher.encode([{"topic": NAMES[place]} for place in order]))
     assert opened.matched.argmax(axis=1).tolist() == order.tolist()
@@ -165,9 +163,7 @@ def test_a_subscriber_with_a_request_for_every_topic_reads_all_topics() -> None:
 
 
 def test_slots_of_one_topic_for_ever_are_noise() -> None:
-    publisher = MATCHER.new_publisher(TEXTS[:2])
-    subscribers = [MATCHER.new_subscriber() for _ in range(2)]
-    introduce(publisher, *subscribers)
+    publisher, *subscribers = acquainted(MATCHER, TEXTS[:2], 2)
     publisher.answer(np.vstack([subscriber.encode(TEXTS[0]) for subscriber in subscribers]))
     events = publisher.encode([{"topic": NAMES[0]}] * 3000)
     slots = events[:, MATCHER.event_bytes :].reshape(-1, 16)
@@ -183,9 +179,7 @@ def test_slots_of_one_topic_for_ever_are_noise() -> None:
 
 
 def test_topics_do_not_show_in_sessions_and_events_of_different_topics_look_alike() -> None:
-    publisher = MATCHER.new_publisher(TEXTS[:2])
-    subscriber = MATCHER.new_subscriber()
-    introduce(publisher, subscriber)
+    publisher, subscriber = acquainted(MATCHER, TEXTS[:2])
     requests = subscriber.encode([TEXTS[0], TEXTS[0], TEXTS[1]])
     sessions = publisher.answer(requests)
     parts = requests[:, SIGNED:-SIGNATURE_BYTES].reshape(-1, 8)
