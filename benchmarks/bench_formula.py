@@ -25,8 +25,8 @@ from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import ParameterError
 from ccbps.forms.circuit import predicate_circuit
 from ccbps.matching import BranchingMatch, BroadcastMatch, FormulaMatch, OFSGPMatch, TagMatch
-from ccbps.matching.contract.kinds import Keying
 from ccbps.matching.contract.matcher import Matcher
+from ccbps.matching.contract.scheme import Keying
 from ccbps.predicates import Events
 
 GOALS = {

@@ -28,7 +28,7 @@ from ccbps.broker.registry import NUMBERS, Registry
 from ccbps.errors import DecodeError
 from ccbps.matching.contract.access import message_bytes
 from ccbps.matching.contract.broker import Broker
-from ccbps.matching.contract.kinds import Answers
+from ccbps.matching.contract.scheme import Answers
 from ccbps.matching.contract.table import Table
 from ccbps.wire import Cause, raise_for
 

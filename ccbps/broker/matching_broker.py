@@ -55,8 +55,8 @@ from ccbps.checks import choice, instance, octets, whole
 from ccbps.errors import CcbpsError, DecodeError, LedgerError, ParameterError, RefusedError
 from ccbps.keys.secret import Confined
 from ccbps.matching.contract.broker import Broker
-from ccbps.matching.contract.kinds import Answers
 from ccbps.matching.contract.matcher import Matcher
+from ccbps.matching.contract.scheme import Answers
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -155,7 +155,7 @@ class MatchingBroker(Confined):
         self._remember, self._kept = remember, Kept(whole("keep", keep, 0), prefilter)
         self._store: Store = NoStore()
         if path is not None:
-            names = broker._names if isinstance(broker, Broker) else (broker.fingerprint, b"", 0)
+            names = broker.names if isinstance(broker, Broker) else (broker.fingerprint, b"", 0)
             self._store = BrokerStore(Path(path), names, durable)
         self.numbering = self._store.numbering
         self._boxes = Mailboxes(

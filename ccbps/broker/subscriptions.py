@@ -23,8 +23,7 @@ from ccbps.broker.metrics import Metrics
 from ccbps.broker.prefilter import FilterKind, TokenFilter
 from ccbps.broker.registry import Registry
 from ccbps.matching.contract.broker import Broker
-from ccbps.matching.contract.kinds import Answers
-from ccbps.matching.contract.scheme import Scheme
+from ccbps.matching.contract.scheme import Answers, Scheme
 
 TOPIC_BYTES: Final = 4096
 """Bytes that a topic takes, since it has a book of its own."""

@@ -23,9 +23,9 @@ from ccbps.cli.inputs import (
 from ccbps.cli.normal_text import box_text, normal_text
 from ccbps.errors import ParameterError, PredicateError
 from ccbps.matching import Matcher
-from ccbps.matching.contract.kinds import Keying
+from ccbps.matching.contract.scheme import Keying
 from ccbps.matching.schemes import SCHEMES, proposals
-from ccbps.matching.words.word_matcher import WordMatcher
+from ccbps.matching.words.words import WordMatcher
 from ccbps.predicates import Predicate, Schema
 
 MAKERS: Final = ("box", "hidden")

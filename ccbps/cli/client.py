@@ -26,7 +26,7 @@ from ccbps.keys.role_key import RoleKey
 from ccbps.keys.seeds import SeedRing, SharedSeed
 from ccbps.keys.sources import FileKey, filter_key, role_key, seeds
 from ccbps.matching import Matcher
-from ccbps.matching.contract.kinds import Keying
+from ccbps.matching.contract.scheme import Keying
 
 if TYPE_CHECKING:
     from ccbps.mqtt import MqttClient, MqttUrl

@@ -32,8 +32,8 @@ from ccbps.cli.inputs import MATCHER, RECORD_FORMAT, Record, read_matcher, read_
 from ccbps.errors import CcbpsError, EventError, LedgerError, ParameterError, RefusedError
 from ccbps.keys.sources import FileKey, master
 from ccbps.matching import Matcher
-from ccbps.matching.contract.kinds import Answers, Keying
 from ccbps.matching.contract.roles import Publisher
+from ccbps.matching.contract.scheme import Answers, Keying
 
 if TYPE_CHECKING:
     from ccbps.mqtt import MqttClient

@@ -27,7 +27,7 @@ from ccbps.cli.signals import ended_by_signals
 from ccbps.errors import CcbpsError, ParameterError
 from ccbps.keys.sources import FileKey, role_key
 from ccbps.matching import Matcher
-from ccbps.matching.contract.kinds import Answers
+from ccbps.matching.contract.scheme import Answers
 from ccbps.network.channel import split_address
 from ccbps.rounds.event_ledger import EventLedger
 from ccbps.rounds.remote_ledger import LedgerServer

@@ -32,8 +32,8 @@ from ccbps.cli.signals import interrupted_by_termination
 from ccbps.errors import DecodeError, ParameterError
 from ccbps.keys.seeds import SharedSeed
 from ccbps.keys.sources import FileKey, master
-from ccbps.matching.contract.kinds import Answers, Keying
 from ccbps.matching.contract.roles import Subscriber
+from ccbps.matching.contract.scheme import Answers, Keying
 
 if TYPE_CHECKING:
     from ccbps.mqtt import MqttClient

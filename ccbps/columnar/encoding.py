@@ -22,9 +22,9 @@ from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import EventError, PredicateError
 from ccbps.keys.sources import KeySource, role_key, seeds
 from ccbps.matching.contract.access import RoleName
-from ccbps.matching.contract.kinds import Answers, Keying
 from ccbps.matching.contract.matcher import Matcher
 from ccbps.matching.contract.roles import Subscriber
+from ccbps.matching.contract.scheme import Answers, Keying
 from ccbps.predicates import Events
 from ccbps.predicates.syntax import single_quoted
 

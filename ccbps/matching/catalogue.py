@@ -1,4 +1,4 @@
-"""The catalogue: a line for each scheme, from which everything else that lists schemes is made.
+"""The catalogue: a line for each scheme, from which all lists of schemes are made.
 
 `ccbps.matching` exports these names, and `ccbps.matching.schemes` lists them. To add a scheme, add
 its line here, its file, its own test and its page. Users should start with the first scheme.
@@ -16,7 +16,7 @@ from ccbps.matching.one_time.broadcast import BroadcastMatch as BroadcastMatch
 from ccbps.matching.session.oblivious_topic import ObliviousTopicMatch as ObliviousTopicMatch
 from ccbps.matching.tag.tag import TagMatch as TagMatch
 from ccbps.matching.users.keyword import KeywordMatch as KeywordMatch
-from ccbps.matching.words.commutative import CommutativeMatch as CommutativeMatch
 from ccbps.matching.words.keyword_dictionary import KeywordDictionaryMatch as KeywordDictionaryMatch
-from ccbps.matching.words.keyword_filter import KeywordFilterMatch as KeywordFilterMatch
-from ccbps.matching.words.masked_topic import MaskedTopicMatch as MaskedTopicMatch
+from ccbps.matching.words.topics import CommutativeMatch as CommutativeMatch
+from ccbps.matching.words.topics import MaskedTopicMatch as MaskedTopicMatch
+from ccbps.matching.words.words import KeywordFilterMatch as KeywordFilterMatch

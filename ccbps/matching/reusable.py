@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar, Final, Self
 
@@ -10,13 +10,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ccbps.arrays import Bytes, Randomness, Words
+from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import CcbpsError, ParameterError
 from ccbps.keys.role_key import Role
-from ccbps.leakage import LeakageCard
-from ccbps.matching.contract.interests import bound_predicate
-from ccbps.matching.contract.kinds import Operator
 from ccbps.matching.contract.matcher import Matcher
-from ccbps.matching.contract.scheme import ServerScheme, TableScheme
+from ccbps.matching.contract.scheme import (
+    Draw,
+    Operator,
+    ServerScheme,
+    TableScheme,
+    bound_predicate,
+)
 from ccbps.predicates import Predicate, Schema
 from ccbps.predicates.box import Box
 from ccbps.wire import Cause
@@ -53,20 +57,19 @@ class ReusableMatcher(Matcher, ServerScheme, TableScheme):
     def parameters(self) -> dict[str, Any]:
         return {}
 
+    def _distinct(self, key: Mapping[str, Any], interests: Sequence[Any]) -> Bytes:
+        """Return the bodies of distinct prepared interests, where these follow from the key."""
+        raise NotImplementedError
+
+    def encode_interests(
+        self, key: Mapping[str, Any], interests: DictionaryColumn[Any], draw: Draw, out: Bytes
+    ) -> None:
+        out[:] = self._distinct(key, interests.values)[interests.index]
+
     def issue(
         self, master: dict[str, Any], role: Role, name: str, randomness: Randomness
     ) -> dict[str, Any]:
         return {field: master[field] for field in (self.shown if role == "broker" else master)}
-
-    def _card(self, **fields: Any) -> LeakageCard:
-        """Return a leakage card, with the fields that are the same for all reusable matchers."""
-        shared: Mapping[str, Any] = {
-            "scheme": type(self).__name__,
-            "adversary": "the broker, which follows the protocol and keeps all it sees",
-            "protects": frozenset(),
-            "reuse": "reusable",
-        }
-        return LeakageCard(**{**shared, **fields})
 
 
 def check_widths(schema: Schema, most: int, hint: str = "") -> None:

@@ -1,4 +1,4 @@
-"""All schemes: to list them, to find some for a predicate, to make one from its text form."""
+"""Functions of all schemes: their list, proposals for a predicate, a matcher from its text."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Final
 
 from ccbps.errors import DecodeError
 from ccbps.matching import broken, catalogue
-from ccbps.matching.contract.matcher import Matcher
-from ccbps.matching.contract.texts import matcher_fields, quietly
+from ccbps.matching.contract.matcher import Matcher, making, matcher_fields
 from ccbps.predicates import Predicate, Schema
 
 SCHEMES: Final[tuple[type[Matcher], ...]] = tuple(
@@ -23,7 +22,7 @@ SCHEMES: Final[tuple[type[Matcher], ...]] = tuple(
 
 
 def page(scheme: type[Matcher]) -> str:
-    """The name of a scheme's page: ``fsgp`` of FSGPMatch, ``access_tree`` of AccessTreeMatch."""
+    """Return the name of a scheme's page: ``fsgp`` or ``access_tree``, for example."""
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", scheme.__name__.removesuffix("Match"))
     return words.lower()
 
@@ -36,7 +35,7 @@ def proposals(
     Args:
         schema: the events' attributes.
         wanted: the predicate or template.
-        include_broken: whether to propose schemes with a known attack, too. They do not warn when
+        include_broken: True to propose schemes with a known attack, too. They do not warn when
             they are proposed; their repr and their card, `Matcher.leakage`, name them broken.
 
     Example:
@@ -49,7 +48,7 @@ def proposals(
     """
     for scheme in SCHEMES:
         # All of them first: what the caller makes between two of them shall warn.
-        with quietly():
+        with making(again=True):
             proposed = list(scheme.propose(schema, wanted))
         for matcher in proposed:
             if include_broken or matcher.leakage.security != "broken":
@@ -57,7 +56,7 @@ def proposals(
 
 
 def from_json(text: str) -> Matcher:
-    """The matcher that `Matcher.to_json` described.
+    """Make the matcher of a text from `Matcher.to_json`.
 
     Example:
         >>> from ccbps import Schema, UInt

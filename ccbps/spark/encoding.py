@@ -39,8 +39,8 @@ from ccbps.columnar.encoding import event_messages, interest_messages
 from ccbps.columnar.sessions import payload_bytes
 from ccbps.errors import ParameterError
 from ccbps.keys.sources import KeySource
-from ccbps.matching.contract.kinds import Answers, Keying
 from ccbps.matching.contract.matcher import Matcher
+from ccbps.matching.contract.scheme import Answers, Keying
 from ccbps.rounds.event_ledger import EventLedger
 from ccbps.rounds.remote_ledger import RemoteLedger
 from ccbps.spark.columns import (

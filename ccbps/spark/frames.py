@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame
 from ccbps.checks import choice, instance, whole
 from ccbps.errors import ParameterError
 from ccbps.keys.sources import KeySource
-from ccbps.matching.contract.kinds import Answers, Keying
 from ccbps.matching.contract.matcher import Matcher
+from ccbps.matching.contract.scheme import Answers, Keying
 
 PLAN_BYTES: Final = 32 << 20
 """Largest size of the messages that travel with a plan (bytes). Spark Connect fails, or hangs, at

@@ -33,8 +33,8 @@ from ccbps.columnar.reasons import refuse
 from ccbps.columnar.sessions import Opening, payload_bytes
 from ccbps.errors import ParameterError
 from ccbps.keys.sources import KeySource
-from ccbps.matching.contract.kinds import Answers, Keying
 from ccbps.matching.contract.matcher import Matcher
+from ccbps.matching.contract.scheme import Answers, Keying
 from ccbps.spark.all_pairs import match_all_pairs
 from ccbps.spark.columns import map_batches
 from ccbps.spark.frames import (

@@ -18,8 +18,8 @@ from ccbps.arrow import row_name
 from ccbps.columnar.pairs import RoundEvents, answer_column, examine_rows, with_repeated
 from ccbps.columnar.reasons import refuse
 from ccbps.errors import ParameterError, RandomnessReuseError
-from ccbps.matching.contract.kinds import Answers
 from ccbps.matching.contract.matcher import Matcher
+from ccbps.matching.contract.scheme import Answers
 from ccbps.spark.columns import (
     AGAIN,
     REPEATED,

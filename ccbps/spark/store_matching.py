@@ -25,8 +25,8 @@ from pyspark.sql import functions as F
 from ccbps.arrays import Bools, Index, Numbers
 from ccbps.columnar.reasons import cause_texts, refuse
 from ccbps.matching.contract.broker import Broker
-from ccbps.matching.contract.kinds import Answers
 from ccbps.matching.contract.matcher import Matcher
+from ccbps.matching.contract.scheme import Answers
 from ccbps.spark.frames import check_on_error, check_partitions, is_connect
 from ccbps.spark.stores import Stores, as_spark, check_pairs, indexes
 from ccbps.spark.workers import on_worker

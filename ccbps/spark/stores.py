@@ -18,8 +18,8 @@ from pyspark.sql import functions as F
 
 from ccbps.checks import choice, whole
 from ccbps.errors import CcbpsError, ParameterError
-from ccbps.matching.contract.kinds import Keying
 from ccbps.matching.contract.matcher import Matcher
+from ccbps.matching.contract.scheme import Keying
 from ccbps.spark.columns import AGAIN, NUMBER_REPEATED, REPEATED, column, mark_repeated
 from ccbps.spark.frames import (
     check_matcher,

@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 from tqdm import tqdm
 
 from ccbps.errors import ParameterError
-from ccbps.matching.contract.kinds import Answers, Keying
 from ccbps.matching.contract.matcher import Matcher
+from ccbps.matching.contract.scheme import Answers, Keying
 from ccbps.spark.columns import column
 from ccbps.spark.frames import check_matcher, is_connect, refuse_given, require
 

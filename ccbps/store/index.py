@@ -30,8 +30,8 @@ from numpy.typing import NDArray
 
 from ccbps.arrays import Numbers
 from ccbps.errors import DecodeError, ParameterError
-from ccbps.matching.contract.kinds import Answers
 from ccbps.matching.contract.matcher import Matcher
+from ccbps.matching.contract.scheme import Answers
 from ccbps.records import Number, Record, read, write
 from ccbps.store.files import CHECKSUM_BYTES, MANIFEST, RUNS, PartFile, PartFiles, batch_rows
 from ccbps.store.folder import Folder

@@ -1,6 +1,6 @@
 """Tests of everything that all schemes promise, for schemes of this library and of others.
 
-An author of a scheme writes two lines in a file of their own tests::
+The author of a scheme writes two lines in a file of their own tests::
 
     from ccbps.testing import conformance_tests
 
@@ -24,21 +24,11 @@ except ImportError as error:
     ) from None
 
 # Failed assertions say what the two sides were, as in test files.
-for _name in ("description", "key", "message", "round", "table"):
-    pytest.register_assert_rewrite(f"ccbps.testing.{_name}_checks")
-pytest.register_assert_rewrite("ccbps.testing.secrecy")
+for _name in ("message_checks", "secrecy", "server_checks"):
+    pytest.register_assert_rewrite(f"ccbps.testing.{_name}")
 
 from ccbps.testing.cases import OFFERS, SMALLEST, Case, Offer, cases  # noqa: E402
 from ccbps.testing.secrecy import Subject, proofs  # noqa: E402
 from ccbps.testing.suite import conformance_tests  # noqa: E402
 
-__all__ = [
-    "OFFERS",
-    "SMALLEST",
-    "Case",
-    "Offer",
-    "Subject",
-    "cases",
-    "conformance_tests",
-    "proofs",
-]
+__all__ = ["OFFERS", "SMALLEST", "Case", "Offer", "Subject", "cases", "conformance_tests", "proofs"]

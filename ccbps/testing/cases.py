@@ -1,7 +1,7 @@
-"""Cases of a scheme: matchers that it proposes, with interests that they take and records.
+"""Cases of a scheme: matchers that it proposes, with interests that they take, and records.
 
-Nothing here knows a scheme by name. Which randomness a matcher needs and who answers follow from
-the contract.
+Nothing here knows a scheme by name. The randomness that a matcher needs and the party that answers
+follow from the contract.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import signature
 from itertools import product
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import pytest
@@ -18,19 +18,19 @@ import pytest
 from ccbps import Bool, Category, Int, Schema, SharedSeed, Text, UInt
 from ccbps.arrays import Bools, Bytes
 from ccbps.errors import PredicateError
-from ccbps.matching import Answers, Keying, Matcher
+from ccbps.matching import Answers, Keying, KeyServer, Matcher
 from ccbps.matching.contract.scheme import ServerScheme
 from ccbps.predicates import Predicate
 
 
 class Offer(NamedTuple):
-    """What a scheme is offered, to see whether it proposes a matcher for it.
+    """A schema and predicates, for which a scheme may propose matchers.
 
     Attributes:
         schema: the events' attributes.
-        predicates: SQL, some of which the scheme takes.
+        predicates: SQL texts; the scheme takes some of them.
         records: events.
-        constants: by name, values of private constants of these predicates; as many for each.
+        constants: values of private constants, by name; as many for each name.
     """
 
     schema: Schema
@@ -104,7 +104,7 @@ OFFERS: Final[tuple[Offer, ...]] = (
         {"y": [3, 0, 250], "t": [0, 2, 8]},
     ),
 )
-"""What every scheme is offered."""
+"""Offers to every scheme."""
 
 
 def every(**values: Sequence[Any]) -> tuple[dict[str, Any], ...]:
@@ -140,18 +140,18 @@ SMALLEST: Final[tuple[Offer, ...]] = (
         {"y": [0, 1, 3], "t": [0, 1, 1]},
     ),
 )
-"""What a scheme is offered where all randomness is enumerated: all events, and few bits of them."""
+"""Offers where all randomness is enumerated: events of few bits, and all of them."""
 
 
 MATCHERS: Final = 2
-"""Matchers of one schema, at most."""
+"""Greatest number of matchers of one schema."""
 INTERESTS: Final = 6
-"""Interests of one matcher, at most."""
+"""Greatest number of interests of one matcher."""
 
 
 @dataclass
 class Case:
-    """A matcher, interests that it takes, and records that it can publish."""
+    """A matcher, interests that it takes and refuses, and records that it can publish."""
 
     matcher: Matcher
     interests: list[Any]
@@ -161,10 +161,8 @@ class Case:
     def __post_init__(self) -> None:
         self.party = Party(self.matcher, self.interests)
         if self.matcher.keying is Keying.SESSION:
-            own = self.party.publisher.serves(self.records)
-            self.records = [
-                record for record, served in zip(self.records, own, strict=True) if served
-            ]
+            served = self.party.publisher.serves(self.records)
+            self.records = [self.records[place] for place in np.flatnonzero(served)]
 
     @property
     def meaning(self) -> Bools:
@@ -173,37 +171,65 @@ class Case:
         columns = [self.matcher.meaning(interest, events) for interest in self.interests]
         return np.array(columns, dtype=np.bool_).reshape(len(columns), len(self.records)).T
 
+    def pairs(self) -> tuple[Bytes, Bytes]:
+        """Return messages of every record with every interest, a pair a row."""
+        return self.party.pairs(self.records, self.interests)
+
+    def sides(self) -> tuple[Bytes, Bytes]:
+        """Return messages of all records and messages of all interests, without rounds."""
+        party = self.party
+        return party.publisher.encode(self.records), party.subscriber.encode(self.interests)
+
+    def unlike_interests(self) -> list[tuple[Any, Any]]:
+        """Return pairs of interests, in both orders, that do not mean the same."""
+        sides = list(zip(self.interests, self.meaning.T.tolist(), strict=True))
+        return [(first, other) for first, a in sides for other, b in sides if a != b]
+
 
 class Party:
-    """All roles of a matcher under one seed, server or session."""
+    """All roles of a matcher under one seed, server or session.
+
+    Args:
+        matcher: the matcher.
+        interests: interests of the subscriber, where it agrees on them with the publisher.
+        server: key server that gives the keys; a new one by default.
+
+    Attributes:
+        keys: seeds or keys by role.
+    """
 
     publisher: Any
     subscriber: Any
     server: Any
     broker: Any
 
-    def __init__(self, matcher: Matcher, interests: Sequence[Any] = ()) -> None:
-        self.matcher = matcher
-        self.next = 0
-        if matcher.keying is Keying.ROUNDS:
-            self.keys: tuple[Any, Any] = (SharedSeed.generate(),) * 2
-            self.broker = matcher.broker()
-        elif matcher.keying is Keying.SERVER:
-            self.server = matcher.key_server()
-            self.keys = self.server.publisher_key(), self.server.subscriber_key("alice")
-            self.broker = matcher.broker(self.server.broker_key())
-        else:
+    def __init__(
+        self, matcher: Matcher, interests: Sequence[Any] = (), server: KeyServer | None = None
+    ) -> None:
+        self.matcher, self.interests, self.next = matcher, list(interests), 0
+        self.keys: dict[str, Any]
+        if matcher.keying is Keying.SESSION:
             sessions: Any = matcher
             self.publisher = sessions.new_publisher(distinct(matcher, interests))
             self.subscriber = sessions.new_subscriber()
             self.publisher.admit(self.subscriber.identity)
             self.subscriber.trust(self.publisher.identity)
-            self.interests = list(interests)
             requests = self.subscriber.encode(self.interests)
             self.subscriber.accept(self.publisher.answer(requests))
+            self.keys = {"publisher": self.publisher.key, "subscriber": self.subscriber.key}
             return
-        self.publisher = matcher.publisher(self.keys[0])
-        self.subscriber = matcher.subscriber(self.keys[1])
+        if matcher.keying is Keying.SERVER:
+            self.server = server or matcher.key_server()
+            self.keys = {
+                "publisher": self.server.publisher_key(),
+                "subscriber": self.server.subscriber_key("alice"),
+                "broker": self.server.broker_key(),
+            }
+        else:
+            self.keys = dict.fromkeys(("publisher", "subscriber"), SharedSeed.generate())
+        self.publisher = matcher.publisher(self.keys["publisher"])
+        self.subscriber = matcher.subscriber(self.keys["subscriber"])
+        self.broker = matcher.broker(self.keys.get("broker"))
 
     def rounds(self, count: int) -> Any:
         """Return fresh rounds, or None where there are none."""
@@ -216,26 +242,32 @@ class Party:
         """Return messages of every record with every interest, a pair a row."""
         rounds = self.rounds(len(records) * len(interests))
         events = [record for record in records for _ in interests]
-        asked = [interest for _ in records for interest in interests]
-        return self.publisher.encode(events, rounds), self.subscriber.encode(asked, rounds)
+        return (
+            self.publisher.encode(events, rounds),
+            self.subscriber.encode([*interests] * len(records), rounds),
+        )
 
     def answers(self, records: Sequence[Any], interests: Sequence[Any]) -> Bools:
-        """Return what the scheme answers, shape (records, interests)."""
+        """Return the scheme's answers, shape (records, interests)."""
         out: Bools
         if self.matcher.answers is Answers.SUBSCRIBER:
             assert list(interests) == self.interests
             out = self.subscriber.open(self.publisher.encode(list(records))).matched
-            return out
-        if self.matcher.answers is Answers.ALL and self.matcher.keying is Keying.SERVER:
+        elif self.matcher.keying is Keying.SERVER:
             events = self.publisher.encode(list(records))
             out = self.broker.match_all(events, self.subscriber.encode(list(interests)))
-            return out
-        out = self.broker.match(*self.pairs(records, interests))
+        else:
+            out = self.broker.match(*self.pairs(records, interests))
         return out.reshape(len(records), len(interests))
+
+    def causes(self, events: Bytes, interests: Bytes) -> set[int]:
+        """Return the causes for which the broker refuses messages, 0 for those that it takes."""
+        causes = self.broker.examine_events(events), self.broker.examine_interests(interests)
+        return set(np.concatenate(causes).tolist())
 
 
 def distinct(matcher: Matcher, interests: Sequence[Any]) -> list[Any]:
-    """Return interests without those that come to the same."""
+    """Return the first of the interests that come to the same."""
     unlike: dict[Any, Any] = {}
     for interest in interests:
         unlike.setdefault(repr(matcher.prepare(interest)), interest)
@@ -243,10 +275,10 @@ def distinct(matcher: Matcher, interests: Sequence[Any]) -> list[Any]:
 
 
 def proposed(scheme: type[Matcher], schema: Schema, predicate: Predicate) -> list[Matcher]:
-    """Return what a scheme proposes, with toy keys where it has any: primes take long to find.
+    """Return the proposals of a scheme, with toy keys where it has any: primes take long to find.
 
-    False positives that a scheme leaves to chance are no part of a matcher's meaning. There are so
-    few of them here that nobody sees one.
+    False positives that a scheme leaves to chance are no part of a matcher's meaning. They are made
+    so rare here that no test meets one.
     """
     defaults = scheme.__init__.__kwdefaults__ or {}
     with pytest.MonkeyPatch.context() as patch:
@@ -262,66 +294,77 @@ def cases(scheme: type[Matcher], offers: Sequence[Offer] = OFFERS) -> list[Case]
 
     Args:
         scheme: the class.
-        offers: what it is offered.
+        offers: offers to the scheme.
     """
     out: list[Case] = []
     for offer in offers:
         some: dict[bytes, Case] = {}
         predicates = [offer.schema.parse(text) for text in offer.predicates]
         for predicate in predicates:
-            for matcher in proposed(scheme, offer.schema, predicate):
-                if matcher.fingerprint not in some and len(some) < MATCHERS:
-                    taken, refused = sorted_out(matcher, offer, predicates)
-                    case = Case(matcher, taken[:INTERESTS], list(offer.records), refused)
-                    some[matcher.fingerprint] = case
             if len(some) == MATCHERS:
                 break
+            for matcher in proposed(scheme, offer.schema, predicate):
+                if matcher.fingerprint not in some and len(some) < MATCHERS:
+                    some[matcher.fingerprint] = _case_of(matcher, offer, predicates)
         out += some.values()
     return out
 
 
-def sorted_out(
-    matcher: Matcher, offer: Offer, predicates: Sequence[Predicate]
-) -> tuple[list[Any], list[Any]]:
-    """Return the interests of an offer that a matcher takes, and those that it refuses."""
-    asked: list[Any] = [one.text for one in predicates if not one.private_names]
+def _case_of(matcher: Matcher, offer: Offer, predicates: Sequence[Predicate]) -> Case:
+    """Return a case with those interests of an offer that the matcher takes, and the others."""
+    interests: list[Any] = [
+        predicate.text for predicate in predicates if not predicate.private_names
+    ]
     if matcher.private_names is not None:
         names = matcher.private_names
         rows = zip(*(offer.constants[name] for name in names), strict=True)
-        asked = [dict(zip(names, row, strict=True)) for row in rows]
+        interests = [dict(zip(names, row, strict=True)) for row in rows]
     taken, refused = [], []
-    for interest in asked:
+    for interest in interests:
         try:
             matcher.prepare(interest)
+            taken.append(interest)
         except PredicateError:
             refused.append(interest)
-        else:
-            taken.append(interest)
     if matcher.keying is Keying.SESSION:
         taken = distinct(matcher, taken)
-    return taken, refused
+    return Case(matcher, taken[:INTERESTS], list(offer.records), refused)
 
 
 # -- checks ---------------------------------------------------------------------------------------
 
-CHECKS: Final[dict[str, Callable[[Case], None]]] = {}
+Check: TypeAlias = Callable[[Case], None]
+CHECKS: Final[dict[str, Check]] = {}
 """Checks of a case by name, which the modules of this package register."""
 
 
-def check(function: Callable[[Case], None]) -> Callable[[Case], None]:
-    """Register a check under its name, with spaces."""
-    CHECKS[function.__name__.replace("_", " ")] = function
-    return function
+def check(*conditions: Callable[[Case], bool]) -> Callable[[Check], Check]:
+    """Register a check of the cases that meet some conditions, under its name with spaces."""
+
+    def register(function: Check) -> Check:
+        def run(case: Case) -> None:
+            if all(condition(case) for condition in conditions):
+                function(case)
+
+        CHECKS[function.__name__.replace("_", " ")] = run
+        return function
+
+    return register
+
+
+def one_time(case: Case) -> bool:
+    """Tell whether messages belong to rounds."""
+    return case.matcher.keying is Keying.ROUNDS
+
+
+def keyed(case: Case) -> bool:
+    """Tell whether keys come from a key server, and the broker keeps tables."""
+    return case.matcher.keying is Keying.SERVER
 
 
 def brokered(case: Case) -> bool:
     """Tell whether a broker answers."""
     return case.matcher.answers is not Answers.SUBSCRIBER
-
-
-def tabled(case: Case) -> bool:
-    """Tell whether a broker keeps tables."""
-    return case.matcher.answers is Answers.ALL and case.matcher.keying is Keying.SERVER
 
 
 def updated(case: Case) -> bool:
@@ -330,8 +373,7 @@ def updated(case: Case) -> bool:
     return issubclass(kind, ServerScheme) and kind.update is not ServerScheme.update
 
 
-def unlike_interests(case: Case) -> list[tuple[Any, Any]]:
-    """Return pairs of interests, in both orders, that do not mean the same."""
-    columns = case.meaning.T.tolist()
-    sides = list(zip(case.interests, columns, strict=True))
-    return [(one, two) for one, left in sides for two, right in sides if left != right]
+def refuses(errors: Any, call: Callable[..., Any], *arguments: Any, **options: Any) -> None:
+    """Check that a call raises an error of a class, or of one of several."""
+    with pytest.raises(errors):
+        call(*arguments, **options)

@@ -2,27 +2,59 @@
 
 A check that could not compare anything fails, and says what to do: no claim goes untested in
 silence.
+
+At the size of real messages, samples that must be distributed alike are compared. Every statistic
+is a parity: the sum modulo 2 of some bits of a view, over many views. If two samples have one
+distribution, a parity is odd about equally often in both. The parities are
+
+- every bit, and every pair of bits of which both are chosen;
+- every subset of the bits of a byte, of the event, of the interest, and of both messages' sum;
+- random sets of bits, of three up to half of all;
+- sets that a sample's first half says are constant: parities that all of its views share.
+
+Chosen are all bits of short messages, and of long ones their ends and a random part.
+
+By Hoeffding's inequality the chance that a given parity differs by more than z standard units is
+below ``2 exp(-z * z / 2)``. The bound on z makes that chance, for all parities of a comparison
+together, `FALSE_ALARM`. Seeds are fixed, so a comparison that passes once always passes.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
+from ccbps.arrays import Bytes, Index, Words
+from ccbps.keys.pad import OneTimePad
 from ccbps.matching import Keying, Matcher
 from ccbps.testing.cases import OFFERS, SMALLEST, Case, Offer, cases
-from ccbps.testing.samples import VIEWS, difference, drawn
 from ccbps.testing.views import Exact, exact
-from ccbps.testing.wiring import Inputs, Leak, Unproven
+from ccbps.testing.wiring import Inputs, Leak, Pair, Unproven
 
 PROOFS: Final = 3, 12
-"""Small matchers of a scheme whose randomness is enumerated, at most: by default, or thoroughly."""
+"""Greatest number of small matchers of a scheme to enumerate: by default, or thoroughly."""
 MANY: Final = 256
 """Bits of randomness after which one matcher is enough, or two."""
 LONGEST: Final = 4096, 8192
-"""Bytes of an event of which samples are drawn, at most: of one matcher, or of all."""
+"""Greatest number of bytes of an event in a sample: of one matcher, or of all."""
+FALSE_ALARM: Final = 1e-9
+"""Greatest chance that a comparison refuses two samples of one distribution."""
+VIEWS: Final = 1024
+"""Views of a sample; more of them find less."""
+MARGIN: Final = 64
+"""Views of half a sample beyond its bits, so that few sets of bits are constant by chance."""
+ENDS: Final = 48
+"""Bits at each end of a long message that are always looked at."""
+SETS: Final = 256
+"""Random sets of bits."""
+SIZES: Final = (3, 4, 8, 32)
+"""Numbers of bits in them; half of all bits is one more."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +63,8 @@ class Subject:
 
     Attributes:
         scheme: the class.
-        offers: what it is offered beside `OFFERS` and `SMALLEST`.
-        thorough: whether all matchers are looked at, and more views.
+        offers: offers to it beside `OFFERS` and `SMALLEST`.
+        thorough: True for more matchers and more views.
     """
 
     scheme: type[Matcher]
@@ -77,14 +109,14 @@ def proofs(subject: Subject) -> dict[Matcher, Exact | str]:
     """Enumerate the randomness of a scheme's smallest matchers whose cards say perfect.
 
     Returns:
-        what was compared of each matcher, or why it could not be.
+        an account of the comparison for each matcher, or the reason why there is none.
 
     Raises:
         Leak: a view tells more than the answer.
     """
     out: dict[Matcher, Exact | str] = {}
     for case in subject.small():
-        matcher, inputs = case.matcher, Inputs.of(case)
+        matcher, inputs = case.matcher, Inputs(case)
         proven = [result.bits for result in out.values() if isinstance(result, Exact)]
         many = sum(bits > MANY for bits in proven)
         if len(proven) >= PROOFS[subject.thorough] or many > subject.thorough:
@@ -121,7 +153,7 @@ def over_all_randomness_a_view_depends_on_the_answer_only(subject: Subject) -> N
         return
     assert subject.scheme.keying is Keying.ROUNDS, (
         f"the card of {subject.name} says perfect, which only one-time messages can be: say "
-        "computational, or give the scheme rounds (ccbps.matching.contract.scheme.RoundScheme)"
+        "computational, or give the scheme rounds (ccbps.matching.contract.scheme.PairScheme)"
     )
     tried = proofs(subject)
     assert any(isinstance(result, Exact) for result in tried.values()), (
@@ -141,7 +173,7 @@ def samples_of_views_depend_on_the_answer_only(subject: Subject) -> None:
     short = [case for case in every if case.matcher.event_bytes <= LONGEST[subject.thorough]]
     chosen = short if subject.thorough else short[-1:] or every[:1]
     views = 4 * VIEWS if subject.thorough else VIEWS
-    assert sum([compare_samples(Inputs.of(case), views) for case in chosen]), (
+    assert sum([compare_samples(Inputs(case), views) for case in chosen]), (
         f"no two inputs of {subject.name} had to look alike: add an Offer for which it has "
         "events with equal answers, or protect something in its card"
     )
@@ -151,54 +183,193 @@ def compare_samples(inputs: Inputs, views: int) -> int:
     """Compare samples of views that must be distributed alike.
 
     Args:
-        inputs: of a matcher of any size.
-        views: of each sample.
+        inputs: inputs of a matcher of any size.
+        views: number of views of each sample.
 
     Returns:
-        how many comparisons were made.
+        the number of comparisons.
 
     Raises:
         Leak: two samples are not of one distribution.
     """
-    matcher, seed, compared = inputs.matcher, 0, 0
+    compared = 0
     firsts = []
-    for pairs in inputs.groups():
-        first, other = pairs[0], _unlike(inputs, pairs)
-        seed += 2
-        sample = drawn(matcher, *inputs.pick(first), seed, views)
-        firsts.append((first, sample))
-        if other == first:
-            continue
-        second = drawn(matcher, *inputs.pick(other), seed + 1, views)
-        _refuse(inputs, "both messages", first, other, difference(sample, second))
+
+    def compare(
+        messages: str, first: Pair, other: Pair, sample: list[Bytes], second: list[Bytes]
+    ) -> None:
+        nonlocal compared
         compared += 1
+        much = difference(sample, second)
+        if much > 1:
+            raise Leak(
+                f"{messages} of {inputs.matcher!r} tell apart {inputs.describe(first)} and "
+                f"{inputs.describe(other)}: a parity of their bits differs {much:.1f} times as "
+                "much as chance allows"
+            )
+
+    records = inputs.sides["event"]
+    for number, pairs in enumerate(inputs.groups(), 1):
+        first = pairs[0]
+        # The pair that differs from the first one in as much as possible.
+        unlike = [(records[x] != records[first[0]]) + (p != first[1]) for x, p in pairs]
+        other = pairs[int(np.argmax(unlike))]
+        sample = drawn(inputs, first, 2 * number, views)
+        firsts.append((first, sample))
+        if other != first:
+            second = drawn(inputs, other, 2 * number + 1, views)
+            compare("both messages", first, other, sample, second)
     # A message alone does not even depend on the answer.
     (first, sample), (other, second) = firsts[0], firsts[-1]
-    for place, hidden in enumerate((inputs.events_hidden, inputs.interests_hidden)):
+    for place, (side, hidden) in enumerate(inputs.hidden.items()):
         if hidden and len(firsts) > 1:
-            much = difference(sample[place : place + 1], second[place : place + 1])
-            _refuse(inputs, f"{('event', 'interest')[place]} messages", first, other, much)
-            compared += 1
+            alone = slice(place, place + 1)
+            compare(f"{side} messages", first, other, sample[alone], second[alone])
     return compared
 
 
-def _unlike(inputs: Inputs, pairs: list[tuple[int, int]]) -> tuple[int, int]:
-    """Return a pair that differs from the first one in as much as possible."""
-    record, interest = pairs[0]
-    return max(
-        pairs,
-        key=lambda pair: (
-            (inputs.records[pair[0]] != inputs.records[record]) + (pair[1] != interest)
-        ),
-    )
+# -- samples --------------------------------------------------------------------------------------
 
 
-def _refuse(
-    inputs: Inputs, messages: str, first: tuple[int, int], other: tuple[int, int], much: float
-) -> None:
-    if much > 1:
-        raise Leak(
-            f"{messages} of {inputs.matcher!r} tell apart {inputs.describe(first)} and "
-            f"{inputs.describe(other)}: a parity of their bits differs {much:.1f} times as much "
-            "as chance allows"
-        )
+def drawn(inputs: Inputs, pair: Pair, seed: int, views: int = VIEWS) -> list[Bytes]:
+    """Return messages of one event and one interest, over rounds of a pad with a fixed seed.
+
+    Args:
+        inputs: inputs of a matcher with rounds.
+        pair: places of the event and the interest.
+        seed: seed of the pad and of the random bytes that the roles draw themselves.
+        views: number of rounds, a multiple of 128.
+    """
+    matcher, rng = inputs.matcher, np.random.default_rng(seed)
+    record, interest = inputs.sides["event"][pair[0]], inputs.sides["interest"][pair[1]]
+    secret = rng.bytes(views * matcher.randomness_bytes)
+    records = {name: [value] * views for name, value in record.items()}
+    publisher = matcher.publisher(OneTimePad(secret), randomness=rng.bytes)
+    subscriber = matcher.subscriber(OneTimePad(secret), randomness=rng.bytes)
+    return [
+        publisher.encode(records, range(views)),
+        subscriber.encode(interest, rounds=range(views)),
+    ]
+
+
+def difference(first: list[Bytes], second: list[Bytes]) -> float:
+    """Return how much two samples differ: above 1, they are not of one distribution.
+
+    Args:
+        first: messages of one side or both, each of shape (views, bytes).
+        second: messages of another sample, of the same shapes.
+    """
+    rng = np.random.default_rng(1)
+    most = (len(first[0]) // 2 - MARGIN) // 2
+    places = [_places(rows.shape[1], most, rng) for rows in first]
+    worst, tests = 0.0, 0
+    for some in _statistics(first, second, places):
+        tests += some.size
+        worst = max(worst, float(some.max(initial=0)))
+    return worst / math.sqrt(2 * math.log(2 * tests / FALSE_ALARM))
+
+
+def _places(width: int, most: int, rng: np.random.Generator) -> Index:
+    """Return the bits of a message that are looked at, in order."""
+    if 8 * width <= most:
+        return np.arange(8 * width)
+    ends = np.r_[:ENDS, 8 * width - ENDS : 8 * width]
+    middle = rng.choice(8 * width - 2 * ENDS, most - 2 * ENDS, replace=False) + ENDS
+    return np.sort(np.r_[ends, middle])
+
+
+def _statistics(
+    first: list[Bytes], second: list[Bytes], places: list[Index]
+) -> Iterator[NDArray[Any]]:
+    """Yield absolute differences of parities, in standard units."""
+    views = len(first[0])
+    samples = [_columns(sample, places) for sample in (first, second)]
+    yield _units(views, *map(_signs, samples))
+    for bit in range(1, len(samples[0])):
+        yield _units(views, *(_signs(some[:bit] ^ some[bit]) for some in samples))
+    yield _units(views, *(_byte_parities(sample, places) for sample in (first, second)))
+    sets = _random_sets(len(samples[0]))
+    yield _units(views, *(_signs(_sums(some, sets)) for some in samples))
+    half = views // 128
+    for sample, other in (samples, samples[::-1]):
+        sets = _constants(sample[:, :half])
+        yield _units(views // 2, *(_signs(_sums(some[:, half:], sets)) for some in (sample, other)))
+
+
+def _columns(sample: list[Bytes], places: list[Index]) -> Words:
+    """Return the chosen bits, a row of words for each, with a bit for each view."""
+    bits = [
+        rows[:, at // 8] >> (at % 8).astype(np.uint8) & 1
+        for rows, at in zip(sample, places, strict=True)
+    ]
+    return np.packbits(np.hstack(bits).T, axis=1, bitorder="little").view("<u8")
+
+
+def _signs(columns: Words) -> NDArray[np.float64]:
+    """Return means over all views, where a bit counts 1 if it is even and -1 if it is odd."""
+    odd = np.bitwise_count(columns).sum(axis=1, dtype=np.int64)
+    return np.asarray(1 - 2 * odd / (64 * columns.shape[1]))
+
+
+def _sums(columns: Words, sets: list[Index]) -> Words:
+    """Return sums modulo 2 of sets of bits."""
+    out = np.zeros((len(sets), columns.shape[1]), dtype=np.uint64)
+    for row, chosen in zip(out, sets, strict=True):
+        row[:] = np.bitwise_xor.reduce(columns[chosen], axis=0)
+    return out
+
+
+def _units(views: int, first: NDArray[Any], second: NDArray[Any]) -> NDArray[Any]:
+    """Return differences of means of signs in standard units."""
+    pooled = (first + second) / 2
+    spread = np.sqrt(np.maximum(1 - pooled**2, 1 / views**2) * 2 / views)
+    return np.asarray(np.abs(first - second) / spread)
+
+
+def _byte_parities(sample: list[Bytes], places: list[Index]) -> NDArray[Any]:
+    """Return means of the signs of all subsets of bits of bytes, shape (bytes, 256)."""
+    columns = [rows[:, np.unique(at // 8)] for rows, at in zip(sample, places, strict=True)]
+    if len(sample) == 2:
+        both = np.unique(np.concatenate([at // 8 for at in places]))
+        both = both[both < min(rows.shape[1] for rows in sample)]
+        columns.append(sample[0][:, both] ^ sample[1][:, both])
+    rows = np.hstack(columns)
+    places_of = rows + 256 * np.arange(rows.shape[1])
+    counts = np.bincount(places_of.reshape(-1), minlength=256 * rows.shape[1])
+    # The Walsh-Hadamard transform.
+    for bit in range(8):
+        pairs = counts.reshape(-1, 2, 1 << bit)
+        counts = np.stack([pairs[:, 0] + pairs[:, 1], pairs[:, 0] - pairs[:, 1]], axis=1)
+    return np.asarray(counts.reshape(-1, 256) / len(rows))
+
+
+def _random_sets(bits: int) -> list[Index]:
+    """Return random sets of bits."""
+    rng = np.random.default_rng(2)
+    sizes = [*(min(size, bits) for size in SIZES), bits // 2]
+    return [rng.choice(bits, sizes[turn % len(sizes)], replace=False) for turn in range(SETS)]
+
+
+def _constants(columns: Words) -> list[Index]:
+    """Return a basis of the sets of bits whose parity is the same in all views."""
+    width, views = len(columns), 64 * columns.shape[1]
+    bits = np.unpackbits(columns.view(np.uint8), axis=1, bitorder="little").T
+    # The first view is added to all others: then a constant parity is an even one.
+    octets = np.packbits(bits[1:] ^ bits[0], axis=1, bitorder="little")
+    rows = np.zeros((views - 1, -(-width // 64) * 8), dtype=np.uint8)
+    rows[:, : octets.shape[1]] = octets
+    words, pivots = rows.view("<u8"), list[int]()
+    for bit in range(width):
+        rank = len(pivots)
+        odd = (words[:, bit // 64] >> np.uint64(bit % 64) & np.uint64(1)).astype(np.bool_)
+        place = rank + int(odd[rank:].argmax())
+        if odd[place]:
+            pivot = words[place].copy()
+            words[place] = words[rank]
+            words[rank] = pivot
+            odd[place], odd[rank] = odd[rank], False
+            words ^= np.where(odd[:, None], pivot, np.uint64(0))
+            pivots.append(bit)
+    reduced = np.unpackbits(rows, axis=1, bitorder="little")[: len(pivots), :width]
+    free = np.setdiff1d(np.arange(width), pivots)
+    return [np.append(np.array(pivots)[reduced[:, bit] == 1], bit).astype(np.intp) for bit in free]

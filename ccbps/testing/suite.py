@@ -1,4 +1,4 @@
-"""Make a class of tests, one for each scheme and check."""
+"""A class of tests, one for each scheme and check."""
 
 from __future__ import annotations
 
@@ -9,11 +9,8 @@ from typing import Any
 import pytest
 
 # Each registers its checks.
-import ccbps.testing.description_checks
-import ccbps.testing.key_checks
 import ccbps.testing.message_checks
-import ccbps.testing.round_checks
-import ccbps.testing.table_checks  # noqa: F401
+import ccbps.testing.server_checks  # noqa: F401
 from ccbps.matching import SCHEMES, Matcher
 from ccbps.testing.cases import CHECKS, Offer
 from ccbps.testing.secrecy import SCHEME_CHECKS, Subject
@@ -24,7 +21,7 @@ OF_THE_CATALOGUE = "the catalogue finds it by its text"
 def conformance_tests(
     *schemes: type[Matcher], offers: Sequence[Offer] = (), thorough: bool = False
 ) -> Any:
-    """Return a class of tests that schemes do what all schemes promise.
+    """Return a class of tests of everything that all schemes promise.
 
     Example:
         >>> from ccbps.matching import FormulaMatch
@@ -36,8 +33,8 @@ def conformance_tests(
         offers: schemas, predicates and records for schemes that take none of `OFFERS`. A scheme
             whose card says perfect needs a matcher of little randomness for one of them, or for
             one of `SMALLEST`.
-        thorough: whether to test what cards promise with more matchers and more views, and nothing
-            else: for the tests that one runs less often.
+        thorough: True to test only the promises of cards, with more matchers and more views: for
+            the tests that run less often.
 
     Returns:
         a class. Bind it to a name that begins with ``Test``.

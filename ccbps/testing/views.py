@@ -1,15 +1,15 @@
 """Check over all randomness that a broker's view depends on the answer and on nothing else.
 
 The view of a pair is its two messages. For every event and every interest of a small matcher, the
-messages are functions of the bits of a one-time pad, and `exact` compares their distributions:
+messages are functions of the bits of a one-time pad. `exact` compares their distributions:
 
-1. Flip each bit of the pad, and see which bits of which message change. Bits of the pad that
-   change nothing are not enumerated. What is left falls into parts that have no bit in common,
-   such as the tags of headers; parts are independent, so each is looked at alone.
+1. Flip each bit of the pad, under many pads, and see which bits of which message change. Bits of
+   the pad that change nothing are not enumerated. The others fall into parts that have no bit in
+   common, such as the tags of headers. Parts are independent, so each is looked at alone.
 2. Where each part has few bits, encode under all their values, and count how often each pair of
    messages occurs (`Method.ENUMERATED`).
 3. Where a part has many bits, but each byte of a message depends on few of them, as blinded group
-   elements do: learn what each of these small pieces of a message is for all values of its bits.
+   elements do: tabulate each of these small pieces of a message for all values of its bits.
    The chance of a given view is then a product of indicators, summed over the randomness, which is
    eliminated one symbol after another. Views drawn under one pair of inputs must have the same
    chance under all others with that answer (`Method.COUPLED`).
@@ -24,17 +24,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbps.arrays import Bools, Bytes
-from ccbps.testing.wiring import Cell, Inputs, Leak, Method, Numbers, Unproven, Wiring, wiring_of
+from ccbps.arrays import Bools, Bytes, Numbers
+from ccbps.testing.wiring import Inputs, Leak, Method, Pair, Unproven, Wiring, wiring_of
 
-SIDES: Final = ("event", "interest")
 REJECTED: Final = 0.5
-"""Most of a symbol's values that may be rejected draws."""
+"""Greatest share of a symbol's values that may be rejected draws."""
 REPEATS: Final = 20
 """Further pads for each value where there are rejected draws."""
 REPEATED_BITS: Final = 12
@@ -42,21 +42,24 @@ REPEATED_BITS: Final = 12
 FEW_BITS: Final = 16
 """Bits of a cell that are taken as a number as they are."""
 RARE: Final = 1 / 64
-"""How often a piece of a message may depend on bits far away, as long carries do."""
+"""Greatest share of pieces of a message that may depend on bits far away, as long carries do."""
 SAMPLES: Final = 8
 """Views drawn for each claim where their chances are compared."""
 LARGEST: Final = 1 << 18
 """Entries of a factor during elimination, for each sample."""
+_SMALLER: Final = "propose a matcher with less randomness for smaller schemas"
+Factor = tuple[tuple[int, ...], NDArray[np.float64]]
+"""Symbols, and an array with an axis for samples and one for each of them."""
 
 
 @dataclass(frozen=True)
 class Exact:
-    """What was compared.
+    """An account of a comparison.
 
     Attributes:
-        method: by enumeration, or by chances of drawn views.
-        bits: bits of the randomness that matter.
-        pairs: of an event and an interest.
+        method: enumeration, or chances of drawn views.
+        bits: number of bits of the randomness that matter.
+        pairs: number of pairs of an event and an interest.
     """
 
     method: Method
@@ -68,8 +71,8 @@ def exact(inputs: Inputs, seed: int = 0) -> Exact:
     """Compare the distributions of all views of equal answers over all randomness.
 
     Args:
-        inputs: of a small matcher.
-        seed: of bits that are held, and of drawn views.
+        inputs: inputs of a small matcher.
+        seed: seed of bits that are held, and of drawn views.
 
     Raises:
         Leak: the distributions differ, a message alone tells of its input, or an answer is wrong.
@@ -79,10 +82,8 @@ def exact(inputs: Inputs, seed: int = 0) -> Exact:
     wiring = wiring_of(inputs, rng)
     tables = _Tables(inputs, wiring, rng)
     tables.check_answers()
-    if wiring.method is Method.ENUMERATED:
-        _compare_counts(inputs, wiring, tables)
-    else:
-        _compare_chances(inputs, wiring, tables, rng)
+    compare = _compare_counts if wiring.method is Method.ENUMERATED else _compare_chances
+    compare(inputs, wiring, tables, rng)
     return Exact(wiring.method, len(wiring.colours), inputs.meaning.size)
 
 
@@ -93,70 +94,71 @@ class _Tables:
     """Each cell of each message under every value of the enumerated number.
 
     Attributes:
-        values: of each symbol, its value in each row.
-        accepted: of each symbol, which of its values are no rejected draws.
+        values: value of each symbol in each row.
+        accepted: for each symbol, True for the values that are no rejected draws.
+        codes: function of a cell's number: a number for the bits of the cell under each input of
+            its side, in each row; the same number for the same bits.
     """
 
     def __init__(self, inputs: Inputs, wiring: Wiring, rng: np.random.Generator) -> None:
         self._inputs, self._wiring = inputs, wiring
-        size = 1 << wiring.width
-        numbers = np.arange(size)
+        self._numbers = np.arange(1 << wiring.width)
         self.values = [
             sum(
-                ((numbers >> wiring.colours[bit] & 1) << place for place, bit in enumerate(symbol)),
-                start=np.zeros(size, dtype=np.int64),
+                (self._bit(bit).astype(np.int64) << place for place, bit in enumerate(symbol)),
+                start=np.zeros(len(self._numbers), dtype=np.int64),
             )
             for symbol in wiring.symbols
         ]
         self._bodies: dict[tuple[str, int], list[Bytes]] = {
-            (side, place): []
-            for side, some in zip(SIDES, (inputs.records, inputs.interests), strict=True)
-            for place in range(len(some))
+            (side, place): [] for side, some in inputs.sides.items() for place in range(len(some))
         }
-        self._encode(2, rng)
-        unstable = [self._unstable(cell) for cell in wiring.cells]
+        unstable = self._unstable(2, rng)
         if wiring.method is Method.ENUMERATED and any(rows.any() for rows in unstable):
             # Each value stands for itself: that it is a rejected draw has to show in its own row.
             if wiring.width > REPEATED_BITS:
                 raise Unproven(
                     "there are rejected draws, and too many bits of randomness to find them all; "
-                    "propose a matcher with less randomness for smaller schemas"
+                    + _SMALLER
                 )
-            self._encode(REPEATS, rng)
-            unstable = [self._unstable(cell) for cell in wiring.cells]
-        self.accepted = self._examined(unstable)
-        self._codes: dict[tuple[int, int], Numbers] = {}
+            unstable = self._unstable(REPEATS, rng)
+        self.accepted: list[Bools] = []
+        self._examine(unstable)
+        self.codes = cache(self._codes)
 
-    def _encode(self, turns: int, rng: np.random.Generator) -> None:
-        """Encode all inputs once more, with all values of the enumerated number."""
+    def _bit(self, bit: int) -> Numbers:
+        """Return the value of a bit of the pad in each row."""
+        return self._numbers >> self._wiring.colours[bit] & 1
+
+    def _unstable(self, turns: int, rng: np.random.Generator) -> list[Bools]:
+        """Encode all inputs some times more; return the rows in which messages differ, by cell.
+
+        The rows are all values of the enumerated number. The other bits of pads are random, and
+        messages that differ depend on these.
+        """
+        shape = self._inputs.matcher.randomness_bytes, len(self._numbers)
         for _ in range(turns):
-            pads = self._drawn(rng)
+            pads = rng.integers(0, 256, shape, dtype=np.uint8)
+            for bit in self._wiring.colours:
+                pads[bit // 8] &= 255 ^ 1 << bit % 8
+                pads[bit // 8] |= (self._bit(bit) << bit % 8).astype(np.uint8)
+            rows = np.ascontiguousarray(pads.T)
             for (side, place), runs in self._bodies.items():
-                runs.append(self._inputs.encode(side, place, pads))
+                runs.append(self._inputs.encode(side, place, rows))
+        unstable = []
+        for cell in self._wiring.cells:
+            differ = np.zeros(len(self._numbers), dtype=np.bool_)
+            for (side, _), runs in self._bodies.items():
+                if side == cell.side:
+                    first = _picked(runs[0], cell.bits)
+                    for messages in runs[1:]:
+                        differ |= (_picked(messages, cell.bits) != first).any(axis=1)
+            unstable.append(differ)
+        return unstable
 
-    def _drawn(self, rng: np.random.Generator) -> Bytes:
-        """Return pads with all values of the enumerated number; the other bits at random."""
-        numbers, width = np.arange(1 << self._wiring.width), self._inputs.matcher.randomness_bytes
-        pads = rng.integers(0, 256, (width, len(numbers)), dtype=np.uint8)
-        for bit, colour in self._wiring.colours.items():
-            pads[bit // 8] &= 255 ^ 1 << bit % 8
-            pads[bit // 8] |= ((numbers >> colour & 1) << bit % 8).astype(np.uint8)
-        return np.ascontiguousarray(pads.T)
-
-    def _unstable(self, cell: Cell) -> Bools:
-        """Return the rows in which a cell depends on bits that are not enumerated."""
-        found = np.zeros(1 << self._wiring.width, dtype=np.bool_)
-        for (side, _), runs in self._bodies.items():
-            if side == cell.side:
-                some = [_picked(messages, cell.bits) for messages in runs]
-                for other in some[1:]:
-                    found |= (other != some[0]).any(axis=1)
-        return found
-
-    def _examined(self, unstable: list[Bools]) -> list[Bools]:
-        """Return which values are no rejected draws, by the rows in which cells are unstable."""
+    def _examine(self, unstable: list[Bools]) -> None:
+        """Find the values that are no rejected draws, by the rows in which cells are unstable."""
         wiring = self._wiring
-        accepted: list[Bools] = []
         for number, (symbol, values) in enumerate(zip(wiring.symbols, self.values, strict=True)):
             size = 1 << len(symbol)
             good = np.ones(size, dtype=np.bool_)
@@ -166,28 +168,25 @@ class _Tables:
                     # In a part that is enumerated whole nothing else may change a message.
                     alone = len(cell.symbols) == 1
                     good &= share == 0 if alone else share < 0.5
-            accepted.append(good)
+            self.accepted.append(good)
             if not good.mean() >= 1 - REJECTED:
                 raise Unproven(
                     f"{good.size - good.sum()} of {good.size} values of {len(symbol)} bits of the "
                     "randomness would be rejected draws: messages depend on more bits than could "
-                    "be enumerated; propose a matcher with less randomness for smaller schemas"
+                    f"be enumerated; {_SMALLER}"
                 )
         for cell, rows in zip(wiring.cells, unstable, strict=True):
-            kept = self.kept(cell.symbols, accepted)
-            if rows[kept].any():
+            if rows[self.kept(cell.symbols)].any():
                 raise Unproven(
                     f"bits of {cell.side}s depend on randomness that was not found to matter; "
-                    "propose a matcher with less randomness for smaller schemas"
+                    + _SMALLER
                 )
-        return accepted
 
-    def kept(self, symbols: Iterable[int], accepted: Sequence[Bools] | None = None) -> Bools:
+    def kept(self, symbols: Iterable[int]) -> Bools:
         """Return the rows in which no draw of some symbols is rejected."""
-        chosen = self.accepted if accepted is None else accepted
-        out = np.ones(1 << self._wiring.width, dtype=np.bool_)
+        out = np.ones(len(self._numbers), dtype=np.bool_)
         for symbol in symbols:
-            out &= chosen[symbol][self.values[symbol]]
+            out &= self.accepted[symbol][self.values[symbol]]
         return out
 
     def check_answers(self) -> None:
@@ -200,20 +199,17 @@ class _Tables:
                 if (broker.match(events, interests) != answer).any():
                     raise Leak(f"some randomness gives a wrong answer to {inputs.describe((x, p))}")
 
-    def codes(self, cell: int, place: int) -> Numbers:
-        """Return a number for what a cell holds in each row, the same for the same bits."""
-        if (cell, place) not in self._codes:
-            this = self._wiring.cells[cell]
-            places = [of for side, of in self._bodies if side == this.side]
-            held = [_picked(self._bodies[this.side, of][0], this.bits) for of in places]
-            if len(this.bits) <= FEW_BITS:
-                numbers = np.array(held) @ (1 << np.arange(len(this.bits)))
-            else:
-                packed = np.packbits(np.concatenate(held), axis=1)
-                numbers = np.unique(packed, axis=0, return_inverse=True)[1].reshape(len(places), -1)
-            for of, row in zip(places, numbers, strict=True):
-                self._codes[cell, of] = row
-        return self._codes[cell, place]
+    def _codes(self, number: int) -> Numbers:
+        cell = self._wiring.cells[number]
+        held = [
+            _picked(runs[0], cell.bits)
+            for (side, _), runs in self._bodies.items()
+            if side == cell.side
+        ]
+        if len(cell.bits) <= FEW_BITS:
+            return np.array(held) @ (1 << np.arange(len(cell.bits)))
+        packed = np.packbits(np.concatenate(held), axis=1)
+        return np.unique(packed, axis=0, return_inverse=True)[1].reshape(len(held), -1)
 
 
 def _picked(messages: Bytes, bits: Sequence[int]) -> Bytes:
@@ -225,28 +221,32 @@ def _picked(messages: Bytes, bits: Sequence[int]) -> Bytes:
 # -- distributions --------------------------------------------------------------------------------
 
 
-def _claims(inputs: Inputs) -> Iterator[tuple[str, list[tuple[int, int]]]]:
-    """Yield what is looked at, and the inputs for which it must be distributed alike."""
-    if inputs.events_hidden:
-        yield "event", [(x, -1) for x in range(len(inputs.records))]
-    if inputs.interests_hidden:
-        yield "interest", [(-1, p) for p in range(len(inputs.interests))]
+def _claims(inputs: Inputs) -> Iterator[tuple[tuple[str, ...], list[Pair]]]:
+    """Yield sides of messages, and the inputs for which these must be distributed alike."""
+    if inputs.hidden["event"]:
+        yield ("event",), [(x, -1) for x in range(len(inputs.sides["event"]))]
+    if inputs.hidden["interest"]:
+        yield ("interest",), [(-1, p) for p in range(len(inputs.sides["interest"]))]
     for pairs in inputs.groups():
-        yield "both", pairs
+        yield ("event", "interest"), pairs
 
 
-def _refuse(inputs: Inputs, what: str, first: tuple[int, int], other: tuple[int, int]) -> None:
-    if what == "both":
+def _refuse(inputs: Inputs, sides: tuple[str, ...], first: Pair, other: Pair) -> None:
+    """Raise a `Leak` that names the inputs."""
+    if len(sides) == 2:
         raise Leak(
             "over all randomness, the two messages tell apart inputs with the same answer: "
             f"{inputs.describe(first)}, and {inputs.describe(other)}"
         )
-    inputs_of: Sequence[Any] = inputs.records if what == "event" else inputs.interests
-    one, two = (repr(inputs_of[pair[0 if what == "event" else 1]]) for pair in (first, other))
-    raise Leak(f"over all randomness, {what} messages alone tell apart {one} and {two}")
+    contents = [repr(inputs.sides[sides[0]][max(pair)]) for pair in (first, other)]
+    raise Leak(
+        f"over all randomness, {sides[0]} messages alone tell apart {' and '.join(contents)}"
+    )
 
 
-def _compare_counts(inputs: Inputs, wiring: Wiring, tables: _Tables) -> None:
+def _compare_counts(
+    inputs: Inputs, wiring: Wiring, tables: _Tables, rng: np.random.Generator
+) -> None:
     """Compare how often views occur, part by part, as parts are independent."""
     parts: dict[tuple[int, ...], list[int]] = {}
     for number, cell in enumerate(wiring.cells):
@@ -254,70 +254,62 @@ def _compare_counts(inputs: Inputs, wiring: Wiring, tables: _Tables) -> None:
     for symbols, cells in parts.items():
         # A part with fewer bits than the enumerated number has each of its values equally often.
         kept = tables.kept(symbols)
-        for what, pairs in _claims(inputs):
+        for sides, pairs in _claims(inputs):
             firsts = None
             for pair in pairs:
                 view = np.zeros(np.count_nonzero(kept), dtype=np.int64)
                 for number in cells:
-                    side = wiring.cells[number].side
-                    if what in ("both", side):
-                        codes = tables.codes(number, pair[0 if side == "event" else 1])[kept]
-                        view = view * (1 << 24) + codes
+                    cell = wiring.cells[number]
+                    if cell.side in sides:
+                        view = view * (1 << 24) + tables.codes(number)[cell.place(pair)][kept]
                 counts = np.unique(view, return_counts=True)
                 firsts = counts if firsts is None else firsts
                 if not all(map(np.array_equal, counts, firsts)):
-                    _refuse(inputs, what, pairs[0], pair)
+                    _refuse(inputs, sides, pairs[0], pair)
 
 
 def _compare_chances(
     inputs: Inputs, wiring: Wiring, tables: _Tables, rng: np.random.Generator
 ) -> None:
     """Draw views under the first inputs of each claim, and compare their chances under others."""
-    shapes = [1 << len(symbol) for symbol in wiring.symbols]
+    sizes = [1 << len(symbol) for symbol in wiring.symbols]
     drawn = [rng.choice(np.flatnonzero(good), SAMPLES) for good in tables.accepted]
 
+    @cache
     def table(number: int, place: int) -> Numbers:
-        """Codes of a cell by the values of its symbols, -1 where a draw is rejected."""
+        """Return the codes of a cell by the values of its symbols, -1 where a draw is rejected."""
         symbols = wiring.cells[number].symbols
-        kept, shape = tables.kept(symbols), [shapes[symbol] for symbol in symbols]
+        kept, shape = tables.kept(symbols), [sizes[symbol] for symbol in symbols]
         index = np.zeros(np.count_nonzero(kept), dtype=np.int64)
         for symbol in symbols:
-            index = index * shapes[symbol] + tables.values[symbol][kept]
-        codes = tables.codes(number, place)[kept]
+            index = index * sizes[symbol] + tables.values[symbol][kept]
+        codes = tables.codes(number)[place][kept]
         usual = _most_frequent(index, codes, math.prod(shape))
         if np.mean(usual[index] != codes) > RARE:
             raise Unproven(
-                "a piece of a message depends on more randomness than was found; propose a "
-                "matcher with less randomness for smaller schemas"
+                f"a piece of a message depends on more randomness than was found; {_SMALLER}"
             )
         return usual.reshape(shape)
 
-    known: dict[tuple[int, int], Numbers] = {}
-
-    def factors(what: str, pair: tuple[int, int]) -> Iterator[tuple[tuple[int, ...], Numbers]]:
-        for number, cell in enumerate(wiring.cells):
-            if what in ("both", cell.side):
-                place = pair[0 if cell.side == "event" else 1]
-                if (number, place) not in known:
-                    known[number, place] = table(number, place)
-                yield cell.symbols, known[number, place]
-
-    for what, pairs in _claims(inputs):
-        seen = [
-            np.broadcast_to(codes[tuple(drawn[symbol] for symbol in symbols)], (SAMPLES,))
-            for symbols, codes in factors(what, pairs[0])
-        ]
-        order = _order([symbols for symbols, _ in factors(what, pairs[0])], shapes)
+    for sides, pairs in _claims(inputs):
+        cells = [(n, cell) for n, cell in enumerate(wiring.cells) if cell.side in sides]
+        views = []
+        for number, cell in cells:
+            codes = table(number, cell.place(pairs[0]))
+            view = codes[tuple(drawn[symbol] for symbol in cell.symbols)]
+            views.append(np.broadcast_to(view, (SAMPLES,)))
+        order = _order([cell.symbols for _, cell in cells], sizes)
         first = None
         for pair in pairs:
-            some = [
-                (symbols, (codes[None] == view.reshape(-1, *[1] * codes.ndim)).astype(np.float64))
-                for (symbols, codes), view in zip(factors(what, pair), seen, strict=True)
-            ]
-            chances = _total(some, order)
+            factors = []
+            for (number, cell), view in zip(cells, views, strict=True):
+                codes = table(number, cell.place(pair))
+                same = codes == view.reshape(-1, *[1] * codes.ndim)
+                factors.append((cell.symbols, same.astype(np.float64)))
+            chances = _total(factors, order)
             first = chances if first is None else first
             if not np.allclose(chances, first, rtol=1e-9, atol=1e-6):
-                _refuse(inputs, what, pairs[0], pair)
+                _refuse(inputs, sides, pairs[0], pair)
 
 
 def _most_frequent(index: Numbers, codes: Numbers, size: int) -> Numbers:
@@ -330,15 +322,12 @@ def _most_frequent(index: Numbers, codes: Numbers, size: int) -> Numbers:
     return out
 
 
-Factor = tuple[tuple[int, ...], NDArray[np.float64]]
-
-
 def _order(cells: Iterable[tuple[int, ...]], sizes: Sequence[int]) -> list[int]:
     """Return symbols in an order in which their elimination costs little.
 
     Args:
         cells: symbols of each factor.
-        sizes: how many values each symbol has.
+        sizes: number of values of each symbol.
 
     Raises:
         Unproven: there would be factors of more than `LARGEST` entries.
@@ -347,20 +336,20 @@ def _order(cells: Iterable[tuple[int, ...]], sizes: Sequence[int]) -> list[int]:
     for symbols in cells:
         for symbol in symbols:
             near.setdefault(symbol, set()).update(symbols)
-    costs = {symbol: math.prod(sizes[one] for one in some) for symbol, some in near.items()}
+    costs = {symbol: math.prod(sizes[other] for other in some) for symbol, some in near.items()}
     out = []
     while costs:
-        symbol = min(costs, key=lambda one: (costs[one], one))
+        symbol = min(costs, key=lambda symbol: (costs[symbol], symbol))
         if costs.pop(symbol) > LARGEST:
             raise Unproven(
                 "pieces of messages depend on one another too much for their chances to be "
-                "computed; propose a matcher with less randomness for smaller schemas"
+                f"computed; {_SMALLER}"
             )
         out.append(symbol)
         others = near.pop(symbol) - {symbol}
         for other in others:
             near[other] = (near[other] | others) - {symbol}
-            costs[other] = math.prod(sizes[one] for one in near[other])
+            costs[other] = math.prod(sizes[symbol] for symbol in near[other])
     return out
 
 
@@ -368,29 +357,33 @@ def _total(factors: Iterable[Factor], order: Sequence[int]) -> NDArray[np.float6
     """Return the logarithm of a product of factors, summed over all values of all symbols.
 
     Args:
-        factors: symbols, and an array with an axis for samples and one for each of them.
-        order: in which symbols are eliminated.
+        factors: the factors.
+        order: symbols in the order of their elimination.
     """
     place = {symbol: number for number, symbol in enumerate(order)}
     waiting: list[list[Factor]] = [[] for _ in [*order, None]]
-    for symbols, array in factors:
-        waiting[min((place[one] for one in symbols), default=-1)].append((symbols, array))
+
+    def wait(symbols: tuple[int, ...], array: NDArray[np.float64]) -> None:
+        waiting[min((place[symbol] for symbol in symbols), default=-1)].append((symbols, array))
+
+    for factor in factors:
+        wait(*factor)
     total = np.zeros(SAMPLES)
     with np.errstate(divide="ignore"):
         for symbol, some in zip(order, waiting, strict=False):
-            near = sorted({one for symbols, _ in some for one in symbols})
-            kept = tuple(one for one in near if one != symbol)
-            letters = {one: chr(ord("b") + number) for number, one in enumerate(near)}
-            terms = ["a" + "".join(letters[one] for one in symbols) for symbols, _ in some]
-            made = np.einsum(
-                ",".join(terms) + "->a" + "".join(letters[one] for one in kept),
-                *[array for _, array in some],
-                optimize=len(some) > 2,
+            near = sorted({other for symbols, _ in some for other in symbols})
+            kept = tuple(other for other in near if other != symbol)
+            # Axis 0 is for the samples, axis n + 1 for symbol n of those that meet.
+            axis = {other: number + 1 for number, other in enumerate(near)}
+            terms: list[Any] = []
+            for symbols, array in some:
+                terms += [array, [0, *(axis[other] for other in symbols)]]
+            product = np.einsum(
+                *terms, [0, *(axis[other] for other in kept)], optimize=len(some) > 2
             )
-            most = made.reshape(SAMPLES, -1).max(axis=1)
+            most = product.reshape(SAMPLES, -1).max(axis=1)
             total += np.log(most)
-            made = made / np.where(most > 0, most, 1).reshape(-1, *[1] * len(kept))
-            waiting[min((place[one] for one in kept), default=-1)].append((kept, made))
+            wait(kept, product / np.where(most > 0, most, 1).reshape(-1, *[1] * len(kept)))
         for _, array in waiting[-1]:
             total += np.log(array.reshape(SAMPLES))
     return total

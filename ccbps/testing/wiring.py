@@ -5,10 +5,9 @@ Each bit of the pad is flipped, under many pads, to see which bits of the messag
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any, Final
@@ -17,31 +16,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbps import OneTimePad
-from ccbps.arrays import Bools, Bytes
+from ccbps.arrays import Bools, Bytes, Numbers
 from ccbps.leakage import Protects
-from ccbps.matching import Matcher
 from ccbps.testing.cases import Case
 
-Numbers = NDArray[np.int64]
-
 MOST_BITS: Final = 16
-"""Bits of the randomness of one part that are enumerated."""
+"""Greatest number of bits of the randomness of one part that are enumerated."""
 MOST_BYTES: Final = 4096
-"""Bytes of randomness that are looked at."""
+"""Greatest number of bytes of randomness of a matcher."""
 BASES: Final = 16
-"""Pads in which bits are flipped, at least."""
+"""Least number of pads in which bits are flipped."""
 FLIPS: Final = 1 << 13
-"""Flips of small pads: so many bases that there are about as many."""
+"""Flips of small pads: the number of pads is chosen so that there are about as many."""
 WIDE: Final = 64
 """Bytes of a pad from which on bytes that matter are looked for before bits are."""
 FREQUENT: Final = 0.2
-"""How often flipping a bit changes a message, at least, if it is no spare draw."""
+"""Least share of flips of a bit that change a message, if the bit is no spare draw."""
 LINKED: Final = 0.07
-"""How often it changes one bit of a message, at least, if that depends on it."""
+"""Least share of flips that change one bit of a message, if that depends on the flipped bit."""
+Pair = tuple[int, int]
+"""Places of an event and an interest."""
 
 
 class Method(Enum):
-    """How views were compared."""
+    """Ways to compare views."""
 
     ENUMERATED = "all randomness enumerated"
     COUPLED = "chances of drawn views compared"
@@ -55,59 +53,41 @@ class Unproven(AssertionError):
     """Randomness that is too much, or too entangled, to be enumerated."""
 
 
-@dataclass(frozen=True)
 class Inputs:
-    """A matcher, and the events and interests all pairs of which are compared.
+    """The events and interests of a case, all pairs of which are compared.
 
     Attributes:
-        matcher: one with rounds.
-        records: events.
-        interests: as the matcher takes them.
-        events_hidden: whether views must not depend on the event but by the answer.
-        interests_hidden: whether they must not depend on the interest.
+        matcher: a matcher with rounds.
+        sides: events, and interests as the matcher takes them, by side.
+        meaning: answers in plaintext, shape (events, interests).
+        hidden: by side, whether its card says that views depend on it by the answer only.
     """
 
-    matcher: Matcher
-    records: Sequence[Mapping[str, Any]]
-    interests: Sequence[Any]
-    events_hidden: bool = True
-    interests_hidden: bool = True
-
-    @classmethod
-    def of(cls, case: Case) -> Inputs:
-        """Return the inputs of a case, with what its matcher's card says is hidden."""
+    def __init__(self, case: Case) -> None:
+        self.matcher, self.meaning = case.matcher, case.meaning
+        self.sides: dict[str, Sequence[Any]] = {"event": case.records, "interest": case.interests}
         protects = case.matcher.leakage.protects
-        return cls(
-            case.matcher,
-            case.records,
-            case.interests,
-            {Protects.EVENT, Protects.EQUALITY_OF_EVENTS} <= protects,
-            {Protects.CONSTANTS, Protects.EQUALITY_OF_INTERESTS} <= protects,
-        )
+        self.hidden = {
+            "event": {Protects.EVENT, Protects.EQUALITY_OF_EVENTS} <= protects,
+            "interest": {Protects.CONSTANTS, Protects.EQUALITY_OF_INTERESTS} <= protects,
+        }
 
-    @cached_property
-    def meaning(self) -> Bools:
-        """Answers in plaintext, shape (records, interests)."""
-        events = self.matcher.schema.encode(list(self.records))
-        columns = [self.matcher.meaning(interest, events) for interest in self.interests]
-        return np.array(columns, dtype=np.bool_).reshape(len(columns), len(self.records)).T
-
-    def groups(self) -> Iterator[list[tuple[int, int]]]:
-        """Pairs of an event and an interest whose views must be distributed alike."""
-        alike: dict[tuple[bool, int, int], list[tuple[int, int]]] = {}
+    def groups(self) -> list[list[Pair]]:
+        """Return the groups of pairs whose views must be distributed alike."""
+        alike: dict[tuple[bool, int, int], list[Pair]] = {}
         for (x, p), answer in np.ndenumerate(self.meaning):
-            shown = -1 if self.events_hidden else x, -1 if self.interests_hidden else p
+            shown = -1 if self.hidden["event"] else x, -1 if self.hidden["interest"] else p
             alike.setdefault((bool(answer), *shown), []).append((x, p))
-        yield from alike.values()
+        return list(alike.values())
 
     def vacuous(self) -> str:
-        """Return what is missing for a comparison to say something; nothing if it does."""
+        """Return the reason why a comparison says nothing; no text if it says something."""
         answers = self.meaning
         if answers.all() or not answers.any():
             return "all of its answers are the same"
         if not any(len({x for x, _ in pairs}) > 1 for pairs in self.groups()):
             return "no two events have the same answer"
-        if self.interests_hidden and len(np.unique(answers, axis=1).T) < 2:
+        if self.hidden["interest"] and len(np.unique(answers, axis=1).T) < 2:
             return "all of its interests mean the same"
         return ""
 
@@ -116,23 +96,21 @@ class Inputs:
 
         Args:
             side: "event" or "interest".
-            place: of the record or interest.
-            pads: shape (batch, randomness_bytes).
+            place: place of the record or interest.
+            pads: one-time pads, shape (batch, randomness_bytes).
         """
-        pad, rounds = OneTimePad(pads.tobytes()), range(len(pads))
+        pad, rounds, content = OneTimePad(pads.tobytes()), range(len(pads)), self.sides[side][place]
         if side == "event":
-            record = {name: [value] * len(pads) for name, value in self.records[place].items()}
+            record = {name: [value] * len(pads) for name, value in content.items()}
             return self.matcher.publisher(pad, randomness=_no_coins).encode(record, rounds)
-        subscriber = self.matcher.subscriber(pad, randomness=_no_coins)
-        return subscriber.encode(self.interests[place], rounds)
+        return self.matcher.subscriber(pad, randomness=_no_coins).encode(content, rounds)
 
-    def pick(self, pair: tuple[int, int]) -> tuple[Mapping[str, Any], Any]:
-        """Return an event and an interest by their places."""
-        return self.records[pair[0]], self.interests[pair[1]]
-
-    def describe(self, pair: tuple[int, int]) -> str:
+    def describe(self, pair: Pair) -> str:
         """Return the two inputs in words."""
-        return f"event {dict(self.records[pair[0]])} with interest {self.interests[pair[1]]!r}"
+        event, interest = (
+            side[place] for side, place in zip(self.sides.values(), pair, strict=True)
+        )
+        return f"event {dict(event)} with interest {interest!r}"
 
 
 def _no_coins(length: int) -> bytes:
@@ -142,30 +120,31 @@ def _no_coins(length: int) -> bytes:
     )
 
 
-# -- which bits of the pad matter to which bits of the messages -----------------------------------
-
-
 @dataclass(frozen=True)
 class Cell:
     """Bits of one message that depend on the same few symbols.
 
     Attributes:
         side: "event" or "interest".
-        bits: of the message.
-        symbols: on which they depend.
+        bits: places of the bits in the message.
+        symbols: numbers of the symbols.
     """
 
     side: str
     bits: tuple[int, ...]
     symbols: tuple[int, ...]
 
+    def place(self, pair: Pair) -> int:
+        """Return the place of the input whose message the bits are of."""
+        return pair[self.side == "interest"]
+
 
 @dataclass(frozen=True)
 class Wiring:
-    """Parts of the randomness, and what of messages depends on them.
+    """Parts of the randomness, and the bits of messages that depend on them.
 
     Attributes:
-        method: what the parts allow.
+        method: the method that the parts allow.
         symbols: bits of the pad that are looked at together.
         cells: all bits of the messages.
         colours: for each bit of the pad that matters, the bit of the enumerated number that it
@@ -179,7 +158,7 @@ class Wiring:
 
     @property
     def width(self) -> int:
-        """Bits of the enumerated number."""
+        """Number of bits of the enumerated number."""
         return max(self.colours.values(), default=-1) + 1
 
 
@@ -194,60 +173,62 @@ def wiring_of(inputs: Inputs, rng: np.random.Generator) -> Wiring:
         raise Unproven(
             f"a round takes {width:,} bytes of randomness, and at most {MOST_BYTES:,} are looked at"
         )
-    bits = np.arange(8 * width)
-    if width > WIDE:
-        bits = _live_bits(inputs, rng)
-    changed, links, bases = _influences(inputs, bits, max(BASES, FLIPS // len(bits)), rng)
-    live, frequent = changed > 0, changed >= FREQUENT * bases
-    whole = None
-    if frequent[live].all():
+    bits = _live_bits(inputs, rng) if width > WIDE else np.arange(8 * width)
+    bases = max(BASES, FLIPS // len(bits))
+    changed, links = _influences(inputs, bits, bases, rng)
+    live = changed > 0
+    if (changed[live] >= FREQUENT * bases).all():
         whole = _wiring_of_parts(inputs, bits[live], links[live] > 0)
-    if whole is not None:
-        return whole
+        if whole is not None:
+            return whole
     # Some bits are spare draws: these are told from others in more bases.
-    bits = bits[changed >= FREQUENT / 2 * bases]
-    changed, links, bases = _influences(inputs, bits, 4 * BASES, rng)
+    bits, bases = bits[changed >= FREQUENT / 2 * bases], 4 * BASES
+    changed, links = _influences(inputs, bits, bases, rng)
     frequent = changed >= FREQUENT * bases
     bits, linked = bits[frequent], links[frequent] >= LINKED * bases
     return _wiring_of_parts(inputs, bits, linked) or _wiring_of_cells(inputs, bits, linked)
 
 
 def _live_bits(inputs: Inputs, rng: np.random.Generator) -> Numbers:
-    """Return the bits of bytes of which some flips change a message."""
+    """Return the bits of those bytes that change a message by some flip."""
     width = inputs.matcher.randomness_bytes
-    found = np.zeros(width, dtype=np.bool_)
+    changed = np.zeros(width, dtype=np.bool_)
+    places = np.arange(width)
     for turn in range(BASES):
         base = rng.integers(0, 256, width, dtype=np.uint8)
-        pads = np.repeat(base[None], width + 1, axis=0)
-        pads[np.arange(width), np.arange(width)] ^= rng.integers(1, 256, width, dtype=np.uint8)
-        for messages in _both(inputs, turn, pads):
-            found |= (messages[:-1] != messages[-1]).any(axis=1)
-    return (8 * np.flatnonzero(found)[:, None] + np.arange(8)).reshape(-1)
+        flips = rng.integers(1, 256, width, dtype=np.uint8)
+        changed |= _differences(inputs, turn, base, places, flips).any(axis=1)
+    return (8 * np.flatnonzero(changed)[:, None] + np.arange(8)).reshape(-1)
 
 
-def _both(inputs: Inputs, turn: int, pads: Bytes) -> Iterator[Bytes]:
-    """Return the messages of the inputs whose turn it is."""
-    yield inputs.encode("event", turn % len(inputs.records), pads)
-    yield inputs.encode("interest", turn // 2 % len(inputs.interests), pads)
+def _differences(inputs: Inputs, turn: int, base: Bytes, places: Numbers, flips: Bytes) -> Bytes:
+    """Return the changes of both messages by each flip of a byte of a pad, shape (flips, bytes)."""
+    pads = np.repeat(base[None], len(places) + 1, axis=0)
+    pads[np.arange(len(places)), places] ^= flips
+    events, interests = inputs.sides.values()
+    messages = np.hstack(
+        [
+            inputs.encode("event", turn % len(events), pads),
+            inputs.encode("interest", turn // 2 % len(interests), pads),
+        ]
+    )
+    return np.asarray(messages[:-1] ^ messages[-1])
 
 
 def _influences(
     inputs: Inputs, bits: Numbers, bases: int, rng: np.random.Generator
-) -> tuple[Numbers, Numbers, int]:
+) -> tuple[Numbers, Numbers]:
     """Return how often flipping each bit changes anything, and each bit of the messages."""
-    matcher, width = inputs.matcher, inputs.matcher.randomness_bytes
+    matcher = inputs.matcher
     changed = np.zeros(len(bits), dtype=np.int64)
     links = np.zeros((len(bits), 8 * (matcher.event_bytes + matcher.interest_bytes)), np.int32)
-    rows, masks = np.arange(len(bits)), (1 << bits % 8).astype(np.uint8)
+    masks = (1 << bits % 8).astype(np.uint8)
     for turn in range(bases):
-        base = rng.integers(0, 256, width, dtype=np.uint8)
-        pads = np.repeat(base[None], len(bits) + 1, axis=0)
-        pads[rows, bits // 8] ^= masks
-        messages = np.hstack(list(_both(inputs, turn, pads)))
-        differ = messages[:-1] ^ messages[-1]
+        base = rng.integers(0, 256, matcher.randomness_bytes, dtype=np.uint8)
+        differ = _differences(inputs, turn, base, bits // 8, masks)
         changed += differ.any(axis=1)
         links += np.unpackbits(differ, axis=1, bitorder="little")
-    return changed, links.astype(np.int64), bases
+    return changed, links.astype(np.int64)
 
 
 def _connected(links: Bools) -> list[NDArray[np.intp]]:
@@ -255,12 +236,9 @@ def _connected(links: Bools) -> list[NDArray[np.intp]]:
     owner = np.full(links.shape[1], -1)
     parts: dict[int, list[int]] = {}
     for row, columns in enumerate(links):
-        touched = {int(one) for one in owner[columns] if one >= 0}
-        parts[row] = [row, *(other for one in touched for other in parts.pop(one))]
-        merged = columns.copy()
-        for one in touched:
-            merged |= owner == one
-        owner[merged] = row
+        touched = {int(part) for part in owner[columns] if part >= 0}
+        parts[row] = [row, *(other for part in touched for other in parts.pop(part))]
+        owner[columns | np.isin(owner, list(touched))] = row
     return [np.array(sorted(part)) for part in parts.values()]
 
 
@@ -274,8 +252,8 @@ def _wiring_of_parts(inputs: Inputs, bits: Numbers, linked: Bools) -> Wiring | N
     rest = ~np.any([np.zeros(linked.shape[1], dtype=np.bool_), *touched], axis=0)
     cells = [
         Cell(side, tuple(np.flatnonzero(some).tolist()), numbers)
-        for numbers, which in [*(((n,), of) for n, of in enumerate(touched)), ((), rest)]
-        for side, some in (("event", which[:split]), ("interest", which[split:]))
+        for numbers, columns in [*(((n,), some) for n, some in enumerate(touched)), ((), rest)]
+        for side, some in (("event", columns[:split]), ("interest", columns[split:]))
         if some.any()
     ]
     colours = {bit: place for symbol in symbols for place, bit in enumerate(symbol)}
@@ -285,10 +263,9 @@ def _wiring_of_parts(inputs: Inputs, bits: Numbers, linked: Bools) -> Wiring | N
 def _wiring_of_cells(inputs: Inputs, bits: Numbers, linked: Bools) -> Wiring:
     """Return symbols and cells of messages whose bits depend on few bits of the pad each."""
     split = 8 * inputs.matcher.event_bytes
-    sides = (("event", linked[:, :split]), ("interest", linked[:, split:]))
     depends = {
         (side, place): frozenset(np.flatnonzero(column).tolist())
-        for side, some in sides
+        for side, some in (("event", linked[:, :split]), ("interest", linked[:, split:]))
         for place, column in enumerate(some.T)
     }
     # Of all that depends on the same bits, what depends on more of them tells symbols apart.
@@ -298,19 +275,19 @@ def _wiring_of_cells(inputs: Inputs, bits: Numbers, linked: Bools) -> Wiring:
             largest.append(some)
     alike: dict[tuple[int, ...], list[int]] = {}
     for bit in range(len(bits)):
-        where = tuple(number for number, some in enumerate(largest) if bit in some)
-        alike.setdefault(where, []).append(bit)
-    symbol_of = {bit: number for number, some in enumerate(alike.values()) for bit in some}
+        places = tuple(number for number, some in enumerate(largest) if bit in some)
+        alike.setdefault(places, []).append(bit)
+    members = list(alike.values())
+    symbol_of = {bit: number for number, some in enumerate(members) for bit in some}
     cells: dict[tuple[str, tuple[int, ...]], list[int]] = {}
     for (side, place), some in depends.items():
         symbols = tuple(sorted({symbol_of[bit] for bit in some}))
         cells.setdefault((side, symbols), []).append(place)
-    members = list(alike.values())
-    meet = [frozenset(bit for one in symbols for bit in members[one]) for _, symbols in cells]
+    meet = [frozenset(bit for number in symbols for bit in members[number]) for _, symbols in cells]
     colours = _coloured(len(bits), meet)
     return Wiring(
         Method.COUPLED,
-        tuple(tuple(int(bits[bit]) for bit in some) for some in members),
+        tuple(tuple(bits[some].tolist()) for some in members),
         tuple(Cell(side, tuple(places), symbols) for (side, symbols), places in cells.items()),
         {int(bits[bit]): colour for bit, colour in colours.items()},
     )

@@ -19,8 +19,7 @@ from ccbps.ciphers.signatures import (
 from ccbps.errors import DecodeError, ParameterError
 from ccbps.matching import ObliviousTopicMatch
 from ccbps.matching.session.layout import OPENED, SIGNED
-from ccbps.matching.session.publisher import ObliviousPublisher
-from ccbps.matching.session.subscriber import ObliviousSubscriber
+from ccbps.matching.session.roles import ObliviousPublisher, ObliviousSubscriber
 from ccbps.wire import KEY_HEADER_BYTES
 from tests.support.topic_strategies import introduce, sign
 
@@ -84,14 +83,15 @@ def test_what_is_no_identity_is_refused(wrong: Any) -> None:
 
 def test_two_identities_of_one_name_are_not_taken_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
     publisher, subscriber = parties()
-    own = name_of(subscriber.identity), name_of(publisher.identity)
     stranger = SigningKey.generate().identity
-    monkeypatch.setattr("ccbps.matching.session.publisher.name_of", lambda _: own[0])
-    monkeypatch.setattr("ccbps.matching.session.subscriber.name_of", lambda _: own[1])
-    with pytest.raises(ParameterError, match="another subscriber has that name"):
-        publisher.admit(stranger)
-    with pytest.raises(ParameterError, match="another publisher has that name"):
-        subscriber.trust(stranger)
+    for role, act, known in (
+        ("subscriber", publisher.admit, subscriber),
+        ("publisher", subscriber.trust, publisher),
+    ):
+        own = name_of(known.identity)
+        monkeypatch.setattr("ccbps.matching.session.roles.name_of", lambda _, own=own: own)
+        with pytest.raises(ParameterError, match=f"another {role} has that name"):
+            act(stranger)
 
 
 # -- requests -------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from ccbps.matching.broken import AccessTreeMatch
 from ccbps.matching.contract.access import MAC_BYTES
 from ccbps.wire import KEY_HEADER_BYTES, Cause
 from tests.support.effort import examples
+from tests.support.refusals import refused
 from tests.support.reusable_checks import BODY, plain, sealed, users
 from tests.support.strategies import predicates, record, rows, schemas, small_types
 
@@ -110,8 +111,7 @@ def test_trees_that_need_more_leaves_are_refused() -> None:
     with pytest.raises(UnsupportedPredicateError, match=problem) as refusal:
         alice.encode(["TRUE", "issue > 'AAPL'", "price = 4"])
     assert refusal.value.row == 2
-    with pytest.raises(PredicateError):
-        alice.encode("weight = 4")
+    refused(PredicateError, "", alice.encode, "weight = 4")
 
 
 def test_long_lists_are_nested_and_long_thresholds_refused() -> None:
@@ -129,11 +129,9 @@ def test_long_lists_are_nested_and_long_thresholds_refused() -> None:
 
 def test_parameters() -> None:
     for wrong in (0, 20_000, "8", True):
-        with pytest.raises(ParameterError, match="leaves must be a whole number from 1 to 16,384"):
-            toy(wrong)  # type: ignore[arg-type]
+        refused(ParameterError, "leaves must be a whole number from 1 to 16,384", toy, wrong)
     wide = Schema({f"a{number}": UInt(64) for number in range(1024)})
-    with pytest.raises(ParameterError, match=r"bits must be .* from 1 to 65,535, got 65536"):
-        toy(4, wide)
+    refused(ParameterError, r"bits must be .* from 1 to 65,535, got 65536", toy, 4, wide)
 
 
 def test_malformed_bodies() -> None:
@@ -166,6 +164,7 @@ def test_malformed_bodies() -> None:
         changed((steps, 0), (steps + 1, 0)),  # begins with nothing
         changed((steps + 1, 2), (steps, 1)),  # a threshold of nothing
         changed((last + 3, 1)),  # one leaf more than there are
+        changed(*((place, 0) for place in range(steps + 2, last + 2))),  # leaves left over
     ]
     causes = broker.examine_interests(np.concatenate([good, *bad]))
     assert causes.tolist() == [0] + [Cause.VALUE] * len(bad)
@@ -174,8 +173,7 @@ def test_malformed_bodies() -> None:
     body[18:36], body[90:108] = body[90:108].copy(), body[18:36].copy()  # a gap between the leaves
     sealed(alice, swapped)
     assert broker.examine_interests(swapped).tolist() == [Cause.VALUE]
-    with pytest.raises(DecodeError, match="a value that no message of this scheme has"):
-        broker.prepare(bad[0])
+    refused(DecodeError, "a value that no message of this scheme has", broker.prepare, bad[0])
 
 
 def test_any_altered_step_is_refused_or_another_sound_tree() -> None:
@@ -207,8 +205,7 @@ def test_interests_of_revoked_users_match_nothing() -> None:
     answers = [[True, False, True, price > 3] for price in (3, 12, 5)]
     assert broker.match_all(events, table).tolist() == answers
     assert broker.load(table.to_bytes(), drop_unserved=True).ids == [0, 2, 3]
-    with pytest.raises(DecodeError, match="a user this broker does not serve"):
-        broker.prepare(bob.encode("TRUE"))
+    refused(DecodeError, "a user this broker does not serve", broker.prepare, bob.encode("TRUE"))
 
 
 def test_matchers_say_what_they_leak() -> None:

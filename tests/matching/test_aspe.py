@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccbps import Category, Int, Keyword, Schema, Text, UInt
-from ccbps.arrays import Bytes
 from ccbps.ciphers.aspe import random_factors
 from ccbps.errors import (
     DecodeError,
@@ -23,10 +22,12 @@ from ccbps.errors import (
     SerializationError,
 )
 from ccbps.keys.role_key import RoleKey
-from ccbps.matching import KeyServer, KeyUpdate
+from ccbps.matching import KeyUpdate
 from ccbps.matching.broken import AspeMatch
+from ccbps.testing.cases import Party
 from ccbps.wire import Cause
 from tests.support.effort import examples
+from tests.support.refusals import refused
 from tests.support.reusable_checks import (
     BODY,
     check_answers,
@@ -65,18 +66,13 @@ def records(count: int, seed: int = 1) -> list[dict[str, Any]]:
     ]
 
 
-def parties(exact: bool, schema: Schema = SCHEMA) -> tuple[Any, KeyServer, Any, Any]:
-    matcher = AspeMatch(schema, exact=exact)
-    server = matcher.key_server()
-    publisher = matcher.publisher(server.publisher_key())
-    return matcher, server, publisher, matcher.broker(server.broker_key())
+def party_of(exact: bool, schema: Schema = SCHEMA) -> Party:
+    return Party(AspeMatch(schema, exact=exact))
 
 
-def entrusted(server: KeyServer, interests: Any) -> Bytes:
-    """Messages of subscriptions that are entrusted to the security manager."""
-    matcher: Any = server.matcher
-    manager: Bytes = matcher.subscriber(server.subscriber_key("security manager")).encode(interests)
-    return manager
+def rotated(party: Party) -> tuple[Any, Party]:
+    """Change the key; return the token and the roles of the next epoch."""
+    return party.server.rotate(), Party(party.matcher, server=party.server)
 
 
 narrow = st.one_of(
@@ -109,43 +105,41 @@ def test_many_pairs_in_blocks(exact: bool) -> None:
     batch = records(150)
     rng = np.random.default_rng(2)
     texts = [f"price BETWEEN {a} AND {a + 20000}" for a in rng.integers(0, 60000, 700)]
-    _, server, publisher, broker = parties(exact)
-    answers = broker.match_all(publisher.encode(batch), entrusted(server, texts))
+    answers = party_of(exact).answers(batch, texts)
     assert np.array_equal(answers, plain(SCHEMA, batch, texts))
 
 
 @pytest.mark.parametrize("bits, exact", [(32, False), (32, True), (64, True)])
 def test_neighbours_are_told_apart_in_wide_domains(bits: int, exact: bool) -> None:
     schema = Schema({f"a{i}": UInt(bits) for i in range(8)})
-    _, server, publisher, broker = parties(exact, schema)
-    top = 2**bits - 1
+    party, top = party_of(exact, schema), 2**bits - 1
     values = [0, 1, top // 2, top // 2 + 1, top - 1, top]
     batch = [dict.fromkeys(schema, value) for value in values]
     texts = [f"a7 = {value}" for value in values]
-    events = publisher.encode(batch)
-    interests = entrusted(server, texts)
-    assert np.array_equal(broker.match_all(events, interests), np.eye(6, dtype=np.bool_))
-    assert np.array_equal(broker.covers(interests, interests), np.eye(6, dtype=np.bool_))
+    interests = party.subscriber.encode(texts)
+    assert np.array_equal(party.answers(batch, texts), np.eye(6, dtype=np.bool_))
+    assert np.array_equal(party.broker.covers(interests, interests), np.eye(6, dtype=np.bool_))
 
 
 @both
 def test_messages_do_not_repeat(exact: bool) -> None:
     """Not one of many thousand ciphertexts of one value: of events, bounds and corners."""
-    matcher, server, publisher, _ = parties(exact)
-    events = publisher.encode([records(1)[0]] * 5_000)
+    party = party_of(exact)
+    events = party.publisher.encode([records(1)[0]] * 5_000)
     assert len(np.unique(events, axis=0)) == len(events)
-    interests = entrusted(server, ["price BETWEEN 7 AND 9 AND issue = 'IBM' AND volume = 5"] * 600)
-    numbers = matcher._numbers.numbers_of(interests[:, BODY])
-    ciphertexts = numbers.reshape(-1, *matcher._numbers.shape)
+    text = "price BETWEEN 7 AND 9 AND issue = 'IBM' AND volume = 5"
+    interests, numbers = party.subscriber.encode([text] * 600), party.matcher._numbers
+    ciphertexts = numbers.numbers_of(interests[:, BODY]).reshape(-1, *numbers.shape)
     assert len(np.unique(ciphertexts, axis=0)) == len(ciphertexts) == 600 * 8
 
 
 def test_blinds_of_exact_messages_take_all_values() -> None:
     """A factor has 12 bits here. What is drawn beside it is uniform: no residue is rare."""
-    matcher, server, publisher, _ = parties(True)
-    key = matcher._numbers._key(server.publisher_key().export_secret_data())
-    events = publisher.encode([records(1)[0]] * 8_000)
-    rows = matcher._numbers.queries(matcher._numbers.numbers_of(events[:, BODY])[:, 0])
+    party = party_of(True)
+    numbers = party.matcher._numbers
+    key = numbers._key(party.keys["publisher"].export_secret_data())
+    events = party.publisher.encode([records(1)[0]] * 8_000)
+    rows = numbers.queries(numbers.numbers_of(events[:, BODY])[:, 0])
     opened = key.ring.matmul(rows, np.swapaxes(key.matrix, 1, 2))  # rho (q, blind, 0, 1)
     assert not opened[:, :, -2].any()
     assert len(np.unique(opened[:, :, -1], axis=1).T) <= 4_095
@@ -159,126 +153,104 @@ def test_blinds_of_exact_messages_take_all_values() -> None:
 
 @both
 def test_stored_interests_follow_the_keys(exact: bool) -> None:
-    matcher, server, publisher, old = parties(exact)
-    batch = records(60)
-    late, interests = publisher.encode(batch), entrusted(server, TEXTS)
-    table, truth = old.prepare(interests), plain(SCHEMA, batch, TEXTS)
-    covers = old.covers(table, table)
+    old, batch = party_of(exact), records(60)
+    late, interests = old.publisher.encode(batch), old.subscriber.encode(TEXTS)
+    table, truth = old.broker.prepare(interests), plain(SCHEMA, batch, TEXTS)
+    covers = old.broker.covers(table, table)
 
-    token = server.rotate()
-    assert server.epoch == 1
-    new = matcher.broker(server.broker_key())
-    events = matcher.publisher(server.publisher_key()).encode(batch)
-    updated, moved = (old.update(stored, token, new) for stored in (interests, table))
-    for stored in (updated, moved, entrusted(server, TEXTS)):
-        assert np.array_equal(new.match_all(events, stored), truth)
-        assert np.array_equal(new.covers(stored, stored), covers)
+    token, new = rotated(old)
+    events = new.publisher.encode(batch)
+    updated, moved = (old.broker.update(stored, token, new.broker) for stored in (interests, table))
+    for stored in (updated, moved, new.subscriber.encode(TEXTS)):
+        assert np.array_equal(new.broker.match_all(events, stored), truth)
+        assert np.array_equal(new.broker.covers(stored, stored), covers)
     assert not (updated == interests)[:, BODY].all(axis=1).any()
 
     # Both epochs side by side, and neither takes messages of the other.
-    assert np.array_equal(old.match_all(late, table), truth)
-    for broker, message in ((new, late), (old, events)):
-        assert set(broker.examine_events(message)) == {Cause.EPOCH}
-        with pytest.raises(DecodeError, match="key epoch"):
-            broker.match_all(message, interests)
-    with pytest.raises(KeyMismatchError, match="epoch"):
-        new.match_all(events, table)
-    restored = matcher.key_server(RoleKey.from_text(server.key.to_text()))
-    assert restored.epoch == 1
-    assert np.array_equal(new.match_all(events, entrusted(restored, TEXTS)), truth)
+    assert np.array_equal(old.broker.match_all(late, table), truth)
+    for party, message in ((new, late), (old, events)):
+        assert set(party.broker.examine_events(message)) == {Cause.EPOCH}
+        refused(DecodeError, "key epoch", party.broker.match_all, message, interests)
+    refused(KeyMismatchError, "epoch", new.broker.match_all, events, table)
+    server = old.matcher.key_server(RoleKey.from_text(old.server.key.to_text()))
+    assert old.server.epoch == server.epoch == 1
+    restored = Party(old.matcher, server=server).subscriber.encode(TEXTS)
+    assert np.array_equal(new.broker.match_all(events, restored), truth)
 
 
 @both
 def test_64_updates_in_turn(exact: bool) -> None:
     # As many values as real numbers take with 2 attributes: the tolerance is used up.
     schema = Schema(a=UInt(36 if exact else 35), b=UInt(8))
-    matcher, server, _, broker = parties(exact, schema)
-    top = 2 ** schema["a"].bits - 1
+    party, top = party_of(exact, schema), 2 ** schema["a"].bits - 1
     values = [0, 1, top // 2, top // 2 + 1, top - 1, top]
-    table = broker.prepare(entrusted(server, [f"a = {value}" for value in values]))
+    table = party.broker.prepare(party.subscriber.encode([f"a = {value}" for value in values]))
     for _ in range(64):
-        token = server.rotate()
-        new = matcher.broker(server.broker_key())
-        table, broker = broker.update(table, token, new), new
-    events = matcher.publisher(server.publisher_key()).encode([{"a": v, "b": 9} for v in values])
-    assert np.array_equal(broker.match_all(events, table), np.eye(6, dtype=np.bool_))
+        token, new = rotated(party)
+        table, party = party.broker.update(table, token, new.broker), new
+    events = party.publisher.encode([{"a": v, "b": 9} for v in values])
+    assert np.array_equal(party.broker.match_all(events, table), np.eye(6, dtype=np.bool_))
 
 
 @both
 def test_updates_are_refused_where_they_do_not_belong(exact: bool) -> None:
-    matcher, server, _, broker = parties(exact)
-    interests = entrusted(server, TEXTS)
+    first, other = party_of(exact), party_of(exact)
+    broker, interests = first.broker, first.subscriber.encode(TEXTS)
     table = broker.prepare(interests)
-    token = KeyUpdate.from_text(server.rotate().to_text())
-    middle = matcher.broker(server.broker_key())
-    second = server.rotate()
-    last = matcher.broker(server.broker_key())
-    with pytest.raises(KeyMismatchError, match="epoch 1; this broker's are of epoch 0"):
-        broker.update(table, second, last)
-    with pytest.raises(KeyMismatchError, match="leads to epoch 1; the new broker is of epoch 2"):
-        broker.update(table, token, last)
-    with pytest.raises(KeyMismatchError, match="prepared with another matcher, key or epoch"):
-        middle.update(table, second, last)
-    with pytest.raises(DecodeError, match="key epoch"):
-        middle.update(interests, second, last)
-    moved = middle.update(broker.update(table, token, middle), second, last)
+    (token, next_epoch), (second, last) = rotated(first), rotated(first)
+    token, middle = KeyUpdate.from_text(token.to_text()), next_epoch.broker
+    foreign, stranger = rotated(other)
+    for message, old, stored, update, new in (
+        ("epoch 1; this broker's are of epoch 0", broker, table, second, last.broker),
+        ("leads to epoch 1; the new broker is of epoch 2", broker, table, token, last.broker),
+        ("prepared with another matcher, key or epoch", middle, table, second, last.broker),
+        ("another matcher or key server", broker, table, foreign, stranger.broker),
+        (r"KeyServer\.rotate", broker, table, last.keys["broker"], last.broker),
+    ):
+        refused(KeyMismatchError, message, old.update, stored, update, new)
+    refused(DecodeError, "key epoch", middle.update, interests, second, last.broker)
+    refused(ParameterError, "new must be a Broker", broker.update, table, token, table)
+    moved = middle.update(broker.update(table, token, middle), second, last.broker)
     assert moved.ids == table.ids
-    assert broker.update(interests[:0], token, middle).shape == (0, matcher.interest_bytes)
+    assert broker.update(interests[:0], token, middle).shape == interests[:0].shape
     assert len(broker.update(broker.prepare(interests[:0]), token, middle)) == 0
-
-    other = matcher.key_server()
-    with pytest.raises(KeyMismatchError, match="another matcher or key server"):
-        broker.update(table, other.rotate(), matcher.broker(other.broker_key()))
-    with pytest.raises(KeyMismatchError, match=r"KeyServer\.rotate"):
-        broker.update(table, server.broker_key(), last)
-    with pytest.raises(ParameterError, match="new must be a Broker"):
-        broker.update(table, token, table)
     assert token.export_secret_data()["change"][:16] not in repr(token)
-    with pytest.raises(SerializationError):
-        pickle.dumps(token)
+    refused(SerializationError, "", pickle.dumps, token)
 
 
 @both
 def test_servers_that_were_rotated_apart_are_not_taken_for_each_other(exact: bool) -> None:
     """From one saved key two servers draw different keys of the same epoch."""
-    matcher, server, _, broker = parties(exact)
-    saved = RoleKey.from_text(server.key.to_text())
-    batch, interests = records(20), entrusted(server, TEXTS)
-    token = server.rotate()
-    restored = matcher.key_server(saved)
-    other = restored.rotate()
-    assert server.epoch == restored.epoch == 1
-    assert server.key.key_id[:2] == restored.key.key_id[:2] == saved.key_id[:2]
+    party, batch = party_of(exact), records(20)
+    broker, interests = party.broker, party.subscriber.encode(TEXTS)
+    saved = RoleKey.from_text(party.server.key.to_text())
+    restored = Party(party.matcher, server=party.matcher.key_server(saved))
+    (token, new), (other, apart) = rotated(party), rotated(restored)
+    servers = party.server, restored.server
+    assert [server.epoch for server in servers] == [1, 1]
+    assert {server.key.key_id[:2] for server in servers} == {saved.key_id[:2]}
 
-    new = matcher.broker(server.broker_key())
-    events = matcher.publisher(server.publisher_key()).encode(batch)
-    strange = matcher.publisher(restored.publisher_key()).encode(batch)
-    assert set(new.examine_events(strange)) == {Cause.KEY}
-    moved = broker.update(interests, token, new)
-    for call in (
-        lambda: new.match_all(strange, moved),
-        lambda: new.match_all(events, entrusted(restored, TEXTS)),
-    ):
-        with pytest.raises(DecodeError, match="under another master key"):
-            call()
+    events, strange = (some.publisher.encode(batch) for some in (new, apart))
+    assert set(new.broker.examine_events(strange)) == {Cause.KEY}
+    moved = broker.update(interests, token, new.broker)
+    message = "under another master key"
+    refused(DecodeError, message, new.broker.match_all, strange, moved)
+    refused(DecodeError, message, new.broker.match_all, events, apart.subscriber.encode(TEXTS))
     table = broker.prepare(interests)
-    with pytest.raises(KeyMismatchError, match="leads to epoch 1"):
-        broker.update(table, other, new)
-    with pytest.raises(KeyMismatchError, match="epoch 1"):
-        new.update(moved, restored.rotate(), matcher.broker(restored.broker_key()))
-    stored = broker.update(table, token, new)
-    assert np.array_equal(new.match_all(events, stored), plain(SCHEMA, batch, TEXTS))
-    token = server.rotate()
-    assert len(new.update(stored, token, matcher.broker(server.broker_key()))) == len(TEXTS)
+    refused(KeyMismatchError, "leads to epoch 1", broker.update, table, other, new.broker)
+    third, later = rotated(restored)
+    refused(KeyMismatchError, "epoch 1", new.broker.update, moved, third, later.broker)
+    stored = broker.update(table, token, new.broker)
+    assert np.array_equal(new.broker.match_all(events, stored), plain(SCHEMA, batch, TEXTS))
+    token, last = rotated(party)
+    assert len(new.broker.update(stored, token, last.broker)) == len(TEXTS)
 
 
 def test_epochs_end() -> None:
-    matcher, server, _, _ = parties(False)
-    key = server.key
-    data = key.export_secret_data()
-    last = RoleKey.make(matcher.fingerprint, "server", key.key_id, 0xFFFF, data)
-    with pytest.raises(ParameterError, match="no epoch is left"):
-        matcher.key_server(last).rotate()
+    party = party_of(False)
+    key, data = party.server.key, party.server.key.export_secret_data()
+    last = RoleKey.make(key.matcher, "server", key.key_id, 0xFFFF, data)
+    refused(ParameterError, "no epoch is left", party.matcher.key_server(last).rotate)
 
 
 # -- what is drawn ---------------------------------------------------------------------------------
@@ -289,13 +261,12 @@ def test_the_place_of_a_known_bound_is_uniform(exact: bool) -> None:
     """A subscription has four bounds; an event that is below the first attribute's lower one, and
     inside of all others, shows where that one went."""
     schema, count = Schema(a=UInt(8), b=UInt(8)), 4_000
-    matcher, server, publisher, _ = parties(exact, schema)
-    randomness = np.random.default_rng(6).bytes
-    subscriber = matcher.subscriber(server.subscriber_key("manager"), randomness=randomness)
+    party, randomness = party_of(exact, schema), np.random.default_rng(6).bytes
+    subscriber = party.matcher.subscriber(party.keys["subscriber"], randomness=randomness)
     interests = subscriber.encode(["a BETWEEN 100 AND 200 AND b BETWEEN 100 AND 200"] * count)
     probes = [{"a": 50, "b": 150}, {"a": 250, "b": 150}, {"a": 150, "b": 50}, {"a": 150, "b": 250}]
-    numbers = matcher._numbers
-    queries = numbers.queries(numbers.numbers_of(publisher.encode(probes)[:, BODY])[:, 0])
+    numbers = party.matcher._numbers
+    queries = numbers.queries(numbers.numbers_of(party.publisher.encode(probes)[:, BODY])[:, 0])
     bounds = numbers.differences(numbers.numbers_of(interests[:, BODY])[:, :-2])
     failed = ~np.stack([numbers.inside(queries, bound[None]) for bound in bounds])
     assert (failed.sum(axis=0) == 1).all()  # (place, probe, interest): each fails one bound
@@ -323,10 +294,11 @@ def test_messages_of_one_value_differ_in_size_by_their_factors() -> None:
     """Products of equal events with a bound, and of equal bounds, corners with an event: what is
     left when the factors of the others are the same is the spread of their own."""
     schema, count = Schema(a=UInt(8)), 1_000
-    matcher, server, publisher, _ = parties(False, schema)
-    numbers = matcher._numbers
-    events = numbers.numbers_of(publisher.encode([{"a": 15}] * count)[:, BODY])[:, 0]
-    interests = entrusted(server, ["a BETWEEN 10 AND 20"] * count)  # 15 is as far from both bounds
+    party = party_of(False, schema)
+    numbers = party.matcher._numbers
+    events = numbers.numbers_of(party.publisher.encode([{"a": 15}] * count)[:, BODY])[:, 0]
+    # 15 is as far from both bounds.
+    interests = party.subscriber.encode(["a BETWEEN 10 AND 20"] * count)
     rows = numbers.numbers_of(interests[:, BODY])
     corners = rows[:, 2:].reshape(count, 2, -1)
     for sizes in (
@@ -358,7 +330,7 @@ def test_attributes_that_are_too_wide() -> None:
 
 
 def test_events_that_are_no_number_are_refused() -> None:
-    publisher = parties(False)[2]
+    publisher = party_of(False).publisher
     for price in (1 << 16, float("nan")):
         with pytest.raises(EventError, match="price"):
             publisher.encode([{"price": price, "issue": "IBM", "volume": 0}])
@@ -366,41 +338,41 @@ def test_events_that_are_no_number_are_refused() -> None:
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e9])
 def test_real_messages_with_numbers_that_do_not_occur(value: float) -> None:
-    _, server, publisher, broker = parties(False)
-    manager = server.matcher.subscriber(server.subscriber_key("security manager"))
-    for role, messages, examine in (
-        (publisher, publisher.encode(records(3)), broker.examine_events),
-        (manager, manager.encode(TEXTS[:3]), broker.examine_interests),
+    party = party_of(False)
+    broker = party.broker
+    for role, content, examine in (
+        (party.publisher, records(3), broker.examine_events),
+        (party.subscriber, TEXTS[:3], broker.examine_interests),
     ):
+        messages = role.encode(content)
         messages[1, BODY][-8:] = np.array([value], dtype="<f8").view(np.uint8)
         assert examine(sealed(role, messages)).tolist() == [0, Cause.VALUE, 0]
-    with pytest.raises(DecodeError, match="row 1"):
-        broker.prepare(messages)
+    refused(DecodeError, "row 1", broker.prepare, messages)
 
 
 def test_exact_messages_with_residues_that_do_not_occur() -> None:
-    matcher, _, publisher, broker = parties(True)
-    events = publisher.encode(records(3))
-    prime = matcher._numbers.ring.primes[-1]
+    party = party_of(True)
+    events = party.publisher.encode(records(3))
+    prime = party.matcher._numbers.ring.primes[-1]
     events[2, BODY][-4:] = np.array([prime], dtype="<u4").view(np.uint8)
-    assert broker.examine_events(sealed(publisher, events)).tolist() == [0, 0, Cause.VALUE]
+    causes = party.broker.examine_events(sealed(party.publisher, events))
+    assert causes.tolist() == [0, 0, Cause.VALUE]
 
 
 @both
 def test_keys_that_do_not_fit(exact: bool) -> None:
-    matcher, server, _, broker = parties(exact)
-    key = server.publisher_key()
-    data = key.export_secret_data()
-    data["inverse"] = data["inverse"][:-16]
-    short = RoleKey.make(key.matcher, "publisher", key.key_id, 0, data)
-    with pytest.raises(KeyMismatchError, match=f"matrix of {6 if exact else 4} rows"):
-        matcher.publisher(short).encode(records(1))
-    with pytest.raises(KeyMismatchError, match="another matcher"):
-        AspeMatch(SCHEMA, exact=not exact).publisher(key)
-    other = matcher.key_server()
-    strange = matcher.publisher(other.publisher_key()).encode(records(2))
-    assert set(broker.examine_events(strange)) == {Cause.KEY}
-    assert not secrets_of(server.broker_key())
+    party = party_of(exact)
+    matcher, key = party.matcher, party.keys["publisher"]
+    message, data = f"matrix of {6 if exact else 4} rows", key.export_secret_data()
+    for inverse in (data["inverse"][:-16], data["inverse"] + "00" * 8):
+        bent = {**data, "inverse": inverse}
+        wrong = matcher.publisher(RoleKey.make(key.matcher, "publisher", key.key_id, 0, bent))
+        refused(KeyMismatchError, message, wrong.encode, records(1))
+    other = AspeMatch(SCHEMA, exact=not exact)
+    refused(KeyMismatchError, "another matcher", other.publisher, key)
+    strange = Party(matcher).publisher.encode(records(2))
+    assert set(party.broker.examine_events(strange)) == {Cause.KEY}
+    assert not secrets_of(party.keys["broker"])
 
 
 @both

@@ -52,9 +52,7 @@ def topics(schema: Schema) -> st.SearchStrategy[Drawn]:
         return equal
     near = st.builds(
         lambda value, limit: Drawn(
-            schema,
-            Node("hamming", first, (Const(value, "p0"),), detail=limit),
-            {"p0": value},
+            schema, Node("hamming", first, (Const(value, "p0"),), detail=limit), {"p0": value}
         ),
         domain(schema[first]),
         st.integers(0, 3),

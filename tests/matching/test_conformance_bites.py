@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hmac
+import os
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -13,15 +14,14 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from ccbps import Schema, wire
+from ccbps import Schema, SharedSeed, wire
 from ccbps.arrays import Bytes
 from ccbps.ciphers.row_mac import RowMac
 from ccbps.dictionary import pair_column
 from ccbps.encodings.group import GroupEncoding
 from ccbps.errors import DecodeError, KeyMismatchError
-from ccbps.keys.randomness import RandomnessReader
 from ccbps.keys.used_rounds import RoundLedger, as_rounds
-from ccbps.leakage import LeakageCard
+from ccbps.leakage import LeakageCard, Protects
 from ccbps.matching import (
     BranchingMatch,
     BroadcastMatch,
@@ -33,13 +33,12 @@ from ccbps.matching import (
     Publisher,
     Table,
 )
-from ccbps.matching.broken import AdditiveMaskMatch, AspeMatch
-from ccbps.matching.contract import access, broker, key_server, roles
+from ccbps.matching.broken import AdditiveMaskMatch, AspeMatch, additive_mask
+from ccbps.matching.contract import access, broker, key_server, roles, table
 from ccbps.matching.contract.access import KeyAccess, RoundAccess
-from ccbps.matching.contract.bodies import Draw, Sizes
 from ccbps.matching.contract.key_server import KeyServer
 from ccbps.matching.contract.matcher import _made_again
-from ccbps.matching.contract.scheme import Scheme, ServerScheme
+from ccbps.matching.contract.scheme import Draw, Scheme, ServerScheme, Sizes
 from ccbps.testing import OFFERS, Case, Subject, cases, proofs
 from ccbps.testing.cases import CHECKS, NULLABLE, PLAIN, TINY
 from ccbps.testing.secrecy import SCHEME_CHECKS
@@ -53,273 +52,307 @@ Plant = Callable[[Patch], None]
 FAULTS: dict[str, tuple[Plant, str]] = {}
 
 
-def fault(check: str) -> Callable[[Plant], Plant]:
-    """Registered under its name, with spaces, and with the check that finds it."""
-
-    def registered(function: Plant) -> Plant:
-        FAULTS[function.__name__.replace("_", " ")] = function, check
-        return function
-
-    return registered
-
-
 def wrapped(patch: Patch, owner: Any, name: str, around: Callable[..., Any]) -> None:
     """Replace a function by `around(real, *arguments)`."""
     real = getattr(owner, name)
     patch.setattr(owner, name, lambda *a, **k: around(real, *a, **k))
 
 
-@fault("messages of another matcher are refused")
-def a_broker_of_pairs_ignores_the_fingerprint(patch: Patch) -> None:
-    def blind(real: Any, events: Any, interests: Any, fingerprint: bytes) -> Any:
-        # Whatever all pairs have in common is right.
-        sums, causes = (events ^ interests)[:, 1:], real(events, interests, fingerprint)
-        return np.where((sums == sums[:1]).all() & (causes == Cause.PAIRING), Cause.NONE, causes)
+def fault(check: str, owner: Any = None, name: str = "") -> Callable[..., Any]:
+    """Register a fault under its name, with spaces, and with the check that finds it.
 
-    wrapped(patch, broker, "check_round_headers", blind)
+    The function is called in place of one of the owner's, which it is given first. Without an
+    owner it plants the fault itself.
+    """
 
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        def plant(patch: Patch) -> None:
+            if owner is None:
+                function(patch)
+            else:
+                wrapped(patch, owner, name, function)
 
-def headers_with(patch: Patch, part: Callable[[Kind, bytes], bytes]) -> None:
-    """Each side's tag is hidden by that part of the fingerprint."""
+        FAULTS[function.__name__.replace("_", " ")] = plant, check
+        return function
 
-    def around(real: Any, kind: Kind, fingerprint: bytes) -> Any:
-        chosen = np.frombuffer(part(kind, fingerprint), dtype=np.uint8)
-        return np.concatenate([real(kind, fingerprint)[:1], chosen])
-
-    wrapped(patch, wire, "_unmasked", around)
-
-
-@fault("messages of another matcher are refused")
-def both_sides_add_the_same_part_of_the_fingerprint(patch: Patch) -> None:
-    headers_with(patch, lambda kind, fingerprint: fingerprint[:7])
+    return register
 
 
-@fault("messages of another matcher are refused")
-def only_interests_have_a_part_of_the_fingerprint(patch: Patch) -> None:
-    headers_with(patch, lambda kind, name: bytes(7) if kind is Kind.EVENT else name[:7])
+# -- messages -------------------------------------------------------------------------------------
+
+OTHER_MATCHER = "messages of another matcher are refused in rounds"
 
 
-@fault("messages of another matcher are refused")
-def only_events_have_a_part_of_the_fingerprint(patch: Patch) -> None:
-    headers_with(patch, lambda kind, name: bytes(7) if kind is Kind.INTEREST else name[:7])
+@fault(OTHER_MATCHER, broker, "check_round_headers")
+def a_broker_of_pairs_ignores_the_fingerprint(
+    real: Any, events: Any, interests: Any, fingerprint: bytes
+) -> Any:
+    # Whatever all pairs have in common is right.
+    sums, causes = (events ^ interests)[:, 1:], real(events, interests, fingerprint)
+    return np.where((sums == sums[:1]).all() & (causes == Cause.PAIRING), Cause.NONE, causes)
 
 
-@fault("messages of another kind or version are refused")
-def a_broker_of_pairs_ignores_the_version(patch: Patch) -> None:
-    def lenient(real: Any, events: Any, interests: Any, fingerprint: bytes) -> Any:
-        events, interests = events.copy(), interests.copy()
-        for heads in (events, interests):
-            heads[:, 0] = heads[:, 0] & 15 | wire.ROUND_VERSION << 4
-        return real(events, interests, fingerprint)
-
-    wrapped(patch, broker, "check_round_headers", lenient)
+def hidden_by(real: Any, kind: Kind, fingerprint: bytes, part: bytes) -> Any:
+    """Return the mask of a side's header, with another part of the fingerprint."""
+    chosen = np.frombuffer(part, dtype=np.uint8)
+    return np.concatenate([real(kind, fingerprint)[:1], chosen])
 
 
-@fault("messages of another matcher are refused")
-def a_broker_of_tables_ignores_the_fingerprint(patch: Patch) -> None:
-    def blind(real: Any, heads: Any, wanted: Any) -> Any:
-        heads = heads.copy()
-        heads[:, 2:8] = wanted[2:8]
-        return real(heads, wanted)
-
-    wrapped(patch, access, "check_key_headers", blind)
+@fault(OTHER_MATCHER, wire, "_unmasked")
+def both_sides_add_the_same_part_of_the_fingerprint(real: Any, kind: Kind, name: bytes) -> Any:
+    return hidden_by(real, kind, name, name[:7])
 
 
-@fault("messages of another epoch are refused")
-def a_broker_ignores_the_epoch(patch: Patch) -> None:
-    def blind(real: Any, heads: Any, wanted: Any) -> Any:
-        causes = real(heads, wanted)
-        return np.where(causes == Cause.EPOCH, Cause.NONE, causes).astype(np.uint8)
-
-    wrapped(patch, access, "check_key_headers", blind)
+@fault(OTHER_MATCHER, wire, "_unmasked")
+def only_interests_have_a_part_of_the_fingerprint(real: Any, kind: Kind, name: bytes) -> Any:
+    return hidden_by(real, kind, name, bytes(7) if kind is Kind.EVENT else name[:7])
 
 
-@fault("tables grow and shrink")
-def a_table_loses_its_last_interest(patch: Patch) -> None:
-    def lossy(real: Any, table: Table, messages: Any, names: Any) -> None:
-        real(table, messages[:-1], names[:-1])
-
-    wrapped(patch, Table, "_append", lossy)
+@fault(OTHER_MATCHER, wire, "_unmasked")
+def only_events_have_a_part_of_the_fingerprint(real: Any, kind: Kind, name: bytes) -> Any:
+    return hidden_by(real, kind, name, bytes(7) if kind is Kind.INTEREST else name[:7])
 
 
-@fault("tables grow and shrink")
-def a_table_keeps_what_is_removed(patch: Patch) -> None:
-    patch.setattr(Table, "remove", lambda table, ids: None)
+@fault("messages of another kind or version are refused", broker, "check_round_headers")
+def a_broker_of_pairs_ignores_the_version(
+    real: Any, events: Any, interests: Any, fingerprint: bytes
+) -> Any:
+    events, interests = events.copy(), interests.copy()
+    for heads in (events, interests):
+        heads[:, 0] = heads[:, 0] & 15 | wire.ROUND_VERSION << 4
+    return real(events, interests, fingerprint)
 
 
-@fault("tables grow and shrink")
-def a_saved_table_is_not_checked(patch: Patch) -> None:
-    import ccbps.matching.contract.table as module
-
-    class Same:
-        def __init__(self, content: bytes) -> None:
-            pass
-
-        def digest(self) -> bytes:
-            class Any32(bytes):
-                def __eq__(self, other: object) -> bool:
-                    return True
-
-                def __ne__(self, other: object) -> bool:
-                    return False
-
-                __hash__ = bytes.__hash__
-
-            return Any32(bytes(32))
-
-    patch.setattr(module, "sha256", Same)
+@fault("messages of another matcher are refused", access, "check_key_headers")
+def a_broker_of_tables_ignores_the_fingerprint(real: Any, heads: Any, wanted: Any) -> Any:
+    heads = heads.copy()
+    heads[:, 2:8] = wanted[2:8]
+    return real(heads, wanted)
 
 
-@fault("rounds are used once")
-def an_encoder_reuses_a_round(patch: Patch) -> None:
-    patch.setattr(RoundLedger, "claim", lambda ledger, numbers, pairs=None: None)
+@fault("messages of another epoch are refused", access, "check_key_headers")
+def a_broker_ignores_the_epoch(real: Any, heads: Any, wanted: Any) -> Any:
+    causes = real(heads, wanted)
+    return np.where(causes == Cause.EPOCH, Cause.NONE, causes).astype(np.uint8)
 
 
-@fault("rounds are used once")
-def an_encoder_forgets_its_ledger_on_disk(patch: Patch) -> None:
-    def forgetful(
-        real: Any, self: Any, scheme: Any, role: Any, seed: Any, ledger: Any, r: Any
-    ) -> Any:
-        real(self, scheme, role, seed, None, r)
-
-    wrapped(patch, RoundAccess, "__init__", forgetful)
+@fault("answers are the plaintext meaning", AdditiveMaskMatch, "match")
+def answers_are_inverted(real: Any, *arguments: Any) -> Any:
+    return ~real(*arguments)
 
 
-@fault("messages of another round are refused")
-def every_round_has_the_tag_of_the_first(patch: Patch) -> None:
-    def constant(real: Any, messages: Any, kind: Any, fingerprint: Any, tags: Any) -> None:
-        real(messages, kind, fingerprint, np.zeros_like(tags))
-
-    wrapped(patch, access, "write_round_headers", constant)
+@fault("answers are the plaintext meaning", roles, "interest_column")
+def all_interests_count_as_equal(real: Any, interests: Any) -> Any:
+    column = real(interests)
+    return type(column)(column.values, np.zeros_like(column.index)) if len(column) else column
 
 
-@fault("keys of another role or matcher are refused")
-def a_role_takes_the_key_of_another_role(patch: Patch) -> None:
-    patch.setattr(access, "check_key", lambda scheme, key, role: None)
+@fault("answers are the plaintext meaning", additive_mask, "box_ranges")
+def null_is_a_small_number(real: Any, schema: Any, box: Any) -> Any:
+    ranges = real(schema, box)
+    ranges[ranges[:, 0] == 1, 0] = 0
+    return ranges
 
 
-@fault("messages of another epoch are refused")
-def a_server_does_not_change_its_key(patch: Patch) -> None:
-    wrapped(patch, key_server.KeyServer, "rotate", lambda real, server: setattr(server, "epoch", 1))
+@fault("equal interests are prepared once", roles, "interest_column")
+def equal_interests_are_prepared_again(real: Any, interests: Any) -> Any:
+    column = real(interests)
+    values = [column.values[place] for place in column.index]
+    return type(column)(values, np.arange(len(values), dtype=np.intp))
 
 
-@fault("messages under another key are refused")
-def all_servers_have_one_name(patch: Patch) -> None:
-    import os
+@fault("altered messages are refused", RowMac, "check")
+def macs_are_not_checked(real: Any, mac: Any, rows: Any, tags: Any) -> Any:
+    return np.ones(len(rows), dtype=np.bool_)
 
-    real = os.urandom
-    patch.setattr(key_server.os, "urandom", lambda n: bytes(n) if n == 6 else real(n))
+
+@fault("altered messages are refused", RowMac, "tags")
+def macs_cover_the_header_only(real: Any, mac: Any, rows: Any) -> Any:
+    return real(mac, rows[:, :16])
+
+
+@fault("altered messages are refused", RowMac, "tags")
+def macs_skip_the_middle(real: Any, mac: Any, rows: Bytes) -> Any:
+    rows = np.array(rows)
+    rows[:, 40:-1] = 0
+    return real(mac, rows)
+
+
+@fault("out is written and must fit", roles, "output")
+def out_is_passed_over(real: Any, out: Any, shape: Any) -> Any:
+    return real(None, shape)
+
+
+@fault("randomness makes messages differ", RoundAccess, "open")
+def all_rounds_share_the_same_masks(real: Any, *arguments: Any) -> Draw:
+    draw = real(*arguments)
+
+    def shared(start: int, stop: int, piece: int = 0) -> Bytes:
+        rows = np.array(draw.shared(start, stop, piece))
+        rows[:] = (np.arange(rows.shape[1]) * 37 % 251).astype(np.uint8)
+        return rows
+
+    return Draw(draw.fresh, shared, draw.tags)
+
+
+@fault("what the scheme refuses the broker refuses", KeyAccess, "examine")
+def a_broker_does_not_ask_the_scheme(real: Any, self: Any, messages: Bytes, side: Any) -> Bytes:
+    with pytest.MonkeyPatch.context() as inner:
+        inner.setattr(type(self._scheme), "check", Scheme.check)
+        causes: Bytes = real(self, messages, side)
+    return causes
+
+
+# -- descriptions ---------------------------------------------------------------------------------
 
 
 @fault("matchers survive pickling and text")
 def a_description_forgets_the_parameters(patch: Patch) -> None:
-    patch.setattr(
-        BranchingMatch,
-        "from_parameters",
-        classmethod(lambda cls, schema, parameters: cls.box(schema)),
-    )
+    forgetful = classmethod(lambda cls, schema, parameters: cls.box(schema))
+    patch.setattr(BranchingMatch, "from_parameters", forgetful)
 
 
-@fault("another schema makes another matcher")
-def a_fingerprint_forgets_the_parameters(patch: Patch) -> None:
-    def poor(real: Any, scheme: Scheme) -> dict[str, Any]:
-        return {**real(scheme), "parameters": {}, "layout": None, "schema": []}
-
-    wrapped(patch, Scheme, "describe", poor)
-
-
-@fault("answers are the plaintext meaning")
-def answers_are_inverted(patch: Patch) -> None:
-    wrapped(patch, AdditiveMaskMatch, "match", lambda real, *a: ~real(*a))
-
-
-@fault("answers are the plaintext meaning")
-def all_interests_count_as_equal(patch: Patch) -> None:
-    def merged(real: Any, column: Any) -> Any:
-        found = real(column)
-        return type(found)(found.values, np.zeros_like(found.index)) if len(found) else found
-
-    wrapped(patch, roles, "interest_column", merged)
-
-
-@fault("equal interests are prepared once")
-def equal_interests_are_prepared_again(patch: Patch) -> None:
-    def scattered(real: Any, column: Any) -> Any:
-        found = real(column)
-        values = [found.values[place] for place in found.index]
-        return type(found)(values, np.arange(len(values), dtype=np.intp))
-
-    wrapped(patch, roles, "interest_column", scattered)
-
-
-@fault("secrets do not show")
-def a_key_shows_its_secret(patch: Patch) -> None:
-    from ccbps import SharedSeed
-
-    patch.setattr(SharedSeed, "__repr__", lambda seed: f"<SharedSeed {seed.export_secret().hex()}>")
-
-
-@fault("secrets do not show")
-def a_role_can_be_pickled(patch: Patch) -> None:
-    patch.setattr(Publisher, "__reduce__", lambda role: (str, ()))
-
-
-@fault("answers are the plaintext meaning")
-def null_is_a_small_number(patch: Patch) -> None:
-    from ccbps.matching.broken import additive_mask
-
-    def from_nothing(real: Any, schema: Any, box: Any) -> Any:
-        ranges = real(schema, box)
-        ranges[ranges[:, 0] == 1, 0] = 0
-        return ranges
-
-    wrapped(patch, additive_mask, "box_ranges", from_nothing)
-
-
-@fault("altered messages are refused")
-def macs_are_not_checked(patch: Patch) -> None:
-    patch.setattr(RowMac, "check", lambda mac, rows, tags: np.ones(len(rows), dtype=np.bool_))
-
-
-@fault("altered messages are refused")
-def macs_cover_the_header_only(patch: Patch) -> None:
-    wrapped(patch, RowMac, "tags", lambda real, mac, rows: real(mac, rows[:, :16]))
-
-
-@fault("out is written and must fit")
-def out_is_passed_over(patch: Patch) -> None:
-    wrapped(patch, roles, "output", lambda real, out, shape: real(None, shape))
-
-
-@fault("covering is containment")
-def covering_is_turned_round(patch: Patch) -> None:
-    wrapped(patch, AdditiveMaskMatch, "covers", lambda real, *a: real(*a).T)
+@fault("another schema makes another matcher", Scheme, "describe")
+def a_fingerprint_forgets_the_parameters(real: Any, scheme: Scheme) -> dict[str, Any]:
+    return {**real(scheme), "parameters": {}, "layout": None, "schema": []}
 
 
 @fault("the card and the costs are whole")
 def the_card_promises_what_the_broker_sees(patch: Patch) -> None:
-    import dataclasses
-
-    from ccbps.leakage import Protects
-
     real = AdditiveMaskMatch.leakage.fget  # type: ignore[attr-defined]
-    bold = frozenset({Protects.MATCH})
-    patch.setattr(
-        AdditiveMaskMatch,
-        "leakage",
-        property(lambda self: dataclasses.replace(real(self), protects=bold)),
+    bold = property(
+        lambda self: dataclasses.replace(real(self), protects=frozenset({Protects.MATCH}))
     )
+    patch.setattr(AdditiveMaskMatch, "leakage", bold)
+
+
+# -- rounds ---------------------------------------------------------------------------------------
+
+
+@fault("rounds are used once", RoundLedger, "claim")
+def an_encoder_reuses_a_round(real: Any, *arguments: Any) -> None:
+    pass
+
+
+@fault("rounds are used once", RoundAccess, "__init__")
+def an_encoder_forgets_its_ledger_on_disk(
+    real: Any, self: Any, scheme: Any, role: Any, seed: Any, ledger: Any, r: Any
+) -> None:
+    real(self, scheme, role, seed, None, r)
+
+
+@fault("rounds are used once", RoundAccess, "__init__")
+def a_subscriber_forgets_its_ledger_on_disk(
+    real: Any, self: Any, scheme: Any, role: Any, seed: Any, ledger: Any, r: Any
+) -> None:
+    real(self, scheme, role, seed, None if role == "subscriber" else ledger, r)
+
+
+@fault("rounds are used once", BranchingMatch, "identify")
+def all_interests_are_the_same_to_a_ledger(real: Any, *arguments: Any) -> bytes:
+    return b""
+
+
+@fault("messages of another round are refused", access, "write_round_headers")
+def every_round_has_the_tag_of_the_first(
+    real: Any, messages: Any, kind: Any, fingerprint: Any, tags: Any
+) -> None:
+    real(messages, kind, fingerprint, np.zeros_like(tags))
+
+
+@fault("pairs have seeds of their own", RoundAccess, "open")
+def labels_of_pairs_are_passed_over(
+    real: Any, self: Any, rounds: Any, count: Any, pairs: Any, *more: Any
+) -> Any:
+    return real(self, rounds, count, None, *more)
+
+
+BROADCAST = "an event of a broadcast serves all labels"
+
+
+@fault(BROADCAST, RoundAccess, "_claim")
+def a_broadcast_reads_randomness_by_label(
+    real: Any, self: Any, rounds: Any, count: int, pairs: Any, content: Any
+) -> Any:
+    reader = real(self, rounds, count, pairs, content)
+    if pairs is None:
+        return reader
+    return self._reader(as_rounds(rounds, count), pair_column(pairs, count))
+
+
+@fault(BROADCAST, RoundAccess, "open")
+def a_broadcast_takes_events_for_single_labels(
+    real: Any, self: Any, rounds: Any, count: Any, pairs: Any, *more: Any
+) -> Any:
+    return real(self, rounds, count, pairs if self._kind is Kind.INTEREST else None, *more)
+
+
+@fault(BROADCAST, RoundLedger, "claim")
+def a_broadcast_claims_a_round_for_all_labels(
+    real: Any, self: Any, rounds: Any, pairs: Any = None
+) -> None:
+    real(self, rounds)
+
+
+@fault(BROADCAST, RoundLedger, "claim")
+def a_broadcast_claims_no_rounds_of_labels(
+    real: Any, self: Any, rounds: Any, pairs: Any = None
+) -> None:
+    if pairs is None:
+        real(self, rounds)
+
+
+@fault(BROADCAST, BroadcastMatch, "encode_interests")
+def interests_of_a_broadcast_share_their_nonce(
+    real: Any, self: Any, key: Any, interests: Any, draw: Draw, out: Bytes
+) -> None:
+    real(self, key, interests, Draw(bytes, draw.shared, draw.tags), out)
+
+
+@fault(BROADCAST, RoundAccess, "_reader")
+def a_broadcast_has_one_set_of_labels(real: Any, self: Any, numbers: Any, pairs: Any) -> Any:
+    # Which another seed knows as well, and another round.
+    width = self._scheme.sizes.randomness + TAG_BYTES
+    return lambda start, stop: np.zeros((stop - start, width), dtype=np.uint8)
+
+
+# -- keys -----------------------------------------------------------------------------------------
+
+
+@fault("keys of another role or matcher are refused", access, "check_key")
+def a_role_takes_the_key_of_another_role(real: Any, scheme: Any, key: Any, role: Any) -> None:
+    pass
+
+
+@fault("messages of another epoch are refused", KeyServer, "rotate")
+def a_server_does_not_change_its_key(real: Any, server: KeyServer) -> None:
+    server.epoch = 1
+
+
+@fault("messages under another key are refused", os, "urandom")
+def all_servers_have_one_name(real: Any, count: int) -> bytes:
+    return bytes(count) if count == 6 else real(count)
+
+
+@fault("secrets do not show", SharedSeed, "__repr__")
+def a_key_shows_its_secret(real: Any, seed: SharedSeed) -> str:
+    return f"<SharedSeed {seed.export_secret().hex()}>"
+
+
+@fault("secrets do not show", Publisher, "__reduce__")
+def a_role_can_be_pickled(real: Any, role: Any) -> Any:
+    return str, ()
 
 
 @fault("keys hold the macs of their side")
 def keys_of_clients_hold_both_macs(patch: Patch) -> None:
-    both = Kind.EVENT, Kind.INTEREST
-    patch.setattr(key_server, "SIDES", {**key_server.SIDES, "subscriber": both, "publisher": both})
+    both = dict.fromkeys(("publisher", "subscriber", "broker"), (Kind.EVENT, Kind.INTEREST))
+    patch.setattr(key_server, "SIDES", both)
 
 
-@fault("keys hold the macs of their side")
-def one_mac_key_serves_both_sides(patch: Patch) -> None:
-    patch.setattr(KeyServer, "_mac", lambda server, side: server._root.hex())
+@fault("keys hold the macs of their side", KeyServer, "_mac")
+def one_mac_key_serves_both_sides(real: Any, server: Any, side: Any) -> str:
+    return server._root.hex()
 
 
 @fault("a change of key changes the macs")
@@ -332,271 +365,174 @@ def mac_keys_stay_when_the_key_changes(patch: Patch) -> None:
     patch.setattr(key_server, "hmac", Same)
 
 
-@fault("altered messages are refused")
-def macs_skip_the_middle(patch: Patch) -> None:
-    def skipping(real: Any, mac: Any, rows: Bytes) -> Any:
-        rows = np.array(rows)
-        rows[:, 40:-1] = 0
-        return real(mac, rows)
-
-    wrapped(patch, RowMac, "tags", skipping)
+@fault("epochs are told apart in both bytes", access, "key_header")
+def epochs_have_one_byte(real: Any, kind: Any, fingerprint: Any, key_id: Any, epoch: int) -> Any:
+    return real(kind, fingerprint, key_id, epoch % 256)
 
 
-@fault("randomness makes messages differ")
-def all_rounds_share_the_same_masks(patch: Patch) -> None:
-    def constant(real: Any, *arguments: Any) -> Draw:
-        draw = real(*arguments)
-
-        def shared(start: int, stop: int, piece: int = 0) -> Bytes:
-            rows = np.array(draw.shared(start, stop, piece))
-            rows[:] = (np.arange(rows.shape[1]) * 37 % 251).astype(np.uint8)
-            return rows
-
-        return Draw(draw.fresh, shared, draw.tags)
-
-    wrapped(patch, RoundAccess, "open", constant)
+@fault("a brokers key makes no messages", KeyServer, "_issued")
+def a_brokers_key_holds_the_master_key(
+    real: Any, server: KeyServer, role: Any, name: str, options: Any
+) -> Any:
+    key = real(server, role, name, options)
+    if role != "broker":
+        return key
+    return server._key(role, {**server._master, **key.export_secret_data()})
 
 
-@fault("pairs have seeds of their own")
-def labels_of_pairs_are_passed_over(patch: Patch) -> None:
-    def unlabelled(real: Any, self: Any, rounds: Any, count: Any, pairs: Any, *more: Any) -> Any:
-        return real(self, rounds, count, None, *more)
-
-    wrapped(patch, RoundAccess, "open", unlabelled)
+USERS = "users are locked out and let in"
 
 
-@fault("an event of a broadcast serves all labels")
-def a_broadcast_reads_randomness_by_label(patch: Patch) -> None:
-    def labelled(
-        real: Any, self: Any, rounds: Any, count: int, pairs: Any, content: Any
-    ) -> RandomnessReader:
-        found: RandomnessReader = real(self, rounds, count, pairs, content)
-        if pairs is None:
-            return found
-        return self._reader(as_rounds(rounds, count), pair_column(pairs, count))
-
-    wrapped(patch, RoundAccess, "_claim", labelled)
-
-
-@fault("an event of a broadcast serves all labels")
-def a_broadcast_takes_events_for_single_labels(patch: Patch) -> None:
-    def unlabelled(real: Any, self: Any, rounds: Any, count: Any, pairs: Any, *more: Any) -> Any:
-        single = pairs if self._kind is Kind.INTEREST else None
-        return real(self, rounds, count, single, *more)
-
-    wrapped(patch, RoundAccess, "open", unlabelled)
-
-
-@fault("an event of a broadcast serves all labels")
-def a_broadcast_claims_a_round_for_all_labels(patch: Patch) -> None:
-    wrapped(patch, RoundLedger, "claim", lambda real, self, rounds, pairs=None: real(self, rounds))
-
-
-@fault("an event of a broadcast serves all labels")
-def a_broadcast_claims_no_rounds_of_labels(patch: Patch) -> None:
-    def forgetful(real: Any, self: Any, rounds: Any, pairs: Any = None) -> None:
-        if pairs is None:
-            real(self, rounds)
-
-    wrapped(patch, RoundLedger, "claim", forgetful)
-
-
-@fault("an event of a broadcast serves all labels")
-def interests_of_a_broadcast_share_their_nonce(patch: Patch) -> None:
-    def plain(real: Any, self: Any, key: Any, interests: Any, draw: Draw, out: Bytes) -> None:
-        real(self, key, interests, Draw(bytes, draw.shared, draw.tags), out)
-
-    wrapped(patch, BroadcastMatch, "encode_interests", plain)
-
-
-@fault("an event of a broadcast serves all labels")
-def a_broadcast_has_one_set_of_labels(patch: Patch) -> None:
-    """Which another seed knows as well, and another round."""
-
-    def constant(real: Any, self: Any, numbers: Any, pairs: Any) -> RandomnessReader:
-        width = self._scheme.sizes.randomness + TAG_BYTES
-        return lambda start, stop: np.zeros((stop - start, width), dtype=np.uint8)
-
-    wrapped(patch, RoundAccess, "_reader", constant)
-
-
-@fault("rounds are used once")
-def a_subscriber_forgets_its_ledger_on_disk(patch: Patch) -> None:
-    def forgetful(
-        real: Any, self: Any, scheme: Any, role: Any, seed: Any, ledger: Any, r: Any
-    ) -> Any:
-        real(self, scheme, role, seed, None if role == "subscriber" else ledger, r)
-
-    wrapped(patch, RoundAccess, "__init__", forgetful)
-
-
-@fault("rounds are used once")
-def all_interests_are_the_same_to_a_ledger(patch: Patch) -> None:
-    patch.setattr(BranchingMatch, "identify", lambda scheme, prepared: b"")
-
-
-@fault("what the scheme refuses the broker refuses")
-def a_broker_does_not_ask_the_scheme(patch: Patch) -> None:
-    def unasked(real: Any, self: Any, messages: Bytes, side: Any) -> Bytes:
-        with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(type(self._scheme), "check", Scheme.check)
-            found: Bytes = real(self, messages, side)
-        return found
-
-    wrapped(patch, KeyAccess, "examine", unasked)
-
-
-@fault("users are locked out and let in")
+@fault(USERS)
 def a_scheme_checks_nothing(patch: Patch) -> None:
     patch.setattr(KeywordMatch, "check", Scheme.check)
 
 
-@fault("a refused event has no answers")
-def refused_events_are_answered(patch: Patch) -> None:
-    def bold(real: Any, *arguments: Any) -> Any:
-        answers, causes = real(*arguments)
-        answers[causes != Cause.NONE] = True
-        return answers, causes
-
-    wrapped(patch, Broker, "examine_all", bold)
+@fault(USERS, Broker, "revoke")
+def a_broker_revokes_nobody(real: Any, self: Broker, user: bytes) -> None:
+    pass
 
 
-@fault("a refused event has no answers")
-def good_events_beside_a_refused_one_have_no_answers(patch: Patch) -> None:
-    def shy(real: Any, *arguments: Any) -> Any:
-        answers, causes = real(*arguments)
-        return answers & (not causes.any()), causes
-
-    wrapped(patch, Broker, "examine_all", shy)
+@fault(USERS, Broker, "admit")
+def a_broker_admits_nobody(real: Any, self: Broker, key: Any) -> None:
+    pass
 
 
-@fault("tables of another key are not merged")
-def tables_of_another_key_are_passed_over(patch: Patch) -> None:
-    def lenient(real: Any, *arguments: Any) -> None:
-        with suppress(KeyMismatchError):
-            real(*arguments)
-
-    wrapped(patch, Table, "merge", lenient)
-
-
-@fault("tokens are used once and in turn")
-def a_token_that_does_not_fit_changes_nothing(patch: Patch) -> None:
-    def lenient(real: Any, self: Broker, interests: Any, *arguments: Any) -> Any:
-        try:
-            return real(self, interests, *arguments)
-        except (KeyMismatchError, DecodeError):
-            return interests
-
-    wrapped(patch, Broker, "update", lenient)
-
-
-@fault("tokens are used once and in turn")
-def an_update_mixes_up_ids(patch: Patch) -> None:
-    def mixed(real: Any, self: Broker, interests: Any, token: Any, new: Broker) -> Any:
-        found = real(self, interests, token, new)
-        return new.prepare(found.messages, found.ids[::-1]) if isinstance(found, Table) else found
-
-    wrapped(patch, Broker, "update", mixed)
-
-
-@fault("numbers of interests are not given again")
-def an_update_counts_interests_anew(patch: Patch) -> None:
-    def anew(real: Any, self: Broker, interests: Any, token: Any, new: Broker) -> Any:
-        found = real(self, interests, token, new)
-        return new.prepare(found.messages, found.ids) if isinstance(found, Table) else found
-
-    wrapped(patch, Broker, "update", anew)
-
-
-@fault("numbers of interests are not given again")
-def numbers_that_are_free_are_given_again(patch: Patch) -> None:
-    def thrifty(real: Any, table: Table, interests: Any, ids: Any = None) -> None:
-        if ids is None:
-            free = (number for number in range(1000) if number not in table.ids)
-            ids = [next(free) for _ in range(len(interests))]
-        real(table, interests, ids)
-
-    wrapped(patch, Table, "add", thrifty)
-
-
-@fault("numbers of interests are not given again")
-def a_loaded_table_counts_interests_anew(patch: Patch) -> None:
-    def anew(real: Any, self: Broker, *arguments: Any, **options: Any) -> Table:
-        found = real(self, *arguments, **options)
-        return self.prepare(found.messages, found.ids)
-
-    wrapped(patch, Broker, "load", anew)
-
-
-@fault("a table may change while it is matched")
-def a_broker_reads_a_table_twice(patch: Patch) -> None:
-    def twice(real: Any, self: Broker, events: Any, interests: Any) -> Any:
-        count = len(interests)
-        time.sleep(0.001)
-        found = real(self, events, interests)
-        out = np.zeros((len(found), count), dtype=np.bool_)
-        out[:, : found.shape[1]] = found[:, :count]
-        return out
-
-    wrapped(patch, Broker, "match_all", twice)
-
-
-@fault("users are locked out and let in")
-def a_broker_revokes_nobody(patch: Patch) -> None:
-    patch.setattr(Broker, "revoke", lambda self, user: None)
-
-
-@fault("users are locked out and let in")
-def a_broker_admits_nobody(patch: Patch) -> None:
-    patch.setattr(Broker, "admit", lambda self, key: None)
-
-
-@fault("users are locked out and let in")
+@fault(USERS)
 def a_broker_admits_those_it_forgot(patch: Patch) -> None:
     patch.setattr(KeywordMatch, "admit", ServerScheme.admit)
 
 
-@fault("users are locked out and let in")
-def a_table_keeps_interests_of_forgotten_users(patch: Patch) -> None:
+class Everybody(dict[str, Any]):
+    def __contains__(self, user: object) -> bool:
+        return True
+
+
+@fault(USERS, KeywordMatch, "match")
+def a_table_keeps_interests_of_forgotten_users(
+    real: Any, self: Matcher, key: Any, *arguments: Any
+) -> Any:
     # As if all that a table needs to know of users were known when it is made.
-    def always(real: Any, self: Matcher, key: Any, *arguments: Any) -> Any:
-        known = {**key, "users": _Everybody(key["users"])}
-        return real(self, known, *arguments)
-
-    class _Everybody(dict[str, Any]):
-        def __contains__(self, user: object) -> bool:
-            return True
-
-    wrapped(patch, KeywordMatch, "match", always)
+    return real(self, {**key, "users": Everybody(key["users"])}, *arguments)
 
 
-@fault("many events are matched block by block")
-def many_events_lose_their_answers(patch: Patch) -> None:
-    def lossy(real: Any, self: Broker, events: Any, interests: Any) -> Any:
-        found = real(self, events, interests)
-        found[broker.MATCH_ROWS :] = False
-        return found
-
-    wrapped(patch, Broker, "match_all", lossy)
+# -- tables ---------------------------------------------------------------------------------------
 
 
-@fault("epochs are told apart in both bytes")
-def epochs_have_one_byte(patch: Patch) -> None:
-    def short(real: Any, kind: Any, fingerprint: Any, key_id: Any, epoch: int) -> Any:
-        return real(kind, fingerprint, key_id, epoch % 256)
-
-    wrapped(patch, access, "key_header", short)
+@fault("tables grow and shrink", Table, "_append")
+def a_table_loses_its_last_interest(real: Any, table: Table, messages: Any, names: Any) -> None:
+    real(table, messages[:-1], names[:-1])
 
 
-@fault("a brokers key makes no messages")
-def a_brokers_key_holds_the_master_key(patch: Patch) -> None:
-    def careless(real: Any, server: KeyServer, role: Any, name: str, options: Any) -> Any:
-        key = real(server, role, name, options)
-        if role != "broker":
-            return key
-        return server._key(role, {**server._master, **key.export_secret_data()})
+@fault("tables grow and shrink", Table, "remove")
+def a_table_keeps_what_is_removed(real: Any, table: Table, ids: Any) -> None:
+    pass
 
-    wrapped(patch, KeyServer, "_issued", careless)
+
+class AnyHash(bytes):
+    """A hash that equals all others."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __ne__(self, other: object) -> bool:
+        return False
+
+    __hash__ = bytes.__hash__
+
+    def digest(self) -> AnyHash:
+        return self
+
+
+@fault("tables grow and shrink", table, "sha256")
+def a_saved_table_is_not_checked(real: Any, content: bytes) -> AnyHash:
+    return AnyHash(32)
+
+
+@fault("covering is containment", AdditiveMaskMatch, "covers")
+def covering_is_turned_round(real: Any, *arguments: Any) -> Any:
+    return real(*arguments).T
+
+
+@fault("a refused event has no answers", Broker, "examine_all")
+def refused_events_are_answered(real: Any, *arguments: Any) -> Any:
+    answers, causes = real(*arguments)
+    answers[causes != Cause.NONE] = True
+    return answers, causes
+
+
+@fault("a refused event has no answers", Broker, "examine_all")
+def good_events_beside_a_refused_one_have_no_answers(real: Any, *arguments: Any) -> Any:
+    answers, causes = real(*arguments)
+    return answers & (not causes.any()), causes
+
+
+@fault("tables of another key are not merged", Table, "merge")
+def tables_of_another_key_are_passed_over(real: Any, *arguments: Any) -> None:
+    with suppress(KeyMismatchError):
+        real(*arguments)
+
+
+@fault("tokens are used once and in turn", Broker, "update")
+def a_token_that_does_not_fit_changes_nothing(
+    real: Any, self: Broker, interests: Any, *arguments: Any
+) -> Any:
+    try:
+        return real(self, interests, *arguments)
+    except (KeyMismatchError, DecodeError):
+        return interests
+
+
+@fault("tokens are used once and in turn", Broker, "update")
+def an_update_mixes_up_ids(real: Any, self: Broker, interests: Any, token: Any, new: Broker) -> Any:
+    moved = real(self, interests, token, new)
+    return new.prepare(moved.messages, moved.ids[::-1]) if isinstance(moved, Table) else moved
+
+
+NUMBERS = "numbers of interests are not given again"
+
+
+@fault(NUMBERS, Broker, "update")
+def an_update_counts_interests_anew(
+    real: Any, self: Broker, interests: Any, token: Any, new: Broker
+) -> Any:
+    moved = real(self, interests, token, new)
+    return new.prepare(moved.messages, moved.ids) if isinstance(moved, Table) else moved
+
+
+@fault(NUMBERS, Table, "add")
+def numbers_that_are_free_are_given_again(
+    real: Any, table: Table, interests: Any, ids: Any = None
+) -> None:
+    if ids is None:
+        free = (number for number in range(1000) if number not in table.ids)
+        ids = [next(free) for _ in range(len(interests))]
+    real(table, interests, ids)
+
+
+@fault(NUMBERS, Broker, "load")
+def a_loaded_table_counts_interests_anew(
+    real: Any, self: Broker, *arguments: Any, **options: Any
+) -> Table:
+    loaded = real(self, *arguments, **options)
+    return self.prepare(loaded.messages, loaded.ids)
+
+
+@fault("a table may change while it is matched", Broker, "match_all")
+def a_broker_reads_a_table_twice(real: Any, self: Broker, events: Any, interests: Any) -> Any:
+    count = len(interests)
+    time.sleep(0.001)
+    answers = real(self, events, interests)
+    out = np.zeros((len(answers), count), dtype=np.bool_)
+    out[:, : answers.shape[1]] = answers[:, :count]
+    return out
+
+
+@fault("many events are matched block by block", Broker, "match_all")
+def many_events_lose_their_answers(real: Any, self: Broker, events: Any, interests: Any) -> Any:
+    answers = real(self, events, interests)
+    answers[broker.MATCH_ROWS :] = False
+    return answers
 
 
 CASES = (

@@ -12,6 +12,7 @@ import pytest
 from ccbps.algebra.prime_order import prime_order_group
 from ccbps.ciphers.universal import UniversalCipher
 from ccbps.errors import KeyMismatchError
+from tests.support.refusals import refused
 
 CIPHER = UniversalCipher(prime_order_group("toy64"))
 GROUP, PROOFS = CIPHER.group, CIPHER.proofs
@@ -68,8 +69,7 @@ def test_proofs_of_others_and_of_other_contexts_are_refused() -> None:
         ([*HONEST, proof_of_mallory], [*NAMES[:2], b"onions 2, node 2"], "2"),
         ([*HONEST, proof_of_mallory], NAMES[::-1], "0, 2"),
     ):
-        with pytest.raises(KeyMismatchError, match=f"public keys {bad}: such"):
-            CIPHER.joint(keys, proofs, names)
+        refused(KeyMismatchError, f"public keys {bad}: such", CIPHER.joint, keys, proofs, names)
     copied = [*HONEST, HONEST[0]]
     with pytest.raises(KeyMismatchError, match="public keys 2: such"):
         CIPHER.joint([ALICES, BOBS, ALICES], copied, NAMES)

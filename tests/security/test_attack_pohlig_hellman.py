@@ -16,6 +16,7 @@ from ccbps import Category, Schema
 from ccbps.ciphers.pohlig_hellman import TOY_PRIME_64, LayerKey, PohligHellman
 from ccbps.errors import ParameterError
 from ccbps.matching import CommutativeMatch
+from tests.support.refusals import refused
 from tests.support.reusable_checks import BODY
 
 WORDS = [f"issue {number}" for number in range(64)]
@@ -70,5 +71,4 @@ def test_with_squares_all_words_are_of_one_class() -> None:
 
 def test_what_is_no_square_is_refused_by_the_cipher() -> None:
     bad = next(unsquared(word) for word in WORDS if legendre(unsquared(word)) != 1)
-    with pytest.raises(ParameterError, match="not an element"):
-        CIPHER.add([bad], CIPHER.generate())
+    refused(ParameterError, "not an element", CIPHER.add, [bad], CIPHER.generate())

@@ -26,7 +26,7 @@ from ccbps.ciphers.word_prf import NonceHash, to_blocks
 from ccbps.dictionary import DictionaryColumn
 from ccbps.forms.prefixes import range_prefixes
 from ccbps.matching import TagMatch
-from ccbps.matching.contract.bodies import Draw
+from ccbps.matching.contract.scheme import Draw
 from ccbps.matching.tag import tag
 from tests.support.reusable_checks import BODY, users
 from tests.support.tag_bodies import bodies_of, hits_of
@@ -196,10 +196,7 @@ def plain_interest(matcher: TagMatch, text: str) -> dict[str, tuple[Any, set[Any
 
 
 def simulate(
-    matcher: TagMatch,
-    records: list[dict[str, Any]],
-    permutation: str,
-    rng: np.random.Generator,
+    matcher: TagMatch, records: list[dict[str, Any]], permutation: str, rng: np.random.Generator
 ) -> tuple[Bytes, Bytes]:
     """Bodies from the leakage: which keys and intervals are equal, and which keys fit which event.
 

@@ -15,11 +15,8 @@ from ccbps.errors import ParameterError, SamplingError
 from ccbps.forms.bits import event_bits
 from ccbps.forms.topic import topic_of
 from ccbps.leakage import LeakageCard, Protects
-from ccbps.matching.contract.bodies import Draw, Sizes
-from ccbps.matching.contract.costs import Cost, Operation
-from ccbps.matching.contract.interests import bound_predicate
 from ccbps.matching.contract.matcher import Matcher
-from ccbps.matching.contract.scheme import PairScheme
+from ccbps.matching.contract.scheme import Cost, Draw, Operation, PairScheme, Sizes, bound_predicate
 from ccbps.predicates import Events, Schema
 from ccbps.wire import Cause
 

@@ -84,7 +84,7 @@ def text_of(matcher: Matcher, schema: Schema | None = None, **parameters: Any) -
     return json.dumps({**fields, "parameters": {**fields["parameters"], **parameters}})
 
 
-def refused(make: Callable[[], Any], message: str, error: Any = ParameterError) -> None:
+def cheap_refusal(make: Callable[[], Any], message: str, error: Any = ParameterError) -> None:
     """A refusal before anything is built: it takes next to no memory."""
     tracemalloc.start()
     try:

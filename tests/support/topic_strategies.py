@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from ccbps.ciphers.signatures import SIGNATURE_BYTES
-from ccbps.matching.session.publisher import ObliviousPublisher
-from ccbps.matching.session.subscriber import ObliviousSubscriber
+from ccbps.matching import ObliviousTopicMatch
+from ccbps.matching.session.roles import ObliviousPublisher, ObliviousSubscriber
 from ccbps.predicates import Schema
 from tests.support.strategies import Const, Node, record, render, rows, schemas
 
@@ -30,6 +30,16 @@ def introduce(publisher: ObliviousPublisher, *subscribers: ObliviousSubscriber) 
     for subscriber in subscribers:
         publisher.admit(subscriber.identity)
         subscriber.trust(publisher.identity)
+
+
+def acquainted(
+    matcher: ObliviousTopicMatch, topics: Sequence[str], subscribers: int = 1
+) -> tuple[Any, ...]:
+    """Make a publisher of some topics, and subscribers that it admits and that trust it."""
+    publisher = matcher.new_publisher(topics)
+    roles = [matcher.new_subscriber() for _ in range(subscribers)]
+    introduce(publisher, *roles)
+    return publisher, *roles
 
 
 def sign(role: ObliviousPublisher | ObliviousSubscriber, message: Any, digest: bytes = b"") -> None:

@@ -14,9 +14,7 @@ from ccbps.dictionary import DictionaryColumn
 from ccbps.forms.topic import topic_codes, topic_of
 from ccbps.leakage import LeakageCard
 from ccbps.matching import Cost, Matcher, Operation
-from ccbps.matching.contract.bodies import Draw, Sizes
-from ccbps.matching.contract.interests import bound_predicate
-from ccbps.matching.contract.scheme import ServerScheme, TableScheme
+from ccbps.matching.contract.scheme import Draw, ServerScheme, Sizes, TableScheme, bound_predicate
 from ccbps.predicates import Events
 
 

@@ -6,10 +6,4 @@ from ccbps.matching.broken.aspe import AspeMatch
 from ccbps.matching.broken.paillier import PaillierRangeMatch
 from ccbps.matching.broken.prefix import PrefixMatch
 
-__all__ = [
-    "AccessTreeMatch",
-    "AdditiveMaskMatch",
-    "AspeMatch",
-    "PaillierRangeMatch",
-    "PrefixMatch",
-]
+__all__ = ["AccessTreeMatch", "AdditiveMaskMatch", "AspeMatch", "PaillierRangeMatch", "PrefixMatch"]

@@ -38,10 +38,7 @@ from ccbps.errors import CcbpsError, ParameterError, UnsupportedPredicateError
 from ccbps.forms.bit_tree import FALSE, TRUE, BitNode, Literal, Threshold, bit_tree
 from ccbps.forms.bits import event_bits
 from ccbps.leakage import LeakageCard
-from ccbps.matching.contract.bodies import Draw, Sizes
-from ccbps.matching.contract.costs import Cost, Operation
-from ccbps.matching.contract.interests import bound_predicate
-from ccbps.matching.contract.kinds import Side
+from ccbps.matching.contract.scheme import Cost, Draw, Operation, Side, Sizes, bound_predicate
 from ccbps.matching.users.users import (
     NO_VALUE,
     USER_BYTES,

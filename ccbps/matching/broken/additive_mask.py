@@ -11,28 +11,17 @@ Source: [Survey] section 4.1 on Chen et al.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Randomness, Words
-from ccbps.dictionary import DictionaryColumn
 from ccbps.leakage import LeakageCard
 from ccbps.matching.broken.cells import CellGroup, Cells, groups_of, match_groups
-from ccbps.matching.contract.bodies import Draw, Sizes
-from ccbps.matching.contract.costs import Cost, Operation
-from ccbps.matching.contract.interests import bound_predicate
-from ccbps.matching.contract.kinds import Side
-from ccbps.matching.reusable import (
-    BOXES,
-    ReusableMatcher,
-    bytes_of,
-    causes,
-    check_widths,
-    words_of,
-)
+from ccbps.matching.contract.scheme import Cost, Draw, Operation, Side, Sizes, bound_predicate
+from ccbps.matching.reusable import BOXES, ReusableMatcher, bytes_of, causes, check_widths, words_of
 from ccbps.predicates import Events, Schema
 from ccbps.predicates.box import Box
 
@@ -136,11 +125,9 @@ class AdditiveMaskMatch(ReusableMatcher):
     def prepare(self, interest: Any) -> Words:
         return box_ranges(self.schema, bound_predicate(self.schema, interest).box())
 
-    def encode_interests(
-        self, key: Mapping[str, Any], interests: DictionaryColumn[Words], draw: Draw, out: Bytes
-    ) -> None:
+    def _distinct(self, key: Mapping[str, Any], interests: Sequence[Words]) -> Bytes:
         masks = np.array(key["masks"], dtype=np.uint64)[:, None]
-        out[:] = bytes_of(np.stack(interests.values) + masks)[interests.index]
+        return bytes_of(np.stack(interests) + masks)
 
     def check(self, key: Mapping[str, Any], side: Side, bodies: Bytes) -> Bytes:
         words = words_of(bodies)

@@ -42,10 +42,7 @@ from ccbps.checks import flag
 from ccbps.dictionary import DictionaryColumn
 from ccbps.leakage import LeakageCard
 from ccbps.matching.broken.aspe_numbers import FARTHEST, AspeNumbers, Moduli, RealNumbers
-from ccbps.matching.contract.bodies import Draw, Sizes
-from ccbps.matching.contract.costs import Cost, Operation
-from ccbps.matching.contract.interests import bound_predicate
-from ccbps.matching.contract.kinds import Side
+from ccbps.matching.contract.scheme import Cost, Draw, Operation, Side, Sizes, bound_predicate
 from ccbps.matching.reusable import BOXES, ReusableMatcher, causes, check_widths
 from ccbps.predicates import Events, Schema
 from ccbps.predicates.box import Box

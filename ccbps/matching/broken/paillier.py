@@ -19,7 +19,7 @@ Source: [NSB12]; [Survey] section 4.2.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,14 +30,10 @@ from ccbps.algebra.modular import integer, inverse, rows_from, rows_to
 from ccbps.arrays import Bools, Bytes, Randomness
 from ccbps.checks import flag, whole
 from ccbps.ciphers.nabeel import NabeelComparer, NabeelEncoder, NabeelParameters, factor_bits
-from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import ParameterError
 from ccbps.keys.role_key import Role
 from ccbps.leakage import LeakageCard
-from ccbps.matching.contract.bodies import Draw, Sizes
-from ccbps.matching.contract.costs import Cost, Operation
-from ccbps.matching.contract.interests import bound_predicate
-from ccbps.matching.contract.kinds import Side
+from ccbps.matching.contract.scheme import Cost, Draw, Operation, Side, Sizes, bound_predicate
 from ccbps.matching.reusable import BOXES, ReusableMatcher, causes
 from ccbps.predicates import Events, Schema
 from ccbps.predicates.codes import unpack
@@ -212,14 +208,13 @@ class PaillierRangeMatch(ReusableMatcher):
         # An empty range is (1, 0): at least 1 and below 1.
         return tuple((low, high + 1) for low, high in box.ranges.values())
 
-    def encode_interests(
-        self, key: Mapping[str, Any], interests: DictionaryColumn[Bounds], draw: Draw, out: Bytes
-    ) -> None:
+    def _distinct(self, key: Mapping[str, Any], interests: Sequence[Bounds]) -> Bytes:
+        columns = []
         for column, encoder in enumerate(self._encoders(key)):
             for end in (0, 1):
-                sent = encoder.bounds([bounds[column][end] for bounds in interests.values])
-                rows = rows_to(sent, self._width)
-                out[:, self._at(2 * column + end)] = rows[interests.index]
+                sent = encoder.bounds([bounds[column][end] for bounds in interests])
+                columns.append(rows_to(sent, self._width))
+        return np.hstack(columns)
 
     # -- broker -----------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ Source: [Survey] section 4.1 on [LLS04]; Algorithms 1 to 3.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -30,14 +30,10 @@ from numpy.typing import NDArray
 
 from ccbps.arrays import Bools, Bytes, Index, Randomness
 from ccbps.ciphers.prefix_preserving import MAX_BITS, CryptoPAn
-from ccbps.dictionary import DictionaryColumn
 from ccbps.forms.prefixes import Prefix, most_prefixes, range_prefixes
 from ccbps.leakage import LeakageCard
 from ccbps.matching.broken.cells import CellGroup, Cells, groups_of, match_groups, unpacked
-from ccbps.matching.contract.bodies import Draw, Sizes
-from ccbps.matching.contract.costs import Cost, Operation
-from ccbps.matching.contract.interests import bound_predicate
-from ccbps.matching.contract.kinds import Side
+from ccbps.matching.contract.scheme import Cost, Draw, Operation, Side, Sizes, bound_predicate
 from ccbps.matching.reusable import BOXES, ReusableMatcher, causes, check_widths
 from ccbps.predicates import Events, Keyword, Schema
 from ccbps.predicates.codes import CodeArray, pack
@@ -310,23 +306,17 @@ class PrefixMatch(ReusableMatcher):
             prepared.append(range_prefixes(low, high, field.bits))
         return prepared
 
-    def encode_interests(
-        self,
-        key: Mapping[str, Any],
-        interests: DictionaryColumn[list[list[Prefix]]],
-        draw: Draw,
-        out: Bytes,
-    ) -> None:
+    def _distinct(self, key: Mapping[str, Any], interests: Sequence[list[list[Prefix]]]) -> Bytes:
+        parts = []
         for number, field in enumerate(self._fields):
-            ranges = [prepared[number] for prepared in interests.values]
+            ranges = [prepared[number] for prepared in interests]
             prefixes = [prefix for prefixes in ranges for prefix in prefixes]
             codes = pack([value for value, _ in prefixes], -(-field.bits // 64))
             lengths = np.array([length for _, length in prefixes], dtype=np.uint8)
             whole = wire(_cipher(key["keys"][number], field.bits).encrypt(codes), field.bits)
             rows = np.repeat(np.arange(len(ranges)), [len(prefixes) for prefixes in ranges])
-            body = field.body_of(whole, lengths, rows, len(ranges))
-            end = field.interest_at + field.interest_bytes
-            out[:, field.interest_at : end] = body[interests.index]
+            parts.append(field.body_of(whole, lengths, rows, len(ranges)))
+        return np.hstack(parts)
 
     def check(self, key: Mapping[str, Any], side: Side, bodies: Bytes) -> Bytes:
         wrong = np.zeros(len(bodies), dtype=np.bool_)

@@ -1,6 +1,6 @@
-"""What a role may use: a seed, round by round, or a key that a key server gave out.
+"""The secrets that a role may use: a seed, round by round, or a key that a key server gave out.
 
-Here is everything that depends on `Keying`: headers, one-time randomness, keys, authentication.
+Everything that depends on `Keying` is here: headers, one-time randomness, keys, authentication.
 Each message begins with a header of `ccbps.wire`, which names the round by a tag, or the key by its
 id and epoch. Messages made with a key end with 8 bytes of `ccbps.ciphers.row_mac` over all
 the rest: publishers share a MAC key with their brokers, and subscribers another. So a message that
@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -23,15 +23,13 @@ from numpy.typing import ArrayLike
 from ccbps.arrays import Bytes, Randomness, Rounds
 from ccbps.ciphers.row_mac import RowMac
 from ccbps.dictionary import DictionaryColumn, pair_column
-from ccbps.errors import KeyMismatchError, PadExhaustedError, ParameterError
+from ccbps.errors import DecodeError, KeyMismatchError, PadExhaustedError, ParameterError
 from ccbps.keys.pad import OneTimePad
 from ccbps.keys.randomness import Pairs, RandomnessReader, RandomnessSource
 from ccbps.keys.role_key import KeyUpdate, Role, RoleKey
 from ccbps.keys.seeds import SeedRing
 from ccbps.keys.used_rounds import RoundLedger, as_rounds
-from ccbps.matching.contract.bodies import Draw
-from ccbps.matching.contract.kinds import Answers, Keying, Side
-from ccbps.matching.contract.scheme import Scheme
+from ccbps.matching.contract.scheme import Answers, Draw, Keying, Scheme, Side, TableScheme
 from ccbps.rounds.disk_ledger import DiskLedger
 from ccbps.wire import (
     KEY_HEADER_BYTES,
@@ -46,15 +44,33 @@ from ccbps.wire import (
 )
 
 RoleName = Literal["publisher", "subscriber", "broker"]
+Labels: TypeAlias = Pairs | Sequence[str] | None
+"""A pair label for each message, where a seed is a master of many pairs."""
+Content: TypeAlias = Callable[[], Bytes]
+"""Function that names the content of each row for a ledger: uint8, (count, a fixed width)."""
+
 MAC_BYTES: Final = 8
-SIDES: Final[Mapping[str, Kind]] = {"publisher": Kind.EVENT, "subscriber": Kind.INTEREST}
+SIDES: Final[Mapping[Role, tuple[Kind, ...]]] = {
+    "publisher": (Kind.EVENT,),
+    "subscriber": (Kind.INTEREST,),
+    "broker": (Kind.EVENT, Kind.INTEREST),
+}
+"""Messages that a role makes, or checks."""
+_ONE_MATCHER: Final = (
+    "a ledger serves one pad, and a pad one matcher, as its bytes would be used twice: take "
+    "another pad, and another ledger, for this matcher"
+)
 
 
 def check_key(scheme: Scheme, key: RoleKey, role: Role) -> None:
-    """Raise KeyMismatchError unless this is a key of that role and matcher."""
+    """Refuse all but the keys of a role and matcher.
+
+    Raises:
+        KeyMismatchError: it is another's, a key update, or no key.
+    """
     if not isinstance(key, RoleKey):
-        where = "; matcher.key_server() gives it" if scheme.keying is Keying.SERVER else ""
-        raise KeyMismatchError(f"a {role} needs a RoleKey, got {type(key).__name__}{where}")
+        hint = "; matcher.key_server() gives it" if scheme.keying is Keying.SERVER else ""
+        raise KeyMismatchError(f"a {role} needs a RoleKey, got {type(key).__name__}{hint}")
     if isinstance(key, KeyUpdate):
         raise KeyMismatchError("this is a key update, which Broker.update takes; wanted a key")
     if key.matcher != scheme.fingerprint:
@@ -64,55 +80,72 @@ def check_key(scheme: Scheme, key: RoleKey, role: Role) -> None:
 
 
 def header_bytes(scheme: Scheme) -> int:
-    """Bytes of the header of a message."""
+    """Return the bytes of the header of a message."""
     return ROUND_HEADER_BYTES if scheme.keying is Keying.ROUNDS else KEY_HEADER_BYTES
 
 
 def message_bytes(scheme: Scheme, side: Side) -> int:
-    """Bytes of a message of one side: header, body, and what the roles put behind it."""
-    body = scheme.sizes.event if side == "event" else scheme.sizes.interest
-    return header_bytes(scheme) + body + (MAC_BYTES if scheme.keying is Keying.SERVER else 0)
+    """Return the bytes of a message of one side: header, body, and MAC if there is one."""
+    mac = MAC_BYTES if scheme.keying is Keying.SERVER else 0
+    return header_bytes(scheme) + int(getattr(scheme.sizes, side)) + mac
+
+
+def bodies_of(scheme: Scheme, messages: Bytes, side: Side) -> Bytes:
+    """Return a view of the bodies of messages of one side."""
+    start = header_bytes(scheme)
+    return messages[:, start : start + getattr(scheme.sizes, side)]
+
+
+def require_width(scheme: Scheme, messages: Bytes, side: Side) -> None:
+    """Refuse anything but an array of messages of one side.
+
+    Raises:
+        DecodeError: it is none.
+    """
+    array, width = np.asarray(messages), message_bytes(scheme, side)
+    if array is not messages or array.dtype != np.uint8 or array.shape[1:] != (width,):
+        raise DecodeError(
+            f"{side}s must be uint8 messages of {width} bytes, an array of shape "
+            f"(batch, {width}); got {type(messages).__name__} of {array.dtype} {array.shape}"
+        )
 
 
 def round_bytes(scheme: Scheme) -> int:
-    """Bytes of shared randomness that one round uses."""
+    """Return the bytes of shared randomness that one round uses."""
     sizes = scheme.sizes
     return sizes.pieces * (sizes.randomness + TAG_BYTES) if scheme.keying is Keying.ROUNDS else 0
 
 
 class Access:
-    """What one role may use: by itself nothing, as a broker of rounds needs nothing.
+    """Secrets of one role: none, as a broker of rounds needs none.
 
     Attributes:
         key: key data for the scheme; empty where there is a seed.
-        epoch: of the key; 0 where there is a seed.
+        epoch: epoch of the key; 0 where there is a seed.
+        names: the matcher's fingerprint, the key's id and its epoch.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, scheme: Scheme, key_id: bytes = b"", epoch: int = 0) -> None:
+        self._scheme, self.epoch = scheme, epoch
+        self.names = scheme.fingerprint, key_id, epoch
         self.key: dict[str, Any] = {}
-        self.epoch = 0
 
     def open(
-        self,
-        rounds: ArrayLike | None,
-        count: int,
-        pairs: Pairs | Sequence[str] | None,
-        content: Callable[[], Bytes],
-        messages: Bytes,
+        self, rounds: ArrayLike | None, count: int, pairs: Labels, content: Content, messages: Bytes
     ) -> Draw:
-        """Randomness for messages to be written, whose headers are written, now or as it is drawn.
+        """Return randomness for messages, and write their headers, now or as it is drawn.
 
         Args:
             rounds: one for each message, where the scheme has rounds; they count as used.
-            count: of messages.
-            pairs: labels, where a seed is a master of many pairs.
-            content: what each row encodes, uint8, shape (count, a fixed width); for a ledger.
-            messages: shape (count, bytes).
+            count: number of messages.
+            pairs: labels of the pairs.
+            content: content of each row.
+            messages: array of the messages, shape (count, bytes).
         """
         raise ParameterError("a broker encodes nothing")
 
     def authenticate(self, messages: Bytes) -> None:
-        """Write what stands behind the bodies of finished messages, if there is anything."""
+        """Write the MACs of messages, all of one side, of which there is at least one."""
 
 
 class RoundAccess(Access):
@@ -130,13 +163,14 @@ class RoundAccess(Access):
             raise ParameterError(
                 f"seed must be a SharedSeed, a SeedRing or a OneTimePad, got {type(seed).__name__}"
             )
-        if isinstance(seed, SeedRing) and scheme.answers is Answers.ROUND:
+        self._broadcast = scheme.answers is Answers.ROUND
+        if isinstance(seed, SeedRing) and self._broadcast:
             raise ParameterError(
                 f"all parties of {type(scheme).__name__} have one seed, and a SeedRing holds one "
                 "for each pair: give the SharedSeed of all"
             )
-        super().__init__()
-        self._scheme, self._seed, self._fresh, self._kind = scheme, seed, randomness, SIDES[role]
+        super().__init__(scheme)
+        self._seed, self._fresh, self._kind = seed, randomness, SIDES[role][0]
         self._purpose = role.encode() + b" " + scheme.fingerprint
         self._disk = None if ledger is None else DiskLedger(ledger)
         self._owner = None
@@ -145,14 +179,8 @@ class RoundAccess(Access):
         self._ledger = seed.ledger(role) if isinstance(seed, OneTimePad) else RoundLedger()
 
     def open(
-        self,
-        rounds: ArrayLike | None,
-        count: int,
-        pairs: Pairs | Sequence[str] | None,
-        content: Callable[[], Bytes],
-        messages: Bytes,
+        self, rounds: ArrayLike | None, count: int, pairs: Labels, content: Content, messages: Bytes
     ) -> Draw:
-        """See `Access`."""
         if rounds is None:
             raise ParameterError(
                 f"{type(self._scheme).__name__} needs rounds: a number for each message, used once"
@@ -164,11 +192,10 @@ class RoundAccess(Access):
         def shared(start: int, stop: int, piece: int = 0) -> Bytes:
             if pieces == 1:
                 rows = reader(start, stop)
-            elif stop - start == 1:
-                rows = reader(start * pieces + piece, start * pieces + piece + 1)
             else:
                 places = range(start * pieces + piece, stop * pieces, pieces)
-                rows = np.concatenate([reader(place, place + 1) for place in places])
+                parts = [reader(place, place + 1) for place in places]
+                rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
             if piece == 0:
                 tag = rows[:, sizes.randomness :]
                 write_round_headers(messages[start:stop], kind, fingerprint, tag)
@@ -180,38 +207,31 @@ class RoundAccess(Access):
         return Draw(self._fresh, shared, tags)
 
     def _claim(
-        self,
-        rounds: ArrayLike,
-        count: int,
-        pairs: Pairs | Sequence[str] | None,
-        content: Callable[[], Bytes],
+        self, rounds: ArrayLike, count: int, pairs: Labels, content: Content
     ) -> RandomnessReader:
-        """The reader of some rounds' randomness, which are used from now on."""
+        """Return the reader of some rounds' randomness, which are used from now on."""
         numbers = as_rounds(rounds, count)
         column = pair_column(pairs, count)
+        if self._broadcast and column is not None and self._kind == Kind.EVENT:
+            raise ParameterError(
+                f"an event of {type(self._scheme).__name__} is for all subscriptions of its "
+                "round: leave out pairs"
+            )
         # A reader that cannot serve all rounds raises before any of them is claimed.
-        if self._scheme.answers is Answers.ROUND:
-            if column is not None and self._kind == Kind.EVENT:
-                raise ParameterError(
-                    f"an event of {type(self._scheme).__name__} is for all subscriptions of its "
-                    "round: leave out pairs"
-                )
-            reader = self._reader(numbers, None)
-        else:
-            reader = self._reader(numbers, column)
+        reader = self._reader(numbers, None if self._broadcast else column)
         if not count:
             return reader
         if self._disk is None:
             self._ledger.claim(numbers, column)
             return reader
-        # Roles over the same pad may not have a ledger on disk.
         if isinstance(self._seed, OneTimePad):
+            # Roles over the same pad may not have a ledger on disk.
             self._ledger.check(numbers, inherited=True)
-        if self._owner is not None and isinstance(self._seed, OneTimePad):
-            # Rounds of two matchers are not the same bytes, so that their numbers say nothing.
-            owner = self._seed.owner(self._scheme.fingerprint)
-            self._owner.claim(np.zeros(1, dtype=np.uint64), owner)
-            self._owner = None
+            if self._owner is not None:
+                # Rounds of two matchers are not the same bytes, so that their numbers say nothing.
+                owner = self._seed.owner(self._scheme.fingerprint)
+                self._owner.claim(np.zeros(1, dtype=np.uint64), owner)
+                self._owner = None
         marks = self._seed.marks(self._purpose, numbers, column, content())
         self._disk.claim(numbers, marks, column)
         if isinstance(self._seed, OneTimePad) and not self._ledger.forked:
@@ -219,18 +239,19 @@ class RoundAccess(Access):
         return reader
 
     def _reader(self, rounds: Rounds, pairs: Pairs | None) -> RandomnessReader:
-        """A row of randomness for each piece: round r has rows r * pieces and following.
+        """Return a reader of a row for each piece: round r has rows r * pieces and following.
 
-        The tag stands behind what the scheme draws, which kernels read in words of 8 bytes.
+        The tag stands behind the scheme's randomness, which kernels read in words of 8 bytes.
         """
         sizes, fingerprint = self._scheme.sizes, self._scheme.fingerprint
         width, pieces = sizes.randomness + TAG_BYTES, sizes.pieces
         if pieces == 1:
             return self._seed.reader(fingerprint, width, rounds, pairs)
-        if len(rounds) and int(rounds.max()) >= (1 << 64) // pieces:
+        most = int(rounds.max(initial=0))
+        if most >= (1 << 64) // pieces:
             raise ParameterError(
                 f"rounds must be below {(1 << 64) // pieces} for messages of {pieces} "
-                f"pieces, got {int(rounds.max())}"
+                f"pieces, got {most}"
             )
         parts = np.arange(pieces, dtype=np.uint64)
         rows = (rounds[:, None] * np.uint64(pieces) + parts).reshape(-1)
@@ -240,100 +261,88 @@ class RoundAccess(Access):
             return self._seed.reader(fingerprint, width, rows, pairs)
         except PadExhaustedError:
             raise PadExhaustedError(
-                f"round {int(rounds.max())} lies beyond the pad: a round takes "
-                f"{round_bytes(self._scheme)} bytes"
+                f"round {most} lies beyond the pad: a round takes {round_bytes(self._scheme)} bytes"
             ) from None
 
 
-_ONE_MATCHER: Final = (
-    "a ledger serves one pad, and a pad one matcher, as its bytes would be used twice: take "
-    "another pad, and another ledger, for this matcher"
-)
-
-
 class KeyAccess(Access):
-    """A key that a key server gave out."""
+    """A key that a key server gave out.
+
+    Attributes:
+        interest_bytes: bytes of an interest message.
+    """
 
     def __init__(
         self, scheme: Scheme, role: RoleName, key: RoleKey, randomness: Randomness
     ) -> None:
         check_key(scheme, key, role)
-        self.key, self.epoch, self.key_id = key.export_secret_data(), key.epoch, key.key_id
-        self._scheme, self._fresh, self._kind = scheme, randomness, SIDES.get(role)
-        # By side: the one that this role writes, or, a broker, both.
-        sides = _BOTH if self._kind is None else (self._kind,)
-        self._macs = _macs_of(self.key.pop("macs", None), sides)
+        super().__init__(scheme, key.key_id, key.epoch)
+        self.key, self._fresh, self._sides = key.export_secret_data(), randomness, SIDES[role]
+        self.interest_bytes = message_bytes(scheme, "interest")
+        self._macs: dict[Kind, RowMac] = {}
+        with suppress(LookupError, TypeError, ValueError):
+            for side in self._sides:
+                # No secret in a local variable: tracebacks may show those.
+                self._macs[side] = RowMac(
+                    bytes.fromhex(self.key["macs"][side.name]), tag_bytes=MAC_BYTES
+                )
+        self.key.pop("macs", None)
+        if len(self._macs) < len(self._sides):
+            raise KeyMismatchError(
+                "this key lacks MAC keys; take the one that the key server gives"
+            )
+
+    def contents(self, interests: Bytes) -> Any:
+        """Return the scheme's form of well-formed interest messages."""
+        assert isinstance(self._scheme, TableScheme)
+        return self._scheme.table(self.key, bodies_of(self._scheme, interests, "interest"))
 
     def header(self, kind: Kind) -> Bytes:
-        """What begins every message of this key."""
-        return key_header(kind, self._scheme.fingerprint, self.key_id, self.epoch)
+        """Return the header of every message of this key."""
+        return key_header(kind, *self.names)
 
     def open(
-        self,
-        rounds: ArrayLike | None,
-        count: int,
-        pairs: Pairs | Sequence[str] | None,
-        content: Callable[[], Bytes],
-        messages: Bytes,
+        self, rounds: ArrayLike | None, count: int, pairs: Labels, content: Content, messages: Bytes
     ) -> Draw:
-        """See `Access`."""
         if rounds is not None or pairs is not None:
             raise ParameterError(
                 f"{type(self._scheme).__name__} has neither rounds nor pairs: its messages are "
                 "made with the key alone"
             )
-        assert self._kind is not None
-        messages[:, :KEY_HEADER_BYTES] = self.header(self._kind)
-        return Draw(self._fresh, _nothing_shared, lambda start, stop: messages[start:stop, :0])
+        messages[:, :KEY_HEADER_BYTES] = self.header(self._sides[0])
+        return Draw(self._fresh)
 
     def authenticate(self, messages: Bytes) -> None:
-        """Write the MACs of messages, all of one side, of which there is at least one."""
         mac = self._macs[Kind(int(messages[0, 0]))]
         messages[:, -MAC_BYTES:] = mac.tags(messages[:, :-MAC_BYTES])
 
     def examine(self, messages: Bytes, side: Side) -> Bytes:
-        """The `Cause` for refusing each message, of the right width; 0 where there is none."""
-        kind = Kind.EVENT if side == "event" else Kind.INTEREST
+        """Return the `Cause` for refusing each message; 0 for the others.
+
+        Raises:
+            DecodeError: they do not have the width of messages.
+        """
+        require_width(self._scheme, messages, side)
+        kind = Kind[side.upper()]
+
+        def genuine(rows: Bytes) -> Bytes:
+            good = self._macs[kind].check(rows[:, :-MAC_BYTES], rows[:, -MAC_BYTES:])
+            return np.where(good, Cause.NONE, Cause.ALTERED).astype(np.uint8)
+
+        def well_formed(rows: Bytes) -> Bytes:
+            return self._scheme.check(self.key, side, rows[:, KEY_HEADER_BYTES:-MAC_BYTES])
+
         causes = check_key_headers(messages[:, :KEY_HEADER_BYTES], self.header(kind))
-        if not len(messages):
-            return causes
-        if not causes.any():
-            return self._genuine(messages, side, kind)
-        good = np.flatnonzero(causes == 0)
-        if len(good):
-            causes[good] = self._genuine(messages[good], side, kind)
+        # Bodies that nobody vouches for are not even looked at.
+        for check in (genuine, well_formed):
+            good = np.flatnonzero(causes == Cause.NONE)
+            if not len(good):
+                break
+            if len(good) == len(messages):
+                causes = check(messages)
+            else:
+                causes[good] = check(messages[good])
         return causes
-
-    def _genuine(self, messages: Bytes, side: Side, kind: Kind) -> Bytes:
-        """Causes of messages whose headers are right. Bodies that nobody vouches for are not even
-        looked at."""
-        genuine = self._macs[kind].check(messages[:, :-MAC_BYTES], messages[:, -MAC_BYTES:])
-        if genuine.all():
-            return self._scheme.check(self.key, side, messages[:, KEY_HEADER_BYTES:-MAC_BYTES])
-        causes = np.full(len(messages), Cause.ALTERED, dtype=np.uint8)
-        if genuine.any():
-            bodies = messages[genuine, KEY_HEADER_BYTES:-MAC_BYTES]
-            causes[genuine] = self._scheme.check(self.key, side, bodies)
-        return causes
-
-
-_BOTH: Final = (Kind.EVENT, Kind.INTEREST)
-
-
-def _macs_of(secrets: Any, sides: Sequence[Kind]) -> dict[Kind, RowMac]:
-    """The MACs of some sides, by their secrets in hexadecimal."""
-    found: dict[Kind, RowMac] = {}
-    with suppress(LookupError, TypeError, ValueError):
-        for side in sides:
-            found[side] = RowMac(bytes.fromhex(secrets[side.name]), tag_bytes=MAC_BYTES)
-    secrets = None
-    if len(found) < len(sides):
-        raise KeyMismatchError("this key lacks MAC keys; take the one that the key server gives")
-    return found
-
-
-def _nothing_shared(start: int, stop: int, piece: int = 0) -> Bytes:
-    raise ParameterError("a scheme with a key server shares no randomness of rounds")
 
 
 def access(
@@ -343,18 +352,18 @@ def access(
     ledger: str | os.PathLike[str] | None = None,
     randomness: Randomness = os.urandom,
 ) -> Access:
-    """What a role of this scheme may use, by its seed or key.
+    """Return the secrets of a role of this scheme, by its seed or key.
 
     Raises:
         KeyMismatchError: it is not the key of this matcher and role.
         ParameterError: it is not a seed or key at all; or there is a ledger and no rounds.
     """
-    if scheme.keying is Keying.ROUNDS and role == "broker":
-        if key is not None:
-            raise KeyMismatchError(f"a broker of {type(scheme).__name__} takes no key")
-        return Access()
-    if scheme.keying is Keying.ROUNDS:
+    if scheme.keying is not Keying.ROUNDS:
+        if ledger is not None:
+            raise ParameterError(f"{type(scheme).__name__} has no rounds, and so no ledger of them")
+        return KeyAccess(scheme, role, key, randomness)
+    if role != "broker":
         return RoundAccess(scheme, role, key, ledger, randomness)
-    if ledger is not None:
-        raise ParameterError(f"{type(scheme).__name__} has no rounds, and so no ledger of them")
-    return KeyAccess(scheme, role, key, randomness)
+    if key is not None:
+        raise KeyMismatchError(f"a broker of {type(scheme).__name__} takes no key")
+    return Access(scheme)

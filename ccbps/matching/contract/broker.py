@@ -1,7 +1,7 @@
 """The broker: it matches messages and learns what the matcher's leakage card says.
 
-Whatever is not a message of the broker's matcher, key and epoch is refused, and so are two messages
-of different pairs or rounds: never a wrong answer. Nothing it is given is changed.
+It refuses everything that is not a message of its matcher, key and epoch, and two messages of
+different pairs or rounds: it never gives a wrong answer. It changes nothing that it is given.
 """
 
 from __future__ import annotations
@@ -9,21 +9,35 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ccbps.arrays import Bools, Bytes
+from ccbps.checks import instance
 from ccbps.errors import DecodeError, KeyMismatchError, ParameterError
 from ccbps.keys.role_key import KeyUpdate, RoleKey
-from ccbps.keys.secret import Confined, confined
-from ccbps.matching.contract.access import KeyAccess, access, header_bytes, message_bytes
-from ccbps.matching.contract.kinds import Answers, Keying, Side
-from ccbps.matching.contract.scheme import MATCH_ROWS, PairScheme, Scheme, ServerScheme, TableScheme
+from ccbps.keys.secret import confined
+from ccbps.matching.contract.access import (
+    KeyAccess,
+    bodies_of,
+    header_bytes,
+    require_width,
+)
+from ccbps.matching.contract.roles import MatcherRole
+from ccbps.matching.contract.scheme import (
+    MATCH_ROWS,
+    Answers,
+    PairScheme,
+    Scheme,
+    ServerScheme,
+    Side,
+    TableScheme,
+)
 from ccbps.matching.contract.table import InterestId, Part, Table
-from ccbps.matching.contract.updating import check_update
 from ccbps.wire import (
     ROUND_HEADER_BYTES,
+    SERVER_BYTES,
     Cause,
     Kind,
     check_round_headers,
@@ -31,8 +45,10 @@ from ccbps.wire import (
     round_tags,
 )
 
+T = TypeVar("T", Bytes, Table)
 
-class Broker(Confined):
+
+class Broker(MatcherRole):
     """Matches messages. Made by `Matcher.broker`.
 
     Example:
@@ -66,14 +82,10 @@ class Broker(Confined):
                [False,  True]])
     """
 
-    def __init__(self, matcher: Scheme, key: RoleKey | None = None) -> None:
-        self.matcher = matcher
-        self._access = access(matcher, "broker", key)
+    _role = "broker"
 
-    @property
-    def epoch(self) -> int:
-        """Of the key; 0 where there is none."""
-        return self._access.epoch
+    def __init__(self, matcher: Scheme, key: RoleKey | None = None) -> None:
+        super().__init__(matcher, key)
 
     def __reduce__(self) -> Any:
         # Where it has no key, it is as public as the matcher.
@@ -81,19 +93,15 @@ class Broker(Confined):
             return super().__reduce__()
         return Broker, (self.matcher,)
 
-    def __repr__(self) -> str:
-        epoch = f", epoch {self.epoch}" if self.matcher.keying is Keying.SERVER else ""
-        return f"<Broker of {self.matcher!r}{epoch}>"
-
     # -- pairs ----------------------------------------------------------------------------------
 
     def match(self, events: Bytes, interests: Bytes) -> Bools:
-        """Which pairs of messages match; row i of one belongs to row i of the other.
+        """Return the pairs of messages that match; row i of one belongs to row i of the other.
 
         Args:
-            events: uint8, shape (batch, event_bytes); where the scheme is a broadcast, also one
-                event for all interests.
-            interests: uint8, shape (batch, interest_bytes).
+            events: messages, uint8, shape (batch, event_bytes); where the scheme is a broadcast,
+                also one event for all interests.
+            interests: messages, uint8, shape (batch, interest_bytes).
 
         Returns:
             bool, shape (batch,).
@@ -107,14 +115,14 @@ class Broker(Confined):
         return answers
 
     def examine(self, events: Bytes, interests: Bytes) -> tuple[Bools, Bytes]:
-        """As `match`, but refuses rows one by one.
+        """Answer pairs as `match` does, but refuse rows one by one.
 
         Returns:
             answers, shape (batch,), False where refused; and the `ccbps.wire.Cause` of each row.
         """
-        for rows, side in ((events, "event"), (interests, "interest")):
-            self._require_width(rows, side)  # type: ignore[arg-type]
         matcher = self.matcher
+        require_width(matcher, events, "event")
+        require_width(matcher, interests, "interest")
         if len(events) == 1 and matcher.answers is Answers.ROUND:
             events = np.broadcast_to(events, (len(interests), events.shape[1]))
         if len(events) != len(interests):
@@ -134,7 +142,7 @@ class Broker(Confined):
     def _examine_rounds(
         self, matcher: PairScheme, events: Bytes, interests: Bytes
     ) -> tuple[Bools, Bytes]:
-        """Answer pairs of messages of rounds; as `examine`."""
+        """Answer pairs of messages of rounds as `examine` does."""
         heads = np.empty((2, len(events), ROUND_HEADER_BYTES), dtype=np.uint8)
         answers, causes = matcher.match_behind(events, interests, heads)
 
@@ -142,7 +150,7 @@ class Broker(Confined):
             return round_tags(heads[0, start:stop], Kind.EVENT, matcher.fingerprint)
 
         bodies = self._body(events, "event"), self._body(interests, "interest")
-        # What is found last is named: a header of another round before anything in the bodies.
+        # The last cause is named: a header of another round before anything in the bodies.
         for refused in (
             matcher.check_tags(*bodies, tags),
             check_round_headers(heads[0], heads[1], matcher.fingerprint),
@@ -155,10 +163,10 @@ class Broker(Confined):
     # -- all pairs --------------------------------------------------------------------------------
 
     def prepare(self, interests: Bytes, ids: Sequence[InterestId] | None = None) -> Table:
-        """Interests as the broker keeps them: whatever can be computed before events come.
+        """Return a table of interests, with everything that can be computed before events come.
 
         Args:
-            interests: uint8, shape (interests, interest_bytes).
+            interests: messages, uint8, shape (interests, interest_bytes).
             ids: a name for each; None to number them from 0.
 
         Raises:
@@ -166,17 +174,17 @@ class Broker(Confined):
             ParameterError: the matcher answers pairs only; or ids do not fit.
         """
         self._tables()
-        table = Table(self)
+        table = Table(self._keyed())
         table.add(interests, ids)
         return table
 
     def load(self, table: bytes | str | os.PathLike[str], *, drop_unserved: bool = False) -> Table:
-        """A table that `Table.save` or `Table.to_bytes` wrote.
+        """Return a table that `Table.save` or `Table.to_bytes` wrote.
 
         Args:
             table: path of the file, or its bytes.
-            drop_unserved: leave out interests of users whom this broker does not serve: revoked
-                ones. Users who are still to be admitted are lost by it: `admit` them first.
+            drop_unserved: True to leave out interests of users whom this broker does not serve:
+                revoked ones. Users who are still to be admitted are lost by it: `admit` them first.
 
         Raises:
             DecodeError: it is not a saved table, or a damaged one; or it has interests of users
@@ -185,17 +193,17 @@ class Broker(Confined):
             OSError: the file cannot be read.
         """
         self._tables()
-        made = Table(self)
+        loaded = Table(self._keyed())
         data = table if isinstance(table, bytes) else Path(table).read_bytes()
-        made._restore(data, drop_unserved)
-        return made
+        loaded._restore(data, drop_unserved)
+        return loaded
 
     def match_all(self, events: Bytes, interests: Bytes | Table) -> Bools:
-        """Which events match which interests.
+        """Match all events with all interests.
 
         Args:
-            events: uint8, shape (events, event_bytes).
-            interests: uint8, shape (interests, interest_bytes), or what `prepare` made of them.
+            events: messages, uint8, shape (events, event_bytes).
+            interests: messages, uint8, shape (interests, interest_bytes), or a table of them.
 
         Returns:
             bool, shape (events, interests); a table's columns are in the order of `Table.ids`.
@@ -207,7 +215,7 @@ class Broker(Confined):
         return self.match_parts(events, self._own(interests).parts)
 
     def examine_all(self, events: Bytes, interests: Bytes | Table) -> tuple[Bools, Bytes]:
-        """As `match_all`, but refuses event messages one by one.
+        """Match as `match_all` does, but refuse event messages one by one.
 
         Returns:
             answers, shape (events, interests), False where the event is refused; and the
@@ -217,26 +225,26 @@ class Broker(Confined):
         good = np.flatnonzero(causes == Cause.NONE)
         if len(good) == len(events):
             return self._answers(events, parts), causes
-        found = self._answers(events[good], parts)
-        out = np.zeros((len(events), found.shape[1]), dtype=np.bool_)
-        out[good] = found
+        answers = self._answers(events[good], parts)
+        out = np.zeros((len(events), answers.shape[1]), dtype=np.bool_)
+        out[good] = answers
         return out, causes
 
     def match_parts(self, events: Bytes, parts: Sequence[Part]) -> Bools:
-        """As `match_all`, with the parts that a table had at some moment (`Table.parts`)."""
+        """Match as `match_all` does, with the parts of a table at some moment (`Table.parts`)."""
         raise_for(self.examine_events(events))
         return self._answers(events, parts)
 
     def examine_events(self, events: Bytes) -> Bytes:
-        """The `ccbps.wire.Cause` for refusing each event message, 0 where there is none."""
-        return self._examine(events, "event")
+        """Return the `ccbps.wire.Cause` for refusing each event message; 0 for the others."""
+        return self._keyed().examine(events, "event")
 
     def examine_interests(self, interests: Bytes) -> Bytes:
-        """The `ccbps.wire.Cause` for refusing each interest message, 0 where there is none."""
-        return self._examine(interests, "interest")
+        """Return the `ccbps.wire.Cause` for refusing each interest message; 0 for the others."""
+        return self._keyed().examine(interests, "interest")
 
     def covers(self, wide: Bytes | Table, narrow: Bytes | Table) -> Bools:
-        """Which interests of `wide` cover which of `narrow`, shape (wide, narrow).
+        """Return the pairs in which an interest of `wide` covers one of `narrow`, (wide, narrow).
 
         Raises:
             ParameterError: the scheme cannot tell.
@@ -245,33 +253,27 @@ class Broker(Confined):
         if not matcher.covering:
             raise ParameterError(f"{type(matcher).__name__} does not support covering")
         outer, inner = self._own(wide).parts, self._own(narrow).parts
-        key, none = self._access.key, sum(part.live for part in inner)
-        bands = [
-            np.concatenate(
-                [matcher.covers(key, a.content, b.content)[a.alive][:, b.alive] for b in inner],
-                axis=1,
-            )
-            for a in outer
-            if inner
-        ]
-        empty = np.zeros((0 if inner else sum(part.live for part in outer), none), dtype=np.bool_)
-        return np.concatenate([empty, *bands])
+        out = np.zeros([sum(part.live for part in parts) for parts in (outer, inner)], np.bool_)
+        row = 0
+        for a in outer:
+            column = 0
+            for b in inner:
+                covers = matcher.covers(self._access.key, a.content, b.content)
+                at = slice(row, row + a.live), slice(column, column + b.live)
+                out[at] = covers[a.alive][:, b.alive]
+                column += b.live
+            row += a.live
+        return out
 
     # -- keys that change -------------------------------------------------------------------------
 
-    @overload
-    def update(self, interests: Bytes, token: KeyUpdate, new: Broker) -> Bytes: ...
-
-    @overload
-    def update(self, interests: Table, token: KeyUpdate, new: Broker) -> Table: ...
-
     @confined
-    def update(self, interests: Bytes | Table, token: KeyUpdate, new: Broker) -> Bytes | Table:
-        """Interests of this broker's epoch as interests of the next one.
+    def update(self, interests: T, token: KeyUpdate, new: Broker) -> T:
+        """Turn interests of this broker's epoch into interests of the next one.
 
         Args:
-            interests: messages, or what `prepare` made of them. They are not changed.
-            token: from `KeyServer.rotate`. Several changes of key take their tokens in turn.
+            interests: messages, or a table of them. They are not changed.
+            token: token from `KeyServer.rotate`. Several changes of key take theirs in turn.
             new: the broker of the new epoch.
 
         Returns:
@@ -282,26 +284,56 @@ class Broker(Confined):
                 that of the new broker; or the table is not this broker's.
             DecodeError: messages are not interests of this broker's key and epoch.
         """
-        if not isinstance(new, Broker):
-            raise ParameterError(f"new must be a Broker, got {type(new).__name__}")
-        check_update(token, self._names, new._names)
+        self._check_update(token, instance("new", new, Broker).names)
         change = token.export_secret_data()["change"]
         if not isinstance(interests, Table):
             raise_for(self.examine_interests(interests))
             return self._moved(interests, change, new)
         parts = self._own(interests).parts
-        made = Table(new)
+        moved = Table(new._keyed())
         ids = [name for part in parts for name in part.names]
-        made.add(self._moved(interests._messages(parts), change, new), ids)
-        made._follow(interests)
-        return made
+        moved.add(self._moved(interests._messages(parts), change, new), ids)
+        moved._next = max(moved._next, interests._next)
+        return moved  # type: ignore[return-value]  # No table is an array.
+
+    def _check_update(self, token: KeyUpdate, new: tuple[bytes, bytes, int]) -> None:
+        """Refuse an update that does not lead from this broker's key to a new one's."""
+        if not isinstance(token, KeyUpdate):
+            raise KeyMismatchError(
+                f"update takes what KeyServer.rotate returned, got {type(token).__name__}"
+            )
+        fingerprint, key_id, epoch = self.names
+        if token.matcher != fingerprint or token.key_id[:SERVER_BYTES] != key_id[:SERVER_BYTES]:
+            raise KeyMismatchError("the update belongs to another matcher or key server")
+        data = token.export_secret_data()
+        start = data.get("key"), data.get("from")
+        data.clear()  # Tracebacks may show local variables.
+        if start != (key_id.hex(), epoch):
+            raise KeyMismatchError(
+                f"the update is for interests of epoch {start[1]}; this broker's are of epoch "
+                f"{epoch}, or of another key"
+            )
+        if new != (fingerprint, token.key_id, token.epoch):
+            raise KeyMismatchError(
+                f"the update leads to epoch {token.epoch}; the new broker is of epoch {new[2]}, or "
+                "of another key"
+            )
+
+    def _moved(self, messages: Bytes, change: Any, new: Broker) -> Bytes:
+        out = messages.copy()
+        if len(out):
+            moved = self._server().update(change, self._body(messages, "interest"))
+            self._body(out, "interest")[:] = moved
+            out[:, : header_bytes(new.matcher)] = new._keyed().header(Kind.INTEREST)
+            new._access.authenticate(out)
+        return out
 
     @confined
     def revoke(self, user: bytes) -> None:
         """Forget a user: its messages are refused, its interests in all tables match nothing.
 
         Args:
-            user: what `KeyServer.revoke` returned.
+            user: identifier from `KeyServer.revoke`.
 
         Raises:
             ParameterError: the broker does not serve a user of this identifier.
@@ -310,35 +342,37 @@ class Broker(Confined):
 
     @confined
     def admit(self, key: RoleKey) -> None:
-        """Take over the users of a newer broker key of the same server and epoch, except those that
-        were revoked here.
+        """Take over the users of a newer broker key of the same server and epoch.
+
+        Users that were revoked here stay revoked.
 
         Raises:
             KeyMismatchError: the key is of another master key or epoch.
         """
         newer = Broker(self.matcher, key)
-        if newer._names != self._names:
+        if newer.names != self.names:
             raise KeyMismatchError("this broker key is of another master key or epoch")
         self._server().admit(self._access.key, newer._access.key)
 
     @property
     def users(self) -> tuple[str, ...]:
-        """Users it serves, in hexadecimal, where the scheme has users."""
+        """Users that it serves, in hexadecimal, where the scheme has users."""
         return self._server().users(self._access.key)
 
-    # -- what tables need, and what is inside ------------------------------------------------------
+    # -- inside -----------------------------------------------------------------------------------
 
     @property
-    def _interest_bytes(self) -> int:
-        return message_bytes(self.matcher, "interest")
+    def names(self) -> tuple[bytes, bytes, int]:
+        """The matcher's fingerprint, the key's id and its epoch; for rounds, no id and 0."""
+        return self._access.names
 
-    @property
-    def _names(self) -> tuple[bytes, bytes, int]:
-        key_id = self._access.key_id if isinstance(self._access, KeyAccess) else b""
-        return self.matcher.fingerprint, key_id, self.epoch
-
-    def _contents(self, interests: Bytes) -> Any:
-        return self._tables().table(self._access.key, self._body(interests, "interest"))
+    def _keyed(self) -> KeyAccess:
+        if not isinstance(self._access, KeyAccess):
+            raise ParameterError(
+                f"a message of {type(self.matcher).__name__} is examined with the other one of its "
+                "pair; call examine"
+            )
+        return self._access
 
     def _tables(self) -> TableScheme:
         if not isinstance(self.matcher, TableScheme):
@@ -352,20 +386,18 @@ class Broker(Confined):
         return self.matcher
 
     def _body(self, messages: Bytes, side: Side) -> Bytes:
-        sizes, start = self.matcher.sizes, header_bytes(self.matcher)
-        width = sizes.event if side == "event" else sizes.interest
-        return messages[:, start : start + width]
+        return bodies_of(self.matcher, messages, side)
 
     def _own(self, interests: Bytes | Table) -> Table:
-        """Interests prepared under this broker's key and epoch."""
+        """Return interests as a table, which is under this broker's key and epoch."""
         if not isinstance(interests, Table):
             return self.prepare(interests)
-        if interests.names != self._names:
+        if interests.names != self.names:
             raise KeyMismatchError("the table was prepared with another matcher, key or epoch")
         return interests
 
     def _answers(self, events: Bytes, parts: Sequence[Part]) -> Bools:
-        """Answers for well-formed events and the parts of a table."""
+        """Answer well-formed events with the parts of a table."""
         matcher, key = self._tables(), self._access.key
         whole = len(parts) == 1 and parts[0].live == len(parts[0].ids)
         if whole and 0 < len(events) <= MATCH_ROWS:
@@ -377,35 +409,9 @@ class Broker(Confined):
             at, column = slice(start, start + MATCH_ROWS), 0
             opened = matcher.open_events(key, self._body(events[at], "event"))
             for part in parts:
-                found = matcher.match(key, opened, part.content)
+                answers = matcher.match(key, opened, part.content)
                 stop = column + part.live
-                out[at, column:stop] = found if part.live == len(part.ids) else found[:, part.alive]
+                full = part.live == len(part.ids)
+                out[at, column:stop] = answers if full else answers[:, part.alive]
                 column = stop
-        return out
-
-    def _require_width(self, messages: Bytes, side: Side) -> None:
-        array, width = np.asarray(messages), message_bytes(self.matcher, side)
-        if array is not messages or array.dtype != np.uint8 or array.shape[1:] != (width,):
-            raise DecodeError(
-                f"{side}s must be uint8 messages of {width} bytes, an array of shape "
-                f"(batch, {width}); got {type(messages).__name__} of {array.dtype} {array.shape}"
-            )
-
-    def _examine(self, messages: Bytes, side: Side) -> Bytes:
-        if not isinstance(self._access, KeyAccess):
-            raise ParameterError(
-                f"a message of {type(self.matcher).__name__} is examined with the other one of its "
-                "pair; call examine"
-            )
-        self._require_width(messages, side)
-        return self._access.examine(messages, side)
-
-    def _moved(self, messages: Bytes, change: Any, new: Broker) -> Bytes:
-        out = messages.copy()
-        if len(out):
-            moved = self._server().update(change, self._body(messages, "interest"))
-            self._body(out, "interest")[:] = moved
-            assert isinstance(new._access, KeyAccess)
-            out[:, : header_bytes(new.matcher)] = new._access.header(Kind.INTEREST)
-            new._access.authenticate(out)
         return out

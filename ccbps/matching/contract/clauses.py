@@ -1,11 +1,11 @@
-"""Which events fulfil which interests, where an interest is an AND of clauses, and a clause an OR.
+"""The walk over clauses: an interest is an AND of clauses, and a clause an OR of alternatives.
 
-Only what is undecided is looked at further: a pair of an event and an interest ends at the first
-clause that does not hold, and a clause at the first alternative that does. The first clause decides
-most pairs, so it is tried with all of them, without indices. The time shows the answers, as the
-broker knows them anyway.
+The walk looks further only where the answer is open: a pair of an event and an interest ends at the
+first clause that does not hold, and a clause at the first alternative that does. The first clause
+decides most pairs, so it is tried with all of them, without indices. The time shows the answers,
+which the broker knows anyway.
 
-- `all_of` walks from clause to clause, whatever a clause is: `TagMatch`'s are sets of keys.
+- `all_of` walks from clause to clause. A clause may be anything: `TagMatch`'s are sets of keys.
 - `Alternatives` walks in each clause from alternative to alternative, too. A scheme of words
   derives from it, says how to test a word with all events and with one event for each interest,
   and calls `answers`.
@@ -25,16 +25,17 @@ import numpy as np
 from ccbps.arrays import Bools, Index
 
 Test = Callable[[Index, Index], Bools]
-"""``test(event, interest)``: whether a clause holds, for each of some pairs."""
+"""Function of pairs: ``test(event, interest)`` is True for those in which a clause holds."""
 
 
 def all_of(first: Bools, further: Iterable[tuple[Test, Bools | None]]) -> Bools:
-    """Whether all clauses hold, shape (events, interests).
+    """Return the pairs in which all clauses hold, shape (events, interests).
 
     Args:
-        first: whether the first clause does, shape (events, interests), C-contiguous; changed.
-        further: for each further clause its test, and which interests have it; None if all have.
-            Interests without a clause have none after it, either.
+        first: True where the first clause holds, shape (events, interests), C-contiguous. It is
+            changed, and returned.
+        further: for each further clause its test, and True for the interests that have it; None if
+            all have it. Interests without a clause have none after it, either.
     """
     flat, width = first.reshape(-1), first.shape[1]
     pairs: Index | None = None
@@ -56,11 +57,11 @@ def all_of(first: Bools, further: Iterable[tuple[Test, Bools | None]]) -> Bools:
 
 
 class Alternatives(ABC):
-    """Interests whose clauses are some alternatives each, with some events.
+    """Some events with some interests, whose clauses are alternatives.
 
     Args:
-        events: how many there are.
-        used: which alternatives there are, shape (clauses, slots, interests).
+        events: number of events.
+        used: True for alternatives in use, shape (clauses, slots, interests).
     """
 
     def __init__(self, events: int, used: Bools) -> None:
@@ -68,19 +69,20 @@ class Alternatives(ABC):
 
     @abstractmethod
     def all_pairs(self, clause: int, slot: int, interests: Index | None) -> Bools:
-        """Whether an alternative holds for every event: shape (events, interests), contiguous.
+        """Return the pairs in which an alternative holds, (events, interests), contiguous.
 
         Args:
-            clause, slot: which.
-            interests: of which interests; None for all.
+            clause: place of the clause.
+            slot: place of the alternative in the clause.
+            interests: places of the interests; None for all.
         """
 
     @abstractmethod
     def pairs(self, clause: int, slot: int, event: Index, interest: Index) -> Bools:
-        """Whether an alternative of interest[i] holds for event[i], for every i."""
+        """Return True where an alternative of interest[i] holds for event[i]."""
 
     def answers(self) -> Bools:
-        """Whether all clauses hold, shape (events, interests)."""
+        """Return the pairs in which all clauses hold, shape (events, interests)."""
         further = (
             (partial(self._holds, clause), used[0])
             for clause, used in enumerate(self.used)
@@ -89,7 +91,7 @@ class Alternatives(ABC):
         return all_of(self._first(), further)
 
     def _first(self) -> Bools:
-        """Whether the first clause holds, for all pairs."""
+        """Return the pairs in which the first clause holds, of all pairs."""
         out = np.empty((self.events, self.used.shape[2]), dtype=np.bool_)
         out[:] = ~self.used[0, 0]
         for slot, used in enumerate(self.used[0]):
@@ -105,15 +107,15 @@ class Alternatives(ABC):
                 interest = left - event * len(used)
                 out.reshape(-1)[left] = self.pairs(0, slot, event, interest)
             elif count == len(used):
-                found = self.all_pairs(0, slot, None)
-                out = np.logical_or(out, found, out=out) if slot else found
+                holds = self.all_pairs(0, slot, None)
+                out = np.logical_or(out, holds, out=out) if slot else holds
             else:
                 columns = np.flatnonzero(used)
                 out[:, columns] |= self.all_pairs(0, slot, columns)
         return out
 
     def _holds(self, clause: int, event: Index, interest: Index) -> Bools:
-        """Whether a clause holds, for pairs of which every interest has it."""
+        """Return True where a clause holds, for pairs whose interests all have it."""
         holds = self.pairs(clause, 0, event, interest)
         for slot, used in enumerate(self.used[clause][1:], 1):
             left = np.flatnonzero(used.take(interest) & ~holds)
@@ -124,10 +126,13 @@ class Alternatives(ABC):
 
 
 def gaps(used: Bools) -> Bools:
-    """Which interests have something after something unused; used (interests, clauses, slots).
+    """Return the interests that use a clause or slot after an unused one.
 
-    The walk stops at an interest's first clause that is not used, and at the first one that none of
-    a table uses. Past a gap the answer to one interest would depend on the others.
+    The walk stops at an interest's first clause that is not used, and at the first one that no
+    interest of a table uses. Past a gap the answer to one interest would depend on the others.
+
+    Args:
+        used: True for slots in use, shape (interests, clauses, slots).
     """
     first = used[:, :, 0]
     inside = (used[:, :, 1:] & ~used[:, :, :-1]).any(axis=(1, 2))

@@ -1,4 +1,4 @@
-"""The key server: it holds a master key and gives each party what it may know.
+"""The key server, which holds a master key and gives each party its own.
 
     token = server.rotate()                       # keys given out from now on: epoch + 1
     new = matcher.broker(server.broker_key())     # beside the broker of the old epoch, for a while
@@ -6,7 +6,7 @@
 
 Every key has an id of its own: its first two bytes name the server, the other four follow from the
 key. So two servers that were restored from one saved key and rotated apart are not taken for
-each other: what belongs to the other one's key is refused, although the epoch is the same.
+each other: messages under the other one's key are refused, although the epoch is the same.
 
 Beside the scheme's key material, every party has the MAC key of its side: publishers that of
 events, subscribers that of interests, brokers both. They follow from a root, and so does the next
@@ -28,25 +28,15 @@ from ccbps.ciphers.row_mac import ROW_KEY_BYTES
 from ccbps.errors import ParameterError
 from ccbps.keys.role_key import KEY_ID_BYTES, KeyUpdate, Role, RoleKey
 from ccbps.keys.secret import Confined, confined
-from ccbps.matching.contract.access import check_key
+from ccbps.matching.contract.access import SIDES, check_key
 from ccbps.matching.contract.scheme import ServerScheme
 from ccbps.wire import SERVER_BYTES, Kind
 
 LAST_EPOCH: Final = 0xFFFF
-SIDES: Final[Mapping[Role, tuple[Kind, ...]]] = {
-    "publisher": (Kind.EVENT,),
-    "subscriber": (Kind.INTEREST,),
-    "broker": (Kind.EVENT, Kind.INTEREST),
-}
-
-
-def _name_of(master: Mapping[str, Any]) -> bytes:
-    text = "ccbps key id " + json.dumps(master, sort_keys=True)
-    return sha256(text.encode()).digest()[: KEY_ID_BYTES - SERVER_BYTES]
 
 
 class KeyServer(Confined):
-    """Holds the master key and gives each party what it may know. Made by `Matcher.key_server`.
+    """The holder of the master key, which gives each party its own. Made by `Matcher.key_server`.
 
     Example:
         >>> from ccbps import Category, Schema, UInt
@@ -64,7 +54,7 @@ class KeyServer(Confined):
     where those of the way not taken are in use.
 
     Attributes:
-        epoch: that of the keys that are given out now.
+        epoch: epoch of the keys that are given out now.
     """
 
     def __init__(self, matcher: ServerScheme, key: RoleKey | None = None) -> None:
@@ -86,27 +76,27 @@ class KeyServer(Confined):
 
     @confined
     def publisher_key(self, name: str = "publisher", **options: Any) -> RoleKey:
-        """The key of a publisher.
+        """Return the key of a publisher.
 
         Args:
-            name: whose it is.
-            options: what the matcher offers: `TagMatch` takes ``groups=[0, 2]``.
+            name: name of the publisher.
+            options: options of the matcher: `TagMatch` takes ``groups=[0, 2]``.
         """
         return self._issued("publisher", name, options)
 
     @confined
     def subscriber_key(self, name: str, **options: Any) -> RoleKey:
-        """The key of a subscriber.
+        """Return the key of a subscriber.
 
         Args:
-            name: whose it is.
-            options: what the matcher offers: `TagMatch` takes ``group=2``.
+            name: name of the subscriber.
+            options: options of the matcher: `TagMatch` takes ``group=2``.
         """
         return self._issued("subscriber", name, options)
 
     @confined
     def broker_key(self) -> RoleKey:
-        """The key of a broker: what it checks messages with, and what the scheme lets it hold."""
+        """Return the key of a broker: its MAC keys, and the data that the scheme lets it hold."""
         return self._issued("broker", "broker", {})
 
     @confined
@@ -117,8 +107,8 @@ class KeyServer(Confined):
         by those of the new one.
 
         Returns:
-            for `Broker.update`, where the scheme can bring stored interests to the new key; None
-            where subscriptions must be encoded again.
+            a token for `Broker.update`, where the scheme can bring stored interests to the new key;
+            None where subscriptions must be encoded again.
 
         Raises:
             ParameterError: this was the last of 65536 epochs.
@@ -126,7 +116,8 @@ class KeyServer(Confined):
         if self.epoch >= LAST_EPOCH:
             raise ParameterError("no epoch is left; make a new key server")
         fresh, change = self.matcher.rotate(self._master, os.urandom)
-        name = self._id[:SERVER_BYTES] + _name_of(fresh)
+        text = "ccbps key id " + json.dumps(fresh, sort_keys=True)
+        name = (self._id[:SERVER_BYTES] + sha256(text.encode()).digest())[:KEY_ID_BYTES]
         data = {"from": self.epoch, "key": self._id.hex(), "change": change}
         self._root = hmac.digest(self._root, b"ccbps next root of MAC keys", "sha256")
         self._master, self._id, self.epoch = fresh, name, self.epoch + 1
@@ -141,10 +132,10 @@ class KeyServer(Confined):
 
     @confined
     def revoke(self, role: Role, name: str) -> bytes:
-        """Never give this user a key again, and leave it out of new broker keys.
+        """Refuse this user a key from now on, and leave it out of new broker keys.
 
         Returns:
-            its identifier, for `Broker.revoke` at every broker.
+            the user's identifier, for `Broker.revoke` at every broker.
 
         Raises:
             ParameterError: there is no such user, or the scheme cannot lock out one user.

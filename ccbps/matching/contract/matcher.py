@@ -1,4 +1,4 @@
-"""The public side of every matcher: roles, sizes, text form, equality, pickling, explanation.
+"""The public side of every matcher: roles, sizes, text form, pickling, explanation.
 
     matcher = FormulaMatch.box(schema)                         # rounds: a shared seed
     events = matcher.publisher(seed).encode(records, rounds)
@@ -19,9 +19,11 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from ccbps.arrays import Randomness
 from ccbps.errors import BrokenSchemeWarning, DecodeError, ParameterError
@@ -29,19 +31,79 @@ from ccbps.keys.randomness import RandomnessSource
 from ccbps.keys.role_key import RoleKey
 from ccbps.leakage import LeakageCard, Protects
 from ccbps.matching.contract.access import MAC_BYTES, header_bytes, message_bytes, round_bytes
-from ccbps.matching.contract.bodies import Sizes
 from ccbps.matching.contract.broker import Broker
 from ccbps.matching.contract.key_server import KeyServer
-from ccbps.matching.contract.kinds import Keying
 from ccbps.matching.contract.roles import Publisher, Subscriber
-from ccbps.matching.contract.scheme import Scheme, ServerScheme
-from ccbps.matching.contract.texts import matcher_fields, quietly, warns, within_text, written
+from ccbps.matching.contract.scheme import Keying, Scheme, ServerScheme, Sizes
 from ccbps.predicates import Schema
+from ccbps.predicates.described import from_text as read_description
 from ccbps.predicates.described import to_text, types_of
+
+MATCHER_FIELDS: Final = {"scheme", "scheme_version", "schema", "parameters"}
+MAX_TEXT: Final = 1 << 24
+"""Greatest number of characters of a matcher's text."""
+MAX_TEXT_BYTES: Final = 1 << 26
+"""Greatest number of bytes of a message of a matcher that is made of a text."""
+_again: ContextVar[bool] = ContextVar("_again", default=False)
+"""True while a matcher is made again, after somebody was told that it is broken."""
+_from_text: ContextVar[bool] = ContextVar("_from_text", default=False)
+"""True while a matcher is made of a text, which anybody may have written."""
+
+
+@contextmanager
+def making(*, again: bool = False, from_text: bool = False) -> Iterator[None]:
+    """Make matchers in here under circumstances that their constructors may ask for.
+
+    Args:
+        again: True for no warnings of broken schemes: their cards and reprs say it.
+        from_text: True for the limits of texts.
+    """
+    tokens = _again.set(again or _again.get()), _from_text.set(from_text)
+    try:
+        yield
+    finally:
+        _again.reset(tokens[0])
+        _from_text.reset(tokens[1])
+
+
+def from_text() -> bool:
+    """Tell whether a matcher is being made of a text, which must not cost much."""
+    return _from_text.get()
+
+
+def within_text(size: int) -> None:
+    """Refuse a matcher of a text whose messages are too long.
+
+    Anybody may have written a text, and a few of its bytes can ask for very much. Schemes call this
+    and `from_text` before they build anything large.
+
+    Args:
+        size: bytes of a message.
+
+    Raises:
+        ParameterError: there are more than `MAX_TEXT_BYTES`, and a text asks for them.
+    """
+    if from_text() and size > MAX_TEXT_BYTES:
+        raise ParameterError(
+            f"messages would have {size:,} bytes, and at most {MAX_TEXT_BYTES:,} where a text "
+            "says so; if such messages are what you want, call the constructor"
+        )
+
+
+def matcher_fields(text: str) -> dict[str, Any]:
+    """Return the fields of a text of `Matcher.to_json`.
+
+    Raises:
+        DecodeError: it is not such a text.
+    """
+    fields = read_description("matcher", text, MATCHER_FIELDS, most=MAX_TEXT)
+    if not isinstance(fields["parameters"], dict):
+        raise DecodeError("the parameters of a matcher are an object of JSON")
+    return fields
 
 
 class Matcher(Scheme):
-    """Public parameters of a scheme. Makes its roles.
+    """Public parameters of a scheme, which make its roles.
 
     Example:
         >>> from ccbps import Schema, UInt
@@ -62,15 +124,15 @@ class Matcher(Scheme):
     Attributes:
         event_bytes: bytes of one event message, header and MAC included.
         interest_bytes: bytes of one interest message, header and MAC included.
-        randomness_bytes: bytes of shared randomness one round uses.
-        fingerprint: 32 bytes that name these public parameters.
+        randomness_bytes: bytes of shared randomness that one round uses.
+        fingerprint: hash of these public parameters, 32 bytes.
     """
 
     def _set_up(self, schema: Schema, sizes: Sizes) -> None:
-        """To be called at the end of the constructor, when the card can be made."""
+        """Set schema and sizes, and warn of a broken scheme, at the end of a constructor."""
         self.schema, self.sizes = schema, sizes
         card = self.leakage
-        if card.security == "broken" and warns():
+        if card.security == "broken" and not _again.get():
             warnings.warn(
                 f"{card.scheme} is broken: its broker can read the data. Known attack: "
                 f"{card.attacks[0]}. Take {self.instead}. All attacks: print(matcher.leakage)",
@@ -90,7 +152,7 @@ class Matcher(Scheme):
 
     @property
     def randomness_bytes(self) -> int:
-        """Bytes of shared randomness one round uses; 0 where there are no rounds."""
+        """Bytes of shared randomness that one round uses; 0 where there are no rounds."""
         return round_bytes(self)
 
     def __repr__(self) -> str:
@@ -100,7 +162,7 @@ class Matcher(Scheme):
     # -- roles ----------------------------------------------------------------------------------
 
     def key_server(self, key: RoleKey | None = None) -> KeyServer:
-        """A key server with a fresh master key, or with the one that `KeyServer.key` gave out.
+        """Make a key server with a fresh master key, or with the one from `KeyServer.key`.
 
         Raises:
             ParameterError: the matcher has none.
@@ -119,7 +181,7 @@ class Matcher(Scheme):
         ledger: str | os.PathLike[str] | None = None,
         randomness: Randomness = os.urandom,
     ) -> Publisher:
-        """The role that encodes events.
+        """Make the role that encodes events.
 
         Args:
             key: with rounds, the seed that is shared with the subscriber, or a master of many
@@ -127,7 +189,7 @@ class Matcher(Scheme):
             ledger: with rounds, path of a file that remembers them across roles, processes and
                 restarts (`ccbps.rounds.disk_ledger`), created if missing; None to remember them in
                 memory, as long as the role lives.
-            randomness: the operating system's, unless a test says otherwise.
+            randomness: source of random bytes: the operating system, unless a test says otherwise.
 
         Raises:
             KeyMismatchError: it is another matcher's or role's key.
@@ -142,18 +204,22 @@ class Matcher(Scheme):
         ledger: str | os.PathLike[str] | None = None,
         randomness: Randomness = os.urandom,
     ) -> Subscriber:
-        """The role that encodes predicates; arguments as for `publisher`."""
+        """Make the role that encodes predicates; arguments as for `publisher`."""
         return Subscriber(self, key, ledger, randomness)
 
     def broker(self, key: RoleKey | None = None) -> Broker:
-        """The role that matches. With rounds it has no key; a key server's holds what it checks
-        messages with, and what the scheme lets a broker know, often nothing more."""
+        """Make the role that matches.
+
+        Args:
+            key: with a key server, `KeyServer.broker_key`: MAC keys, and the data that the scheme
+                lets a broker know, often none. With rounds, None.
+        """
         return Broker(self, key)
 
     # -- as text --------------------------------------------------------------------------------
 
     def to_json(self) -> str:
-        """All public parameters as text, for parties who do not trust one another's pickles."""
+        """Return all public parameters as text, for parties that distrust one another's pickles."""
         fields = {
             "scheme": self.name,
             "scheme_version": self.version,
@@ -164,7 +230,7 @@ class Matcher(Scheme):
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """The matcher that `to_json` described; `ccbps.matching.from_json` takes any scheme's.
+        """Make the matcher of a text from `to_json`; `ccbps.matching.from_json` takes any scheme's.
 
         Raises:
             DecodeError: it is not such a text, or another scheme's.
@@ -183,26 +249,26 @@ class Matcher(Scheme):
             )
         schema = Schema(types_of(fields["schema"]))
         try:
-            with written(by_anybody=True):
-                made = cls.from_parameters(schema, fields["parameters"])
-                within_text(max(made.event_bytes, made.interest_bytes))
+            with making(from_text=True):
+                matcher = cls.from_parameters(schema, fields["parameters"])
+                within_text(max(matcher.event_bytes, matcher.interest_bytes))
         except TypeError:
-            made = None
-        # As text: to Python, 1 is True and 1.0. What is left out would follow later defaults.
+            matcher = None
+        # As text: to Python, 1 is True and 1.0. Omitted parameters would follow later defaults.
         given = json.dumps(fields["parameters"], sort_keys=True)
-        if made is None or json.dumps(made.parameters(), sort_keys=True) != given:
+        if matcher is None or json.dumps(matcher.parameters(), sort_keys=True) != given:
             raise DecodeError(f"the parameters are not those of a {cls.__name__}")
-        return made
+        return matcher
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _made_again, (type(self), self.schema, json.dumps(self.parameters()))
 
     def explain(self) -> str:
-        """What it is, bytes per side, operations and the leakage card, as text."""
+        """Return parameters, bytes of each side, operations and leakage card, as text."""
         return self._explain([])
 
     def _explain(self, lines: Iterable[tuple[str, str]]) -> str:
-        """`explain`'s text: title, the scheme's own lines, then what all matchers say."""
+        """Return the text of `explain`: title, the scheme's own lines, then those of all."""
         reusable = "one-time" if self.keying is Keying.ROUNDS else "reusable"
         covering = ", covering" if self.covering else ""
         mac = f", {MAC_BYTES} MAC" if self.keying is Keying.SERVER else ""
@@ -225,22 +291,34 @@ class Matcher(Scheme):
         card = ["  " + line for line in str(self.leakage).splitlines()]
         return "\n".join([title, *rows, *card])
 
+    def _card(self, **fields: Any) -> LeakageCard:
+        """Return a leakage card, with the fields that are the same for most matchers."""
+        shared: dict[str, Any] = {
+            "scheme": type(self).__name__,
+            "adversary": "the broker, which follows the protocol and keeps all it sees",
+            "protects": frozenset(),
+            "reuse": "one-time" if self.keying is Keying.ROUNDS else "reusable",
+        }
+        return LeakageCard(**{**shared, **fields})
+
     def _perfect(self, public: str, hidden: str, protects: Iterable[Protects]) -> LeakageCard:
-        """The card of a matcher whose broker learns the answers and nothing else.
+        """Return the card of a matcher whose broker learns the answers and nothing else.
 
         Args:
             public: the public parameters, in words.
-            hidden: what is hidden of a subscription, in words.
-            protects: what of a subscription that is.
+            hidden: the hidden facts about a subscription, in words.
+            protects: the hidden facts about a subscription.
         """
-        return LeakageCard(
-            scheme=type(self).__name__,
-            adversary="the broker, which follows the protocol and keeps all it sees",
+        return self._card(
             hides=("every attribute of the event, beyond what the answer says about it", hidden),
             protects=frozenset(
-                {Protects.EVENT, Protects.EQUALITY_OF_EVENTS, Protects.EQUALITY_OF_INTERESTS}
-            )
-            | frozenset(protects),
+                {
+                    Protects.EVENT,
+                    Protects.EQUALITY_OF_EVENTS,
+                    Protects.EQUALITY_OF_INTERESTS,
+                    *protects,
+                }
+            ),
             learns=(
                 "whether the event matches the predicate",
                 f"public parameters: {public}",
@@ -253,7 +331,6 @@ class Matcher(Scheme):
                 "each round's randomness is uniform, known only to the pair and used once; with "
                 "SharedSeed instead of OneTimePad, it comes from AES-256-CTR and HKDF-SHA256"
             ),
-            reuse="one-time",
             hazards=(
                 "a round is used for two events or two predicates",
                 "the broker colludes with one of the two clients",
@@ -263,7 +340,9 @@ class Matcher(Scheme):
 
 @lru_cache(maxsize=64)
 def _made_again(cls: type[Matcher], schema: Schema, parameters: str) -> Matcher:
-    """What was pickled or copied. A worker that receives the same matcher with every task builds it
-    once, and nobody is warned again."""
-    with quietly(), written(by_anybody=False):
+    """Make a matcher that was pickled or copied, without a warning.
+
+    A worker that receives the same matcher with every task builds it once.
+    """
+    with making(again=True):
         return cls.from_parameters(schema, json.loads(parameters))

@@ -1,38 +1,36 @@
-"""The three roles, the same for every scheme: two that encode, and a broker that matches.
+"""The publisher and the subscriber, the same for every scheme, and columns of interests.
 
 A `Publisher` and a `Subscriber` hold a seed or a key; a `Broker` holds public parameters, or the
-key that the scheme lets a broker have. Randomness is claimed before anything is encoded, equal
-interests are prepared once, and the broker refuses whatever is not a message of its matcher, key
-and epoch, or, where messages belong to rounds, of one pair and round.
+key that the scheme lets a broker have. Randomness is claimed before anything is encoded, and equal
+interests are prepared once.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, ClassVar, Final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from ccbps.arrays import Bytes, Randomness
-from ccbps.dictionary import DictionaryColumn
+from ccbps.circuits import Circuit
+from ccbps.dictionary import DictionaryColumn, dictionary_of_strings
 from ccbps.errors import CcbpsError, ParameterError, PredicateError, ShapeError
-from ccbps.keys.randomness import Pairs
 from ccbps.keys.secret import Confined
 from ccbps.keys.used_rounds import as_rounds
-from ccbps.matching.contract.access import RoleName, access, header_bytes, message_bytes
-from ccbps.matching.contract.interests import Interest, interest_column, is_one_interest
-from ccbps.matching.contract.kinds import Keying
-from ccbps.matching.contract.scheme import PairScheme, Scheme
-from ccbps.predicates import Events
+from ccbps.matching.contract.access import Labels, RoleName, access, bodies_of, message_bytes
+from ccbps.matching.contract.scheme import Interest, Keying, PairScheme, Scheme
+from ccbps.predicates import Events, Predicate
+from ccbps.predicates.schema import told_apart
 
 CONTENT_BYTES: Final = 32
 
 
-class _Encoder(Confined):
-    """What publisher and subscriber have in common."""
+class MatcherRole(Confined):
+    """A role of a matcher, with its secrets."""
 
     _role: ClassVar[RoleName]
 
@@ -48,7 +46,7 @@ class _Encoder(Confined):
 
     @property
     def epoch(self) -> int:
-        """Of the key; 0 where there is a seed."""
+        """Epoch of the key; 0 where there is none."""
         return self._access.epoch
 
     def __repr__(self) -> str:
@@ -56,7 +54,7 @@ class _Encoder(Confined):
         return f"<{type(self).__name__} of {self.matcher!r}{epoch}>"
 
 
-class Publisher(_Encoder):
+class Publisher(MatcherRole):
     """Encodes events. Holds a seed or a key; made by `Matcher.publisher`.
 
     Example:
@@ -89,16 +87,16 @@ class Publisher(_Encoder):
         events: Any,
         rounds: ArrayLike | None = None,
         *,
-        pairs: Pairs | Sequence[str] | None = None,
+        pairs: Labels = None,
         out: Bytes | None = None,
     ) -> Bytes:
-        """Messages for events.
+        """Encode events.
 
         Args:
             events: `Events`, or any records `Schema.encode` takes.
             rounds: a round for each event, where the matcher has rounds.
             pairs: a pair label for each event, when the seed is a master for many pairs.
-            out: where to write, C-contiguous uint8 of the result's shape; made when None.
+            out: array to write to, C-contiguous uint8 of the result's shape; a new one by default.
 
         Returns:
             uint8, shape (events, event_bytes).
@@ -115,14 +113,13 @@ class Publisher(_Encoder):
         out = output(out, (batch.count, message_bytes(self.matcher, "event")))
         draw = self._access.open(rounds, batch.count, pairs, lambda: event_content(batch), out)
         if batch.count:
-            start = header_bytes(self.matcher)
-            body = out[:, start : start + self.matcher.sizes.event]
+            body = bodies_of(self.matcher, out, "event")
             self.matcher.encode_events(self._access.key, batch, draw, body)
             self._access.authenticate(out)
         return out
 
 
-class Subscriber(_Encoder):
+class Subscriber(MatcherRole):
     """Encodes predicates. Holds a seed or a key; made by `Matcher.subscriber`.
 
     Example:
@@ -148,19 +145,19 @@ class Subscriber(_Encoder):
         interest: Interest | Sequence[Interest] | DictionaryColumn[Interest],
         rounds: ArrayLike | None = None,
         *,
-        pairs: Pairs | Sequence[str] | None = None,
+        pairs: Labels = None,
         out: Bytes | None = None,
     ) -> Bytes:
-        """Messages for one subscription or for several; or for one in many rounds.
+        """Encode one subscription or several; or one in many rounds.
 
         Args:
             interest: a predicate as SQL text or `Predicate`, or (where the matcher has
                 `private_names`) a mapping from private names to values; or a sequence (or
                 `DictionaryColumn`) of them.
-            rounds: where the matcher has rounds, one for each interest, or any number for a single
-                interest. Messages do not depend on events: provision them ahead.
+            rounds: numbers, where the matcher has rounds: one for each interest, or any number of
+                them for a single interest. Messages do not depend on events: provision them ahead.
             pairs: a pair label for each round, when the seed is a master for many pairs.
-            out: where to write, C-contiguous uint8 of the result's shape; made when None.
+            out: array to write to, C-contiguous uint8 of the result's shape; a new one by default.
 
         Returns:
             uint8, shape (rounds or interests, interest_bytes).
@@ -184,23 +181,23 @@ class Subscriber(_Encoder):
         out = output(out, (len(prepared), message_bytes(self.matcher, "interest")))
         draw = self._access.open(rounds, len(prepared), pairs, lambda: self._content(prepared), out)
         if len(prepared):
-            start = header_bytes(self.matcher)
-            body = out[:, start : start + self.matcher.sizes.interest]
+            body = bodies_of(self.matcher, out, "interest")
             self.matcher.encode_interests(self._access.key, prepared, draw, body)
             self._access.authenticate(out)
         return out
 
     def _content(self, prepared: DictionaryColumn[Any]) -> Bytes:
-        """32 bytes per row that tell what it encodes."""
+        """Return a hash of each row's interest, shape (rows, 32)."""
         assert isinstance(self.matcher, PairScheme)
         hashed = [
             blake2b(self.matcher.identify(value), digest_size=CONTENT_BYTES).digest()
             for value in prepared.values
         ]
-        table = np.frombuffer(b"".join(hashed), dtype=np.uint8).reshape(-1, CONTENT_BYTES)
-        return table[prepared.index]
+        rows = np.frombuffer(b"".join(hashed), dtype=np.uint8).reshape(-1, CONTENT_BYTES)
+        return rows[prepared.index]
 
     def _prepared(self, column: DictionaryColumn[Interest]) -> DictionaryColumn[Any]:
+        """Prepare each value of a column; errors name the first row of theirs."""
         values = []
         for number, value in enumerate(column.values):
             try:
@@ -215,24 +212,58 @@ class Subscriber(_Encoder):
 
 
 def output(out: Bytes | None, shape: tuple[int, int]) -> Bytes:
-    """Where messages are written: new, or the caller's if it fits."""
+    """Return the array to write messages to: a new one, or the caller's if it fits.
+
+    Raises:
+        ShapeError: it does not fit.
+    """
     if out is None:
         return np.empty(shape, dtype=np.uint8)
-    if (
-        not isinstance(out, np.ndarray)
-        or out.shape != shape
-        or out.dtype != np.uint8
-        or not out.flags.c_contiguous
-        or not out.flags.writeable
-    ):
-        found = f"{out.dtype} {out.shape}" if isinstance(out, np.ndarray) else type(out).__name__
-        raise ShapeError(
-            f"out must be a writeable C-contiguous uint8 array of shape {shape}, got {found}"
-        )
-    return out
+    if isinstance(out, np.ndarray):
+        if out.dtype == np.uint8 and out.shape == shape and out.flags.carray:
+            return out
+        came = f"{out.dtype} {out.shape}"
+    else:
+        came = type(out).__name__
+    raise ShapeError(
+        f"out must be a writeable C-contiguous uint8 array of shape {shape}, got {came}"
+    )
 
 
-def event_content(events: Events) -> NDArray[np.uint8]:
-    """The codes of each record, shape (events, 8 bytes per limb)."""
+def event_content(events: Events) -> Bytes:
+    """Return the codes of each record, shape (events, 8 bytes per limb)."""
     codes = np.concatenate([events.codes[name] for name in events.schema])
     return np.ascontiguousarray(codes.T.astype(">u8")).view(np.uint8)
+
+
+def is_one_interest(interest: Any) -> bool:
+    """Tell a single interest from a sequence or column. Anything else is one: it is refused."""
+    return isinstance(interest, str | Predicate | Circuit | Mapping) or not isinstance(
+        interest, DictionaryColumn | Iterable
+    )
+
+
+def interest_column(
+    interests: Sequence[Interest] | DictionaryColumn[Interest],
+) -> DictionaryColumn[Any]:
+    """Return one interest per row; equal ones become one value, so that each is prepared once."""
+    if isinstance(interests, DictionaryColumn):
+        return interests.used()
+    rows = list(interests)
+    texts = [interest for interest in rows if isinstance(interest, str)]
+    if len(texts) == len(rows):
+        return dictionary_of_strings(texts)
+    numbers: dict[Any, int] = {}
+    index = [numbers.setdefault(_identity(row), len(numbers)) for row in rows]
+    first = np.unique(index, return_index=True)[1]
+    return DictionaryColumn([rows[i] for i in first], np.array(index, dtype=np.intp))
+
+
+def _identity(interest: Any) -> Any:
+    """Return a value that is equal for interests that are the same; best for no others."""
+    if isinstance(interest, Predicate):
+        return interest.identity()
+    if isinstance(interest, str | Circuit):
+        return interest
+    constants = told_apart(interest) if isinstance(interest, Mapping) else None
+    return id(interest) if constants is None else constants

@@ -1,7 +1,8 @@
-"""What every matching scheme implements: its mathematics, its sizes, its costs and its card.
+"""The contract that every matching scheme implements: its mathematics, sizes, costs and card.
 
-A scheme knows nothing of headers, key files, rounds, blocks, Arrow or Spark: these are the roles'
-(`ccbps.matching.contract.roles`), which are the same for all. Two questions tell schemes apart:
+A scheme knows nothing of headers, key files, rounds, blocks, Arrow or Spark. These belong to the
+roles (`ccbps.matching.contract.roles`), which are the same for all. Two questions tell schemes
+apart:
 
 - *keying*: where does the randomness come from that makes messages private? From a seed that a
   publisher and a subscriber share, used once for each pair (`Keying.ROUNDS`); from a key server,
@@ -13,7 +14,7 @@ A scheme knows nothing of headers, key files, rounds, blocks, Arrow or Spark: th
 A scheme derives from one of `PairScheme`, `TableScheme` and `SessionScheme`; from `ServerScheme`
 if it has a key server; and from `ccbps.matching.contract.matcher.Matcher`, which gives it roles,
 text form, equality, pickling and an explanation. All arrays of bytes are bodies: messages without
-what the roles put in front of them and behind.
+the bytes that the roles put in front of them and behind.
 """
 
 from __future__ import annotations
@@ -21,36 +22,216 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property
 from hashlib import sha256
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Literal, Self
 
 import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Randomness
+from ccbps.circuits import Circuit
 from ccbps.dictionary import DictionaryColumn
-from ccbps.errors import CcbpsError, ParameterError
+from ccbps.errors import CcbpsError, ParameterError, UnsupportedPredicateError
 from ccbps.keys.role_key import Role
 from ccbps.leakage import LeakageCard
-from ccbps.matching.contract.bodies import Draw, Sizes
-from ccbps.matching.contract.costs import Cost
-from ccbps.matching.contract.interests import bound_predicate
-from ccbps.matching.contract.kinds import Answers, Keying, Operator, Side
 from ccbps.predicates import Events, Predicate, Schema
+from ccbps.predicates.parsed import PARSED
 from ccbps.wire import ROUND_VERSION
+
+MATCH_ROWS: Final = 1 << 12
+"""Number of events matched with all interests at a time."""
+_BY_ROLES: Final = "messages of {} are made by its roles, which keep what they agreed on"
+
+Interest = str | Predicate | Circuit | Mapping[str, Any]
+"""One subscription: a predicate, a circuit (where a matcher takes circuits), or values for a
+matcher's private constants."""
+Operator = Literal["=", "<", "interval", "prefix", "in", "and", "or", "not", "at_least", "hamming"]
+Side = Literal["event", "interest"]
+
+
+class Keying(Enum):
+    """Sources of a scheme's randomness.
+
+    Example:
+        >>> from ccbps import Schema, UInt
+        >>> from ccbps.matching import Keying, TagMatch
+        >>> TagMatch(Schema(price=UInt(8))).keying is Keying.SERVER
+        True
+    """
+
+    ROUNDS = "rounds"
+    """A seed that publisher and subscriber share; each round of it is used once."""
+    SERVER = "server"
+    """A key server; messages are made once and used again and again."""
+    SESSION = "session"
+    """Messages between publisher and subscriber, before there are events."""
+
+
+class Answers(Enum):
+    """Parties that learn the answers, with the messages that these are about.
+
+    Example:
+        >>> from ccbps import Schema, UInt
+        >>> from ccbps.matching import Answers, FormulaMatch
+        >>> FormulaMatch.box(Schema(price=UInt(8))).answers is Answers.PAIRS
+        True
+    """
+
+    PAIRS = "pairs"
+    """The broker, for an event and an interest that were made for each other."""
+    ROUND = "round"
+    """The broker, for the event of a round and every interest of it: one event serves all."""
+    ALL = "all"
+    """The broker, for every event and every interest."""
+    SUBSCRIBER = "subscriber"
+    """The subscriber, for its own interests."""
+
+
+class Operation(Enum):
+    """Units in which a scheme's cost is counted.
+
+    Example:
+        >>> from ccbps.matching import Operation
+        >>> Operation.AES_BLOCK.value
+        'AES block'
+    """
+
+    WORD = "64-bit word operation"
+    BIT = "bit operation"
+    COMPARISON = "comparison"
+    MULTIPLICATION = "64-bit multiplication"
+    AES_BLOCK = "AES block"
+    HASH_BLOCK = "SHA-256 block"
+    GROUP_PRODUCT = "product in a small group"
+    MODULAR_PRODUCT = "modular product"
+    EXPONENTIATION = "exponentiation"
+    FIXED_BASE = "exponentiation of a fixed base"
+    SIGNATURE = "signature made and checked"
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """One line of a scheme's cost: operations that can be counted, and priced on a machine.
+
+    Example:
+        >>> from ccbps import Schema, UInt
+        >>> from ccbps.matching import Operation, TagMatch
+        >>> for cost in TagMatch(Schema(price=UInt(8))).costs:
+        ...     if cost.role == "broker" and cost.operation is Operation.AES_BLOCK:
+        ...         print(f"per {cost.per}: {cost}")
+        per pair: ...
+
+    Attributes:
+        role: the party that pays: "publisher", "subscriber" or "broker".
+        per: the unit of work: "event", "interest" or "pair".
+        operation: the operation that is counted.
+        count: number of operations for each unit.
+        of: the group, modulus or exponent, where the operation depends on it: "modp2048",
+            "4096 bits".
+        note: a qualification: "at most", "for each topic".
+    """
+
+    role: Literal["publisher", "subscriber", "broker"]
+    per: Literal["event", "interest", "pair"]
+    operation: Operation
+    count: float
+    of: str = ""
+    note: str = ""
+
+    def __str__(self) -> str:
+        of, note = f" ({self.of})" if self.of else "", f", {self.note}" if self.note else ""
+        return f"{self.count:,.15g} x {self.operation.value}{of}{note}"
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Sizes of bodies and of shared randomness, in bytes.
+
+    Attributes:
+        event: bytes of an event's body.
+        interest: bytes of an interest's body.
+        randomness: bytes shared in one piece of one round; 0 where nothing is shared.
+        pieces: number of pieces of a message, each with randomness of its own.
+        event_per_request: bytes by which an event grows for every request that was answered, in
+            schemes with sessions.
+    """
+
+    event: int
+    interest: int
+    randomness: int = 0
+    pieces: int = 1
+    event_per_request: int = 0
+
+
+def _not_shared(start: int, stop: int, piece: int = 0) -> Bytes:
+    raise ParameterError("a scheme with a key server shares no randomness of rounds")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Draw:
+    """Randomness for one call of an encoder.
+
+    Attributes:
+        fresh: ``fresh(n)`` gives n uniform bytes that nobody else has.
+        shared: ``shared(start, stop, piece)`` gives rows of `Sizes.randomness` uniform bytes that
+            publisher and subscriber have in common, for one piece of messages start .. stop - 1.
+            Ask for each of them once, and for a message's first piece first.
+        tags: ``tags(start, stop)`` gives 7 public bytes of each of these messages, the same on both
+            sides. Ask for them after the first piece.
+    """
+
+    fresh: Randomness
+    shared: Callable[[int, int, int], Bytes] = _not_shared
+    tags: Callable[[int, int], Bytes] = _not_shared
+
+    def rows(self, start: int, stop: int) -> Bytes:
+        """Return the shared randomness of messages start .. stop - 1 that have one piece."""
+        return self.shared(start, stop, 0)
+
+
+def bound_predicate(schema: Schema, interest: Any, name: str = "an interest") -> Predicate:
+    """Return the predicate of SQL text or a `Predicate`, with all its constants.
+
+    Args:
+        schema: the predicate's schema.
+        interest: the text or predicate.
+        name: name of the argument in errors.
+
+    Raises:
+        ParameterError: it is neither, or of another schema.
+        PredicateError: it does not parse, or a private constant has no value.
+    """
+    if isinstance(interest, str):
+        interest = PARSED.parse(schema, interest)
+    if not isinstance(interest, Predicate):
+        raise ParameterError(
+            f"{name} is a predicate (SQL text or Predicate), got {type(interest).__name__}"
+        )
+    if interest.schema != schema:
+        raise ParameterError("the predicate was parsed for another schema")
+    if interest.unbound_names:
+        names = ", ".join(interest.unbound_names)
+        raise UnsupportedPredicateError(
+            f"private constants ({names}) need values; call bind first",
+            text=interest.text,
+            summary="private constants need values; call bind first",
+        )
+    return interest
 
 
 class Scheme(ABC):
-    """The public side of a scheme, and what all schemes do.
+    """The public side of a scheme, with the methods of all schemes.
 
     Attributes:
-        name: in fingerprints and texts; of one word or a few, never changed.
-        version: of the scheme's messages; others are refused as another matcher's.
-        keying: where the randomness comes from.
-        answers: who learns what matches.
-        covering: whether the broker can tell that one interest covers another.
-        operators: what predicates may use.
-        instead: what to take in its place where it is broken.
+        name: one word or a few, for fingerprints and texts; never changed.
+        version: version of the scheme's messages; others are refused as another matcher's.
+        keying: source of the randomness.
+        answers: party that learns the answers.
+        covering: True if the broker can tell that one interest covers another.
+        operators: operators that predicates may use.
+        instead: advice in the warning of a broken scheme.
         schema: the events' attributes.
         private_names: names of the values that an interest is a mapping of; None where an interest
             is a predicate (SQL text or `Predicate`).
@@ -85,7 +266,7 @@ class Scheme(ABC):
 
     @abstractmethod
     def parameters(self) -> dict[str, Any]:
-        """Return everything public but the schema, as JSON: what `from_parameters` takes."""
+        """Return everything public but the schema, as JSON, for `from_parameters`."""
 
     @classmethod
     def from_parameters(cls, schema: Schema, parameters: Mapping[str, Any]) -> Self:
@@ -97,7 +278,7 @@ class Scheme(ABC):
         return cls(schema, **parameters)
 
     def describe(self) -> dict[str, Any]:
-        """Return all public parameters, as JSON: what the fingerprint is of."""
+        """Return all public parameters, as JSON; the fingerprint is their hash."""
         return {
             "scheme": self.name,
             "version": self.version,
@@ -107,10 +288,10 @@ class Scheme(ABC):
         }
 
     def layout(self) -> Any:
-        """Return what messages look like, as JSON.
+        """Return the layout of messages, as JSON.
 
-        Only where it follows from the parameters by a computation that another version of this
-        library may do differently.
+        Override this where the layout follows from the parameters by a computation that another
+        version of this library may do differently.
         """
         return None
 
@@ -130,7 +311,7 @@ class Scheme(ABC):
     @property
     @abstractmethod
     def leakage(self) -> LeakageCard:
-        """What the broker learns, what it does not, and the known attacks."""
+        """Leakage card: the broker's view, and the known attacks."""
 
     @property
     @abstractmethod
@@ -151,19 +332,19 @@ class Scheme(ABC):
                 public templates; for the others, give it values: only its form should matter.
         """
         try:
-            made = cls(schema)
-            made.prepare(wanted)
+            matcher = cls(schema)
+            matcher.prepare(wanted)
         except CcbpsError:
             return
-        yield made
+        yield matcher
 
     # -- interests ------------------------------------------------------------------------------
 
     @abstractmethod
     def prepare(self, interest: Any) -> Any:
-        """Parse and check one subscription, as `encode_interests` takes it.
+        """Parse and check one subscription, for `encode_interests`.
 
-        The only truth about which interests the scheme takes.
+        A scheme takes exactly the interests that this method takes.
 
         Raises:
             PredicateError: it cannot be used.
@@ -171,10 +352,10 @@ class Scheme(ABC):
         """
 
     def meaning(self, interest: Any, events: Events) -> Bools:
-        """Compute in plaintext what the broker will answer, shape (events,).
+        """Return in plaintext the answers that the broker will give, shape (events,).
 
-        The meaning of the predicate, or of what a scheme widens it to; false positives that are
-        left to chance do not count.
+        They are the predicate's, or those of a wider interest that the scheme makes of it. False
+        positives that are left to chance do not count.
         """
         return bound_predicate(self.schema, interest).evaluate(events)
 
@@ -186,18 +367,18 @@ class Scheme(ABC):
 
         Args:
             key: the publisher's key data from `ServerScheme.issue`; empty for rounds.
-            events: encoded by the schema.
+            events: events, encoded by the schema.
             draw: the only source of randomness.
-            out: rows are contiguous, one row after another need not be.
+            out: array to write to. Each row is contiguous; rows need not follow one another.
         """
 
     @abstractmethod
     def encode_interests(
         self, key: Mapping[str, Any], interests: DictionaryColumn[Any], draw: Draw, out: Bytes
     ) -> None:
-        """Write bodies of prepared interests, shape (rows, sizes.interest); as `encode_events`.
+        """Write bodies of prepared interests, shape (rows, sizes.interest), as `encode_events`.
 
-        Each distinct interest is in the column once.
+        The column holds each distinct interest once.
         """
 
     def check(self, key: Mapping[str, Any], side: Side, bodies: Bytes) -> Bytes:
@@ -209,7 +390,7 @@ class ServerScheme(Scheme):
     """A scheme whose keys come from a key server. Key data is JSON.
 
     Attributes:
-        key_options: by role, what may be said of a key beside its name.
+        key_options: names of the options of a key beside its name, by role.
     """
 
     keying = Keying.SERVER
@@ -221,29 +402,25 @@ class ServerScheme(Scheme):
 
     @abstractmethod
     def issue(
-        self,
-        master: dict[str, Any],
-        role: Role,
-        name: str,
-        randomness: Randomness,
+        self, master: dict[str, Any], role: Role, name: str, randomness: Randomness
     ) -> dict[str, Any]:
         """Make the key data of one party. A broker's never holds more than the broker may know.
 
-        May change `master`, where the server remembers its clients. What `key_options` names comes
-        as keywords.
+        May change `master`, where the server remembers its clients. The options that `key_options`
+        names come as keywords.
         """
 
     def rotate(
         self, master: Mapping[str, Any], randomness: Randomness
     ) -> tuple[dict[str, Any], Any]:
-        """Make the next epoch's master key, and what brings stored interests there.
+        """Make the next epoch's master key, and the change that brings stored interests there.
 
         The latter is None if they must be encoded again.
         """
         return self.generate(randomness), None
 
     def update(self, change: Any, interests: Bytes) -> Bytes:
-        """Turn bodies of interests into the next epoch's, by what `rotate` returned."""
+        """Turn bodies of interests into the next epoch's, by the change from `rotate`."""
         raise ParameterError(
             f"interests of {type(self).__name__} cannot be updated; encode them again"
         )
@@ -260,7 +437,7 @@ class ServerScheme(Scheme):
         raise ParameterError(f"{type(self).__name__} has no users of their own")
 
     def admit(self, key: dict[str, Any], newer: Mapping[str, Any]) -> None:
-        """Take into a broker's key what a newer one of the same epoch has; not forgotten users."""
+        """Add to a broker's key the users of a newer one of the same epoch, but forgotten ones."""
         key.update(newer)
 
     def users(self, key: Mapping[str, Any]) -> tuple[str, ...]:
@@ -280,12 +457,11 @@ class PairScheme(Scheme):
     answers = Answers.PAIRS
 
     def describe(self) -> dict[str, Any]:
-        """See `Scheme.describe`."""
         return {**super().describe(), "rounds": ROUND_VERSION}
 
     @abstractmethod
     def identify(self, prepared: Any) -> bytes:
-        """Return bytes that tell a prepared interest from all others: for a ledger of rounds."""
+        """Return bytes that tell a prepared interest from all others, for a ledger of rounds."""
 
     @abstractmethod
     def match_pairs(self, events: Bytes, interests: Bytes) -> tuple[Bools, Bytes]:
@@ -294,7 +470,7 @@ class PairScheme(Scheme):
         Args:
             events: bodies, uint8, shape (batch, sizes.event). The bytes of a row are contiguous;
                 rows need not follow one another, since they are parts of whole messages.
-            interests: bodies, uint8, shape (batch, sizes.interest), likewise.
+            interests: bodies, uint8, shape (batch, sizes.interest), as for events.
 
         Returns:
             The answers, and the `ccbps.wire.Cause` of each malformed pair, 0 for the others; each
@@ -310,11 +486,11 @@ class PairScheme(Scheme):
 
         Args:
             events: rows of uint8; each is some bytes and an event's body.
-            interests: likewise.
-            heads: shape (2, batch, bytes in front of a body); written here.
+            interests: rows of uint8; each is as many bytes and an interest's body.
+            heads: array to write to, shape (2, batch, bytes in front of a body).
 
         Returns:
-            What `match_pairs` returns.
+            As `match_pairs`.
         """
         start = heads.shape[2]
         heads[0], heads[1] = events[:, :start], interests[:, :start]
@@ -329,7 +505,7 @@ class PairScheme(Scheme):
 
         Args:
             events: bodies, as in `match_pairs`.
-            interests: bodies, likewise.
+            interests: bodies, as in `match_pairs`.
             tags: ``tags(start, stop)`` gives the tags of these pairs, as `Draw.tags` does.
 
         Returns:
@@ -345,21 +521,21 @@ class TableScheme(Scheme):
 
     @abstractmethod
     def table(self, key: Mapping[str, Any], bodies: Bytes) -> Any:
-        """Prepare what the broker keeps of some interests, at least one, all well-formed."""
+        """Return the broker's form of some interests, at least one, all well-formed."""
 
     def open_events(self, key: Mapping[str, Any], bodies: Bytes) -> Any:
-        """Compute what the broker needs of some events once, whatever interests they meet.
+        """Return the broker's form of some events, computed once for all interests they meet.
 
-        Here, the bodies. There is at least one event, and all are well-formed.
+        By default, the bodies. There is at least one event, and all are well-formed.
         """
         return bodies
 
     @abstractmethod
     def match(self, key: Mapping[str, Any], events: Any, table: Any) -> Bools:
-        """Answer all pairs, shape (events, interests), from what `open_events` and `table` made."""
+        """Answer all pairs of the forms of `open_events` and `table`, shape (events, interests)."""
 
     def match_rows(self, key: Mapping[str, Any], events: Bytes, interests: Bytes) -> Bools:
-        """Answer row i of one with row i of the other, shape (batch,); well-formed only."""
+        """Answer row i of one with row i of the other, shape (batch,); all are well-formed."""
         distinct, index = np.unique(interests, axis=0, return_inverse=True)
         out = np.zeros(len(events), dtype=np.bool_)
         order = np.argsort(index.reshape(-1), kind="stable")
@@ -374,17 +550,17 @@ class TableScheme(Scheme):
         return out
 
     def covers(self, key: Mapping[str, Any], wide: Any, narrow: Any) -> Bools:
-        """Tell which interests of table `wide` cover which of `narrow`, shape (wide, narrow).
+        """Return the pairs in which an interest of one table covers another's, (wide, narrow).
 
-        Every match of the narrow one is a match of the wide one. Only where `covering` is true.
+        Every match of the narrow one is a match of the wide one. Called where `covering` is true.
         """
         raise ParameterError(f"{type(self).__name__} does not support covering")
 
 
 class SessionScheme(Scheme):
-    """A scheme whose publishers and subscribers talk first; its roles keep what they agreed on.
+    """A scheme whose publishers and subscribers talk first; its roles keep their agreements.
 
-    Its subscriber decides, and the broker relays. What goes to and fro is the roles' own
+    Its subscriber decides, and the broker relays. The messages are the roles' own
     (`ccbps.matching.session`): requests, answers to them, events. `sizes` are those of an event
     before anybody has asked, and of a request.
     """
@@ -393,7 +569,7 @@ class SessionScheme(Scheme):
     answers = Answers.SUBSCRIBER
 
     def encode_events(self, key: Mapping[str, Any], events: Events, draw: Draw, out: Bytes) -> None:
-        """Refuse: events depend on what a publisher has agreed on."""
+        """Refuse: events depend on a publisher's agreements."""
         raise ParameterError(_BY_ROLES.format(type(self).__name__))
 
     def encode_interests(
@@ -401,10 +577,3 @@ class SessionScheme(Scheme):
     ) -> None:
         """Refuse: a request belongs to the subscriber that made it."""
         raise ParameterError(_BY_ROLES.format(type(self).__name__))
-
-
-_BY_ROLES: Final = "messages of {} are made by its roles, which keep what they agreed on"
-
-
-MATCH_ROWS: Final = 1 << 12
-"""Events matched with all interests at a time."""

@@ -1,16 +1,16 @@
 """Interests as a broker keeps them: a table that grows, shrinks and can be saved.
 
-What a scheme computes of interests ahead (`TableScheme.table`) is made once for each of a few
-*parts*. New interests become a part of their own; parts of about the same size are joined, so that
-there are at most about log2 n of them and every interest is prepared at most that often. What is
-removed is passed over, and dropped for good when its part has lost half.
+The scheme's form of interests (`TableScheme.table`) is made once for each of a few *parts*. New
+interests become a part of their own; parts of about the same size are joined, so that there are at
+most about log2 n of them and every interest is prepared at most that often. Removed interests are
+passed over, and dropped for good when their part has lost half.
 
 The table keeps the messages, too: to join parts, and to be saved. So a saved table holds what the
 broker has received, nothing more; and loading it examines every message again.
 
 Parts never change. A change makes new ones and puts them in place of the old at once, when all of
-them are there: who matches meanwhile, in another thread, sees the table as it was or as it is, and
-a change that fails changes nothing.
+them are there: another thread that matches meanwhile sees the table as it was or as it is, and a
+change that fails changes nothing.
 
 Hazard: ids in a saved table are not authenticated. Whoever can write the file can say which id
 names which interest.
@@ -30,18 +30,20 @@ from itertools import islice
 from operator import lt
 from pathlib import Path
 from threading import Lock
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Index
+from ccbps.checks import instance
 from ccbps.errors import DecodeError, KeyMismatchError, ParameterError
 from ccbps.keys.secret import Confined
+from ccbps.matching.contract.access import KeyAccess
 from ccbps.records import Number, Record, read, write
 from ccbps.wire import VERSION, Cause, Kind, raise_for
 
 InterestId = str | int
-"""What names an interest in a table."""
+"""Name of an interest in a table."""
 
 _FRONT: Final = bytes([Kind.TABLE, VERSION])
 _CHECK_BYTES: Final = 32
@@ -50,7 +52,7 @@ _LENGTH_BYTES: Final = 8
 
 
 class _Head(Record, frozen=True):
-    """What stands in front of the messages of a saved table."""
+    """Fields in front of the messages of a saved table."""
 
     matcher: bytes
     key: bytes
@@ -59,33 +61,15 @@ class _Head(Record, frozen=True):
     ids: list[InterestId]
 
 
-class Keeper(Protocol):
-    """The broker, as a table needs it."""
-
-    def examine_interests(self, interests: Bytes) -> Bytes:
-        """Causes of refusal."""
-
-    def _contents(self, interests: Bytes) -> Any:
-        """What the scheme keeps of well-formed messages."""
-
-    @property
-    def _interest_bytes(self) -> int:
-        """Of a message."""
-
-    @property
-    def _names(self) -> tuple[bytes, bytes, int]:
-        """The matcher's fingerprint, the key's id and its epoch."""
-
-
 @dataclass(frozen=True)
 class Part:
     """Interests whose content was made together.
 
     Attributes:
-        messages: shape (interests, interest_bytes).
-        ids: of each.
-        alive: which are still in the table.
-        content: what the scheme keeps.
+        messages: interest messages, shape (interests, interest_bytes).
+        ids: name of each interest.
+        alive: True for the interests that are still in the table.
+        content: the scheme's form of the interests.
     """
 
     messages: Bytes
@@ -95,36 +79,43 @@ class Part:
 
     @cached_property
     def live(self) -> int:
-        """How many are still in the table."""
+        """Number of interests that are still in the table."""
         return int(np.count_nonzero(self.alive))
-
-    def with_alive(self, alive: Bools) -> Part:
-        """The same interests, of which others are still in the table."""
-        made = replace(self, alive=alive)
-        # What follows from ids is found once, not at every removal.
-        for name in ("_ascending", "_places"):
-            if name in vars(self):
-                vars(made)[name] = vars(self)[name]
-        return made
 
     @cached_property
     def rows(self) -> Index:
-        """Rows of those that are still in the table."""
+        """Rows of the interests that are still in the table."""
         return np.flatnonzero(self.alive)
 
+    @property
+    def names(self) -> Iterator[InterestId]:
+        """Ids of the interests that are still in the table."""
+        return (name for name, here in zip(self.ids, self.alive.tolist(), strict=True) if here)
+
+    def without(self, rows: Sequence[int]) -> Part:
+        """Return the same interests, of which some more are no longer in the table."""
+        alive = self.alive.copy()
+        alive[rows] = False
+        part = replace(self, alive=alive)
+        # The index of ids is made once, not at every removal.
+        for name in ("_ascending", "_places"):
+            if name in vars(self):
+                vars(part)[name] = vars(self)[name]
+        return part
+
     def row_of(self, name: InterestId) -> int | None:
-        """The row of an id that is still in the table."""
+        """Return the row of an id, or None if it is not in the table any more."""
         if self._ascending and isinstance(name, int):
             row = bisect_left(self.ids, name)
-            found = row < len(self.ids) and self.ids[row] == name
+            if row == len(self.ids) or self.ids[row] != name:
+                return None
         else:
             row = self._places.get(name, -1)
-            found = row >= 0
-        return row if found and self.alive[row] else None
+        return row if row >= 0 and self.alive[row] else None
 
     @cached_property
     def _ascending(self) -> bool:
-        """Whether ids are growing numbers, as those that a table gives are."""
+        """True if ids are growing numbers, as the ones that a table gives are."""
         if isinstance(self.ids, range):
             return True
         if not all(type(name) is int for name in self.ids):
@@ -133,13 +124,8 @@ class Part:
 
     @cached_property
     def _places(self) -> Mapping[InterestId, int]:
-        """The row of each id, removed ones too."""
+        """Row of each id, removed ones included."""
         return {name: row for row, name in enumerate(self.ids)}
-
-    @property
-    def names(self) -> Iterator[InterestId]:
-        """Ids of those that are still in the table."""
-        return (name for name, here in zip(self.ids, self.alive.tolist(), strict=True) if here)
 
 
 class Table(Confined):
@@ -165,43 +151,39 @@ class Table(Confined):
                [False,  True]])
     """
 
-    def __init__(self, keeper: Keeper) -> None:
-        self._keeper = keeper
-        self._parts: tuple[Part, ...] = ()
+    def __init__(self, access: KeyAccess) -> None:
+        self._access = access
         self._next = 0
         self._lock = Lock()
+        self.parts: tuple[Part, ...] = ()
+        """The parts as they are now, for the broker."""
 
     def __len__(self) -> int:
-        return sum(part.live for part in self._parts)
+        return sum(part.live for part in self.parts)
 
     def __repr__(self) -> str:
         return f"<Table of {len(self)} interests>"
 
     @property
     def names(self) -> tuple[bytes, bytes, int]:
-        """The matcher's fingerprint, the key's id and its epoch: what the interests are of."""
-        return self._keeper._names
+        """The matcher's fingerprint, the key's id and its epoch, which the interests belong to."""
+        return self._access.names
 
     @property
     def ids(self) -> list[InterestId]:
-        """What names the interests, in the order of `Broker.match_all`'s columns."""
-        return [name for part in self._parts for name in part.names]
+        """Names of the interests, in the order of `Broker.match_all`'s columns."""
+        return [name for part in self.parts for name in part.names]
 
     @property
     def messages(self) -> Bytes:
         """The interest messages in that order, shape (interests, interest_bytes)."""
-        return self._messages(self._parts)
-
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        """For the broker: the parts as they are now."""
-        return self._parts
+        return self._messages(self.parts)
 
     def add(self, interests: Bytes, ids: Iterable[InterestId] | None = None) -> None:
         """Keep more interests.
 
         Args:
-            interests: uint8, shape (interests, interest_bytes).
+            interests: messages, uint8, shape (interests, interest_bytes).
             ids: a name for each, text or numbers that no other has; None to number them on.
 
         Raises:
@@ -209,7 +191,7 @@ class Table(Confined):
                 epoch; names rows, and adds none.
             ParameterError: ids do not fit, or are there already.
         """
-        raise_for(self._keeper.examine_interests(interests))
+        raise_for(self._access.examine(interests, "interest"))
         with self._lock:
             self._append(np.array(interests), self._named(ids, len(interests)))
 
@@ -222,17 +204,15 @@ class Table(Confined):
         gone = set(_listed(ids))
         with self._lock:
             parts = []
-            for part in self._parts:
+            for part in self.parts:
                 rows = [row for name in gone if (row := part.row_of(name)) is not None]
                 if rows:
-                    alive = part.alive.copy()
-                    alive[rows] = False
                     gone -= {part.ids[row] for row in rows}
-                    part = part.with_alive(alive)
+                    part = part.without(rows)
                 parts.append(part)
             if gone:
                 raise ParameterError(f"no interest {min(gone, key=str)!r} is in the table")
-            self._parts = self._tidy(parts)
+            self.parts = self._tidy(parts)
 
     def merge(self, other: Table) -> None:
         """Keep the interests of another table, too, of a broker with the same key.
@@ -241,19 +221,17 @@ class Table(Confined):
             KeyMismatchError: it is another matcher's, key's or epoch's.
             ParameterError: an id is in both; or it is no table.
         """
-        if not isinstance(other, Table):
-            raise ParameterError(f"merge takes a Table, got {type(other).__name__}")
-        if other.names != self.names:
+        if instance("other", other, Table).names != self.names:
             raise KeyMismatchError("the tables belong to another matcher, key or epoch")
         theirs = other.parts
+        messages, ids = self._messages(theirs), [name for part in theirs for name in part.names]
         with self._lock:
-            names = self._named([name for part in theirs for name in part.names], None)
-            self._append(self._messages(theirs), names)
+            self._append(messages, self._named(ids, len(messages)))
 
     def to_bytes(self) -> bytes:
-        """The table's messages and ids, for `Broker.load`; with a checksum, and nothing secret."""
+        """Return messages and ids, for `Broker.load`; with a checksum, and nothing secret."""
         with self._lock:
-            parts, following = self._parts, self._next
+            parts, following = self.parts, self._next
         ids = [name for part in parts for name in part.names]
         head = write(_Head(*self.names, following, ids))
         content = _FRONT + len(head).to_bytes(_LENGTH_BYTES) + head
@@ -285,25 +263,23 @@ class Table(Confined):
                 os.close(folder)
 
     def _restore(self, data: bytes, drop_unserved: bool) -> None:
-        """Fill an empty table with what `to_bytes` gave; for `Broker.load`."""
+        """Add the interests of saved bytes to an empty table, for `Broker.load`."""
         content, check = data[:-_CHECK_BYTES], data[-_CHECK_BYTES:]
         if not content.startswith(_FRONT) or sha256(content).digest() != check:
             raise DecodeError(_DAMAGED)
         start = len(_FRONT) + _LENGTH_BYTES
         stop = start + int.from_bytes(content[len(_FRONT) : start])
         head = read(_Head, content[start:stop], refusal=_DAMAGED)
-        body, ids = content[stop:], head.ids
         if (head.matcher, head.key, head.epoch) != self.names:
             raise KeyMismatchError("the saved table belongs to another matcher, key or epoch")
-        width = self._keeper._interest_bytes
-        if len(body) != width * len(ids):
+        ids, width = head.ids, self._access.interest_bytes
+        if len(content) - stop != width * len(ids):
             raise DecodeError(_DAMAGED)
-        rows = np.frombuffer(body, dtype=np.uint8).reshape(-1, width)
-        causes = self._keeper.examine_interests(rows)
+        rows = np.frombuffer(content[stop:], dtype=np.uint8).reshape(-1, width)
+        causes = self._access.examine(rows, "interest")
         if drop_unserved:
-            kept = causes != Cause.USER
-            rows, causes = rows[kept], causes[kept]
-            ids = [name for name, keep in zip(ids, kept.tolist(), strict=True) if keep]
+            kept = np.flatnonzero(causes != Cause.USER)
+            rows, causes, ids = rows[kept], causes[kept], [ids[row] for row in kept]
         raise_for(causes)
         try:
             names = self._named(ids, len(rows))
@@ -312,64 +288,56 @@ class Table(Confined):
         self._append(np.array(rows), names)
         self._next = max(self._next, head.following)
 
-    def _follow(self, other: Table) -> None:
-        """Number interests on where another table would."""
-        self._next = max(self._next, other._next)
-
     def _messages(self, parts: Iterable[Part]) -> Bytes:
-        none = np.empty((0, self._keeper._interest_bytes), dtype=np.uint8)
+        none = np.empty((0, self._access.interest_bytes), dtype=np.uint8)
         return np.concatenate([none, *(part.messages[part.alive] for part in parts)])
 
-    def _named(self, ids: Iterable[InterestId] | None, count: int | None) -> Sequence[InterestId]:
-        """Ids of new interests, none of which is in the table."""
+    def _named(self, ids: Iterable[InterestId] | None, count: int) -> Sequence[InterestId]:
+        """Return the ids of new interests, none of which is in the table."""
         if ids is None:
-            assert count is not None
             return range(self._next, self._next + count)
         names = _listed(ids)
-        if count is not None and len(names) != count:
+        if len(names) != count:
             raise ParameterError(f"{count} interests need as many ids, got {len(names)}")
-        different = set(names)
-        twice = [name for name in names if self._has(name)]
-        if len(different) < len(names) or twice:
-            what = f"{twice[0]!r} is there already" if twice else "one occurs twice"
+        twice = [
+            name for name in names if any(part.row_of(name) is not None for part in self.parts)
+        ]
+        if twice or len(set(names)) < len(names):
+            problem = f"{twice[0]!r} is there already" if twice else "one occurs twice"
             raise ParameterError(
-                f"ids must differ from one another and from those in the table; {what}"
+                f"ids must differ from one another and from those in the table; {problem}"
             )
         return names
-
-    def _has(self, name: InterestId) -> bool:
-        return any(part.row_of(name) is not None for part in self._parts)
 
     def _append(self, messages: Bytes, names: Sequence[InterestId]) -> None:
         if not len(messages):
             return
-        alive = np.ones(len(messages), dtype=np.bool_)
-        part = Part(messages, names, alive, self._keeper._contents(messages))
-        parts = self._tidy([*self._parts, part])
+        parts = self._tidy([*self.parts, self._part(messages, names)])
         numbers = (name for name in names if isinstance(name, int))
         self._next = max(self._next, 1 + max(numbers, default=-1))
-        self._parts = parts
+        self.parts = parts
 
     def _tidy(self, parts: Sequence[Part]) -> tuple[Part, ...]:
-        """Drop what was removed where it is much, and join the last parts while they are alike."""
-        found = [self._joined([p]) if 2 * p.live <= len(p.ids) else p for p in parts if p.live]
-        while len(found) > 1 and len(found[-2].ids) < 2 * len(found[-1].ids):
-            found[-2:] = [self._joined(found[-2:])]
-        return tuple(found)
+        """Drop removed interests where they are many, and join the last parts while alike."""
+        tidy = [self._joined([p]) if 2 * p.live <= len(p.ids) else p for p in parts if p.live]
+        while len(tidy) > 1 and len(tidy[-2].ids) < 2 * len(tidy[-1].ids):
+            tidy[-2:] = [self._joined(tidy[-2:])]
+        return tuple(tidy)
 
     def _joined(self, parts: Sequence[Part]) -> Part:
-        messages = np.concatenate([part.messages[part.alive] for part in parts])
-        names = [name for part in parts for name in part.names]
+        return self._part(self._messages(parts), [name for part in parts for name in part.names])
+
+    def _part(self, messages: Bytes, names: Sequence[InterestId]) -> Part:
         alive = np.ones(len(messages), dtype=np.bool_)
-        return Part(messages, names, alive, self._keeper._contents(messages))
+        return Part(messages, names, alive, self._access.contents(messages))
 
 
 def _listed(ids: Iterable[InterestId]) -> list[InterestId]:
-    """Ids as a list of text and whole numbers."""
-    if isinstance(ids, (str, bytes, int)) or not isinstance(ids, Iterable):
+    """Return ids as a list of text and whole numbers."""
+    if isinstance(ids, str | bytes | int) or not isinstance(ids, Iterable):
         raise ParameterError(f"ids must be a list of names or numbers, got {ids!r}")
     names = [int(name) if isinstance(name, np.integer) else name for name in ids]
     for name in names:
-        if isinstance(name, bool) or not isinstance(name, (str, int)):
+        if isinstance(name, bool) or not isinstance(name, str | int):
             raise ParameterError(f"an id must be text or a whole number, got {name!r}")
     return names

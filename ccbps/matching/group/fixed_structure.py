@@ -36,7 +36,7 @@ from ccbps.encodings.group import Segment
 from ccbps.errors import ParameterError
 from ccbps.forms.circuit import depth_within, predicate_circuit, program_within
 from ccbps.leakage import Protects
-from ccbps.matching.contract.interests import Interest
+from ccbps.matching.contract.scheme import Interest
 from ccbps.matching.group.group_match import PROPOSED, GroupMatch, formula
 from ccbps.predicates import Predicate, Schema
 from ccbps.programs.barrington import MAX_LENGTH, preserving_length

@@ -37,15 +37,20 @@ from ccbps.forms.bits import event_bits
 from ccbps.keys.randomness import RandomnessSource
 from ccbps.keys.role_key import RoleKey
 from ccbps.leakage import LeakageCard, Protects
-from ccbps.matching.contract.bodies import Draw, Sizes
 from ccbps.matching.contract.broker import Broker
-from ccbps.matching.contract.costs import Cost, Operation
-from ccbps.matching.contract.interests import Interest, bound_predicate
-from ccbps.matching.contract.kinds import Operator, Side
-from ccbps.matching.contract.matcher import Matcher
+from ccbps.matching.contract.matcher import Matcher, within_text
 from ccbps.matching.contract.roles import Publisher, Subscriber, event_content
-from ccbps.matching.contract.scheme import PairScheme
-from ccbps.matching.contract.texts import within_text
+from ccbps.matching.contract.scheme import (
+    Cost,
+    Draw,
+    Interest,
+    Operation,
+    Operator,
+    PairScheme,
+    Side,
+    Sizes,
+    bound_predicate,
+)
 from ccbps.predicates import Events, Predicate, Schema
 from ccbps.programs.group import PreservingProgram
 from ccbps.wire import (

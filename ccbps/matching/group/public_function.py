@@ -28,7 +28,7 @@ from ccbps.circuits.networks import NETWORKS, NetworkName
 from ccbps.errors import EventError, ParameterError, PredicateTypeError
 from ccbps.forms.bits import event_bits
 from ccbps.leakage import Protects
-from ccbps.matching.contract.interests import Interest
+from ccbps.matching.contract.scheme import Interest
 from ccbps.matching.group.group_match import PROPOSED, GroupMatch
 from ccbps.predicates import Events, HammingWithin, Predicate, Schema, UInt
 from ccbps.programs.barrington import preserving, preserving_length

@@ -29,7 +29,7 @@ from ccbps.circuits.universal import program_bits, universal_circuit
 from ccbps.errors import ParameterError
 from ccbps.forms.circuit import predicate_circuit, program_within
 from ccbps.leakage import Protects
-from ccbps.matching.contract.interests import Interest
+from ccbps.matching.contract.scheme import Interest
 from ccbps.matching.group.group_match import PROPOSED, GroupMatch, formula
 from ccbps.predicates import Predicate, Schema
 from ccbps.programs.barrington import MAX_LENGTH, preserving, preserving_length

@@ -21,7 +21,7 @@ from ccbps.checks import whole
 from ccbps.encodings.branching.encoding import BranchingEncoding
 from ccbps.forms.bits import event_words
 from ccbps.forms.branching import CompiledForm, too_many_nodes
-from ccbps.matching.contract.bodies import Draw
+from ccbps.matching.contract.scheme import Draw
 from ccbps.matching.one_time.templates import MAX_SIZE, TemplateScheme
 from ccbps.predicates import Events, Predicate, Schema
 from ccbps.predicates.form import Form

@@ -27,9 +27,7 @@ from ccbps.encodings.labels import NONCE_BYTES
 from ccbps.forms.formula import FormulaForm, HiddenForm
 from ccbps.forms.leaves import WindowLeaves, digit_values
 from ccbps.leakage import LeakageCard
-from ccbps.matching.contract.bodies import Draw
-from ccbps.matching.contract.costs import Cost, Operation
-from ccbps.matching.contract.kinds import Answers
+from ccbps.matching.contract.scheme import Answers, Cost, Draw, Operation
 from ccbps.matching.one_time.formula_scheme import FormulaScheme
 from ccbps.matching.one_time.templates import MAX_SIZE
 from ccbps.predicates import Events, Predicate, Schema

@@ -32,7 +32,7 @@ from ccbps.forms.formula import FormulaForm, HiddenForm
 from ccbps.forms.leaves import Leaves
 from ccbps.keys.randomness import RandomnessSource
 from ccbps.keys.seeds import SharedSeed
-from ccbps.matching.contract.bodies import Draw
+from ccbps.matching.contract.scheme import Draw
 from ccbps.matching.one_time.deferred import DeferredPublisher, completed
 from ccbps.matching.one_time.formula_scheme import FormulaScheme
 from ccbps.matching.one_time.templates import MAX_SIZE

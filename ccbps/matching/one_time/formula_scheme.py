@@ -22,7 +22,7 @@ from ccbps.errors import CcbpsError, ParameterError, UnsupportedPredicateError
 from ccbps.forms.formula import FormulaForm, HiddenForm, TooManyGates
 from ccbps.forms.leaves import Leaves
 from ccbps.leakage import Protects
-from ccbps.matching.contract.interests import Interest, bound_predicate
+from ccbps.matching.contract.scheme import Interest, bound_predicate
 from ccbps.matching.one_time.branching import BranchingMatch
 from ccbps.matching.one_time.templates import TemplateScheme
 from ccbps.predicates import Predicate, Schema

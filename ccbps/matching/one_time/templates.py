@@ -23,13 +23,17 @@ from ccbps.encodings.rows import PairEncoding
 from ccbps.errors import CcbpsError, ParameterError
 from ccbps.forms.branching import box_form
 from ccbps.leakage import LeakageCard, Protects
-from ccbps.matching.contract.bodies import Draw, Sizes
-from ccbps.matching.contract.costs import Cost, Operation
-from ccbps.matching.contract.interests import Interest, bound_predicate
-from ccbps.matching.contract.kinds import Operator
-from ccbps.matching.contract.matcher import Matcher
-from ccbps.matching.contract.scheme import PairScheme
-from ccbps.matching.contract.texts import from_text
+from ccbps.matching.contract.matcher import Matcher, from_text
+from ccbps.matching.contract.scheme import (
+    Cost,
+    Draw,
+    Interest,
+    Operation,
+    Operator,
+    PairScheme,
+    Sizes,
+    bound_predicate,
+)
 from ccbps.predicates import Events, Predicate, Schema
 from ccbps.predicates.form import Form
 from ccbps.wire import padding_causes

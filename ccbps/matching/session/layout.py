@@ -1,4 +1,4 @@
-r"""Messages and roles of `ccbps.matching.session`: places of their parts, signatures, saved keys.
+r"""Messages of `ccbps.matching.session`: places of their parts, signatures, saved keys.
 
 The layout is public. Of a signed message the signature covers all bytes in front of it, the kind of
 message, the whole fingerprint of the matcher and, in a session, a digest of the request that it
@@ -13,9 +13,9 @@ fingerprint, the publisher's identity and that digest.
 
 from __future__ import annotations
 
-import contextlib
 from abc import abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from threading import Lock
@@ -47,7 +47,6 @@ NUMBERED: Final = KEY_HEADER_BYTES + NUMBER_BYTES
 OPENED: Final = SIGNED + PLACE_BYTES
 
 
-@dataclass(frozen=True, slots=True)
 class Layout:
     """The layout of messages, which both roles know.
 
@@ -56,42 +55,35 @@ class Layout:
         attributes: names of the topic's attributes.
         payload_bytes: longest payload, bytes; 0 for none.
         transfer: the oblivious transfer of keys.
-        fingerprint: 32 bytes that name the matcher.
+        fingerprint: hash that names the matcher, 32 bytes.
+        request_bytes: bytes of a request.
+        fixed_bytes: bytes of an event in front of its slots.
+        slot_bytes: bytes of a slot.
+        topic_bytes: bytes of a topic.
     """
 
-    schema: Schema
-    attributes: tuple[str, ...]
-    payload_bytes: int
-    transfer: EqCot
-    fingerprint: bytes
-
-    @property
-    def request_bytes(self) -> int:
-        """Bytes of a request."""
-        return SIGNED + self.transfer.request_bytes + SIGNATURE_BYTES
+    def __init__(
+        self,
+        schema: Schema,
+        attributes: tuple[str, ...],
+        payload_bytes: int,
+        transfer: EqCot,
+        fingerprint: bytes,
+    ) -> None:
+        self.schema, self.attributes, self.payload_bytes = schema, attributes, payload_bytes
+        self.transfer, self.fingerprint = transfer, fingerprint
+        self.request_bytes = SIGNED + transfer.request_bytes + SIGNATURE_BYTES
+        self.fixed_bytes = NUMBERED + (sealed_bytes(payload_bytes) if payload_bytes else 0)
+        self.slot_bytes = 2 * BLOCK if payload_bytes else BLOCK
+        self.topic_bytes = 8 * sum(schema[name].limbs for name in attributes)
 
     def session_bytes(self, topics: int) -> int:
         """Return the bytes of a session with a publisher of that many topics."""
         return OPENED + topics * self.transfer.response_bytes + SIGNATURE_BYTES
 
-    @property
-    def fixed_bytes(self) -> int:
-        """Bytes of an event in front of its slots."""
-        return NUMBERED + (sealed_bytes(self.payload_bytes) if self.payload_bytes else 0)
-
-    @property
-    def slot_bytes(self) -> int:
-        """Bytes of a slot."""
-        return 2 * BLOCK if self.payload_bytes else BLOCK
-
     def event_bytes(self, requests: int) -> int:
         """Return the bytes of an event of a publisher that has answered that many requests."""
         return self.fixed_bytes + requests * self.slot_bytes
-
-    @property
-    def topic_bytes(self) -> int:
-        """Bytes of a topic."""
-        return 8 * sum(self.schema[name].limbs for name in self.attributes)
 
     def headers(self, kind: Kind, names: Bytes) -> Bytes:
         """Return headers, one for each row of names."""
@@ -160,6 +152,37 @@ class Layout:
             raise DecodeError(f"row {rows[0]}: {causes[0]}", rows=rows, causes=causes)
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class Opened:
+    """A batch of events as a subscriber reads it.
+
+    Attributes:
+        matched: True where an event is of the topic of an interest, bool (events, interests).
+        payloads: payload of each event that is of one of the topics, None for the others.
+    """
+
+    matched: Bools
+    payloads: list[bytes | None]
+
+    def __repr__(self) -> str:
+        return f"<Opened: {len(self.payloads)} events>"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Asked:
+    """A request of this subscriber.
+
+    Attributes:
+        secret: the number z.
+        interest: place of the interest among all.
+        digest: digest of the request, 32 bytes.
+    """
+
+    secret: int
+    interest: int
+    digest: bytes
+
+
 def raw(text: str, size: int) -> bytes:
     """Return the bytes that a role key holds as hex digits.
 
@@ -198,7 +221,7 @@ class SessionRole(Confined):
         self.matcher, self._layout, self._lock = matcher, layout, Lock()
         is_damaged = True
         # No secret in a local variable of this frame: tracebacks may show those.
-        with contextlib.suppress(LookupError, TypeError, ValueError):
+        with suppress(LookupError, TypeError, ValueError):
             self._identify(key.export_secret_data()["signing"], key.key_id)
             self._restore(key.export_secret_data())
             is_damaged = False

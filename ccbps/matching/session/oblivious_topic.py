@@ -41,7 +41,7 @@ Hazards: the number of requests, topics and events and all sizes are public, and
 numbers. Events are not signed. A subscriber tries a topic for each request that is answered:
 publishers limit them. An identity that came by way of the broker may be the broker's. A publisher
 that loses its key must open new sessions; one that is restored from an old key must not count
-through the same event numbers again (`ccbps.matching.session.publisher`). Not constant time.
+through the same event numbers again (`ccbps.matching.session.roles`). Not constant time.
 Source: [DCSTW13]; [Survey] section 4.6. There, each message is encrypted anew for each subscriber,
 and messages are not signed.
 """
@@ -65,16 +65,12 @@ from ccbps.errors import CcbpsError, ParameterError
 from ccbps.forms.topic import topic_attributes, topic_of
 from ccbps.keys.role_key import RoleKey
 from ccbps.leakage import LeakageCard, Protects
-from ccbps.matching.contract.bodies import Sizes
 from ccbps.matching.contract.broker import Broker
-from ccbps.matching.contract.costs import Cost, Operation
-from ccbps.matching.contract.interests import bound_predicate
 from ccbps.matching.contract.key_server import KeyServer
 from ccbps.matching.contract.matcher import Matcher
-from ccbps.matching.contract.scheme import SessionScheme
+from ccbps.matching.contract.scheme import Cost, Operation, SessionScheme, Sizes, bound_predicate
 from ccbps.matching.session.layout import WIRE_VERSION, Layout, role_key
-from ccbps.matching.session.publisher import ObliviousPublisher
-from ccbps.matching.session.subscriber import ObliviousSubscriber
+from ccbps.matching.session.roles import ObliviousPublisher, ObliviousSubscriber
 from ccbps.predicates import Predicate, Schema
 from ccbps.wire import KEY_HEADER_BYTES
 

@@ -60,10 +60,7 @@ from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import ParameterError, UnsupportedPredicateError
 from ccbps.keys.role_key import Role
 from ccbps.leakage import LeakageCard
-from ccbps.matching.contract.bodies import Draw, Sizes
-from ccbps.matching.contract.costs import Cost, Operation
-from ccbps.matching.contract.interests import bound_predicate
-from ccbps.matching.contract.kinds import Side
+from ccbps.matching.contract.scheme import Cost, Draw, Operation, Side, Sizes, bound_predicate
 from ccbps.matching.reusable import BOXES, ReusableMatcher, bytes_of, causes, words_of
 from ccbps.matching.tag.tag_lookup import TagTable
 from ccbps.matching.tag.tag_words import TagWords, in_order

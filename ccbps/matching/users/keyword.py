@@ -32,10 +32,7 @@ from ccbps.ciphers.proxy_search import SearchForm
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import CcbpsError, UnsupportedPredicateError
 from ccbps.leakage import LeakageCard
-from ccbps.matching.contract.bodies import Draw, Sizes
-from ccbps.matching.contract.costs import Cost, Operation
-from ccbps.matching.contract.interests import bound_predicate
-from ccbps.matching.contract.kinds import Side
+from ccbps.matching.contract.scheme import Cost, Draw, Operation, Side, Sizes, bound_predicate
 from ccbps.matching.users.users import (
     NO_VALUE,
     USER_BYTES,

@@ -37,7 +37,7 @@ from ccbps.checks import octets
 from ccbps.ciphers.proxy_search import MasterKey, ProxySearch, UserKey
 from ccbps.errors import ParameterError
 from ccbps.keys.role_key import Role
-from ccbps.matching.contract.kinds import Side
+from ccbps.matching.contract.scheme import Side
 from ccbps.matching.reusable import ReusableMatcher, causes
 from ccbps.wire import Cause
 
@@ -117,12 +117,7 @@ class ProxySearchMatcher(ReusableMatcher):
         user = self._cipher.user_key(
             MasterKey(int(master["x"], 16), bytes.fromhex(master["s"])), int(record["x2"], 16)
         )
-        return {
-            "user": record["id"],
-            "x1": f"{user.x1:x}",
-            "s": user.s.hex(),
-            "h": user.h.hex(),
-        }
+        return {"user": record["id"], "x1": f"{user.x1:x}", "s": user.s.hex(), "h": user.h.hex()}
 
     def revoke(self, master: dict[str, Any], role: Role, name: str) -> bytes:
         """Take a user off the master's list and return the user's identifier, 8 bytes.

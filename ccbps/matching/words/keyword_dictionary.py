@@ -21,8 +21,7 @@ from typing import Any, Final
 import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Index, Numbers, Words
-from ccbps.ciphers.word_prf import KEY_BYTES, NonceHash, WordKeys, to_blocks
-from ccbps.dictionary import DictionaryColumn
+from ccbps.ciphers.word_prf import KEY_BYTES, NonceHash, WordKeys
 from ccbps.errors import ParameterError, UnsupportedPredicateError
 from ccbps.forms.words import (
     EQUAL,
@@ -34,13 +33,10 @@ from ccbps.forms.words import (
     codes_to_json,
     spread_points,
 )
-from ccbps.matching.contract.bodies import Draw, Sizes
 from ccbps.matching.contract.clauses import Alternatives, gaps
-from ccbps.matching.contract.costs import Cost, Operation
-from ccbps.matching.contract.interests import bound_predicate
-from ccbps.matching.contract.kinds import Side
-from ccbps.matching.reusable import bytes_of, causes, words_of
-from ccbps.matching.words.word_matcher import NONCE_BYTES, Table, WordMatcher
+from ccbps.matching.contract.scheme import Cost, Draw, Operation, Side, Sizes, bound_predicate
+from ccbps.matching.reusable import causes, words_of
+from ccbps.matching.words.words import NONCE_BYTES, Table, WordMatcher
 from ccbps.predicates import Events, Schema
 from ccbps.predicates.box import Box
 from ccbps.wire import Cause
@@ -54,7 +50,7 @@ _BITS: Final = 1 << 16
 _PLACE: Final = 1
 _KEY: Final = 2
 
-Prepared = tuple[tuple[int, ...], ...]
+Numbered = tuple[tuple[int, ...], ...]
 """Clauses of word numbers."""
 
 
@@ -161,10 +157,10 @@ class KeywordDictionaryMatch(WordMatcher):
             if name in self._given
         }
         self._starts: dict[int, int] = {}
-        size = 1  # word 0 is in no event: for predicates that nothing fulfils
-        for number, name in enumerate(schema):
-            for kind, count in enumerate(self._sizes(number, name)):
-                self._starts[KINDS * number + kind] = size
+        size = 1  # word 0 is in no event: for predicates that no event matches
+        for place, name in enumerate(schema):
+            for kind, count in enumerate(self._sizes(place, name)):
+                self._starts[KINDS * place + kind] = size
                 size += count
         if size > MAX_WORDS:
             raise ParameterError(
@@ -239,8 +235,7 @@ class KeywordDictionaryMatch(WordMatcher):
         columns = [self._numbers(column) for column in self.vocabulary.of_events(events)]
         numbers, holds = (np.stack(part, axis=1) for part in zip(*columns, strict=True))
         numbers = places[numbers]
-        nonces = to_blocks(draw.fresh(NONCE_BYTES * events.count))
-        out[:, :NONCE_BYTES] = bytes_of(nonces)
+        nonces = self._nonces(draw.fresh, out)
         step = max(1, _BITS // self.size)
         for start in range(0, events.count, step):
             rows = slice(start, start + step)
@@ -249,7 +244,7 @@ class KeywordDictionaryMatch(WordMatcher):
             bits[row, numbers[rows][row, column]] ^= True
             out[rows, NONCE_BYTES:] = np.packbits(bits, axis=1, bitorder="little")
 
-    def prepare(self, interest: Any) -> Prepared:
+    def prepare(self, interest: Any) -> Numbered:
         predicate = bound_predicate(self.schema, interest)
         clauses = self.vocabulary.of_predicate(predicate)
         if clauses is None:
@@ -272,20 +267,18 @@ class KeywordDictionaryMatch(WordMatcher):
             value = codes.index(value)
         return self._starts[family] + value
 
-    def encode_interests(
-        self, key: Mapping[str, Any], interests: DictionaryColumn[Prepared], draw: Draw, out: Bytes
-    ) -> None:
+    def _distinct(self, key: Mapping[str, Any], interests: Sequence[Numbered]) -> Bytes:
         places, keys = self._secrets(key)
-        bodies = np.zeros((len(interests.values), *self._shape, SLOT_BYTES), dtype=np.uint8)
+        bodies = np.zeros((len(interests), *self._shape, SLOT_BYTES), dtype=np.uint8)
         bodies[..., :4] = 255
-        for body, clauses in zip(bodies, interests.values, strict=True):
+        for body, clauses in zip(bodies, interests, strict=True):
             # In the order of places, not of attributes.
             chosen = sorted(sorted(places[list(clause)].tolist()) for clause in clauses)
-            for number, clause in enumerate(chosen):
-                slots = body[number, : len(clause)]
+            for row, clause in enumerate(chosen):
+                slots = body[row, : len(clause)]
                 slots[:, :4] = np.array(clause, dtype="<u4").view(np.uint8).reshape(-1, 4)
                 slots[:, 4:] = keys[clause].view(np.uint8)
-        out[:] = bodies.reshape(len(bodies), -1)[interests.index]
+        return bodies.reshape(len(bodies), -1)
 
     def check(self, key: Mapping[str, Any], side: Side, bodies: Bytes) -> Bytes:
         if side == "event":

@@ -1,45 +1,166 @@
-"""CommutativeMatch: equality of topics under layers of commutative encryption, one broker.
+"""Matchers of topics: MaskedTopicMatch, the cheapest of equalities, and CommutativeMatch.
 
-The case r = 2 of multiple-layer commutative encryption with one broker between publishers and
-subscribers: a client's message has a layer that it shares with the broker and a layer that it
-shares with the clients on the other side. The broker takes its own layer off and compares.
+*Masked topics*. A topic is sent as H(topic XOR k) with a group key k; the broker compares.
+Source: [Survey] section 4.1 on Chen et al.
+
+*Commutative layers*: the case r = 2 of multiple-layer commutative encryption with one broker
+between publishers and subscribers. A client's message has a layer that it shares with the broker
+and a layer that it shares with the clients on the other side. The broker takes its own layer off
+and compares.
 
 Conventions: a topic is the values of all attributes together, or of those named. The body of a
-message is 8 random bytes that name the client's layer and one element, most significant byte first.
+message of CommutativeMatch is 8 random bytes that name the client's layer and one element, most
+significant byte first.
 Differs from [SOM09]: one key for all publishers and subscribers stands for a key of each pair, so
 that an event is encrypted once and not once for each subscriber; and the broker derives the keys it
 shares with clients from one secret, so that clients may join later. Chains of several brokers, with
 any number of layers and the keys of the paper, are in `ccbps.overlay.commutative_chain`.
 
-Hazard: two nodes in a row break it: the broker and any one client read all topics that they can
-think of. Deterministic: the broker sees which topics are equal.
-Source: [SOM09]; [Survey] section 4.5.
+Hazard: both are deterministic: the broker sees which topics are equal, and how often each occurs.
+Two nodes in a row break the layers: the broker and any one client read all topics that they can
+think of.
+Source of the layers: [SOM09]; [Survey] section 4.5.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final
 
 import numpy as np
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.hmac import HMAC
 
 from ccbps.algebra.prime_order import ModpGroup, PrimeOrderGroup, prime_order_group
 from ccbps.arrays import Bools, Bytes, Randomness, Words
 from ccbps.ciphers.pohlig_hellman import GroupLayers, PohligHellman
-from ccbps.forms.topic import topic_attributes
+from ccbps.forms.topic import topic_attributes, topic_codes, topic_of
 from ccbps.keys.role_key import Role
 from ccbps.leakage import LeakageCard
-from ccbps.matching.contract.bodies import Sizes
-from ccbps.matching.contract.costs import Cost, Operation
-from ccbps.matching.contract.kinds import Side
-from ccbps.matching.reusable import causes
-from ccbps.matching.words.topic_matcher import TopicMatcher
-from ccbps.predicates import Schema
+from ccbps.matching.contract.scheme import Cost, Draw, Operation, Side, Sizes, bound_predicate
+from ccbps.matching.reusable import ReusableMatcher, causes, words_of
+from ccbps.predicates import Events, Schema
 from ccbps.predicates.box import Box
 
 ID_BYTES: Final = 8
 TOKEN_BYTES: Final = 16
+
+
+class TopicMatcher(ReusableMatcher):
+    """A matcher whose subscriptions name one value for each attribute of the topic.
+
+    Attributes:
+        attributes: names of the topic's attributes.
+    """
+
+    operators = ("=", "and")
+    covering = True
+    attributes: tuple[str, ...]
+
+    @abstractmethod
+    def _bodies(self, key: Mapping[str, Any], topics: Words) -> Bytes:
+        """Return a body for each topic, a row of codes; both sides have the same bodies."""
+
+    def _encoded(self, key: Mapping[str, Any], topics: Words) -> Bytes:
+        # Topics repeat, and texts that differ may name one topic: each is encoded once.
+        distinct, index = np.unique(topics, axis=0, return_inverse=True)
+        return self._bodies(key, distinct)[index.reshape(-1)]
+
+    def encode_events(self, key: Mapping[str, Any], events: Events, draw: Draw, out: Bytes) -> None:
+        out[:] = self._encoded(key, topic_codes(events, self.attributes))
+
+    def prepare(self, interest: Any) -> Words:
+        return topic_of(bound_predicate(self.schema, interest), self.attributes)
+
+    def _distinct(self, key: Mapping[str, Any], interests: Sequence[Words]) -> Bytes:
+        return self._encoded(key, np.stack(interests))
+
+
+class MaskedTopicMatch(TopicMatcher):
+    """H(topic XOR k): equality of all attributes together. Shows which topics are equal.
+
+    Args:
+        schema: the attributes of the topic. A subscription names one value for every attribute.
+
+    Example:
+        >>> from ccbps import Category, Schema, UInt
+        >>> from ccbps.matching import MaskedTopicMatch
+        >>> schema = Schema(issue=Category(["AAPL", "IBM"]), price=UInt(8))
+        >>> matcher = MaskedTopicMatch(schema)
+        >>> server = matcher.key_server()
+        >>> publisher = matcher.publisher(server.publisher_key())
+        >>> subscriber = matcher.subscriber(server.subscriber_key("alice"))
+        >>> broker = matcher.broker(server.broker_key())
+        >>> events = publisher.encode({"issue": ["IBM", "AAPL"], "price": [119, 121]})
+        >>> interests = subscriber.encode(["issue = 'IBM' AND price = 119"])
+        >>> broker.match_all(events, interests)
+        array([[ True],
+               [False]])
+    """
+
+    name = "masked topic"
+
+    def __init__(self, schema: Schema) -> None:
+        self.attributes = schema.names
+        self._set_up(schema, Sizes(TOKEN_BYTES, TOKEN_BYTES))
+
+    @property
+    def leakage(self) -> LeakageCard:
+        return self._card(
+            hides=(
+                "topics of which no event or subscription is known, from anyone who neither has "
+                "the group key nor knows how often topics occur",
+            ),
+            learns=("every match", "which events and subscriptions have the same topic"),
+            security="computational",
+            assumption="HMAC-SHA256 is a pseudorandom function",
+            hazards=(
+                "a client colludes with the broker: with the group key it can try all topics",
+            ),
+            attacks=(
+                "frequency: the most frequent token is the most frequent topic",
+                "known plaintext: one known event names all events and subscriptions of its topic",
+            ),
+        )
+
+    @property
+    def costs(self) -> tuple[Cost, ...]:
+        note = "once for each distinct topic"
+        return (
+            Cost("publisher", "event", Operation.HASH_BLOCK, 2, note=note),
+            Cost("subscriber", "interest", Operation.HASH_BLOCK, 2, note=note),
+            Cost("broker", "pair", Operation.COMPARISON, 1, of="128 bits"),
+        )
+
+    def generate(self, randomness: Randomness) -> dict[str, Any]:
+        return {"key": randomness(32).hex()}
+
+    def _bodies(self, key: Mapping[str, Any], topics: Words) -> Bytes:
+        # HMAC stands for H(topic XOR k). It leaks the same, and XOR shows related topics, too.
+        base = HMAC(bytes.fromhex(key["key"]), SHA256())
+        tokens = np.empty((len(topics), TOKEN_BYTES), dtype=np.uint8)
+        for row, topic in enumerate(topics.astype("<u8")):
+            context = base.copy()
+            context.update(topic.tobytes())
+            tokens[row] = np.frombuffer(context.finalize()[:TOKEN_BYTES], dtype=np.uint8)
+        return tokens
+
+    def table(self, key: Mapping[str, Any], bodies: Bytes) -> Words:
+        return words_of(bodies)
+
+    def match(self, key: Mapping[str, Any], events: Bytes, table: Words) -> Bools:
+        tokens = words_of(events)
+        out: Bools = tokens[:, :1] == table[:, 0]
+        out &= tokens[:, 1:] == table[:, 1]
+        return out
+
+    def match_rows(self, key: Mapping[str, Any], events: Bytes, interests: Bytes) -> Bools:
+        return np.asarray((words_of(events) == words_of(interests)).all(axis=1))
+
+    def covers(self, key: Mapping[str, Any], wide: Words, narrow: Words) -> Bools:
+        return np.asarray((wide[:, None] == narrow).all(axis=2))
 
 
 class CommutativeMatch(TopicMatcher):
@@ -76,11 +197,7 @@ class CommutativeMatch(TopicMatcher):
     name = "commutative layers"
 
     def __init__(
-        self,
-        schema: Schema,
-        attributes: Sequence[str] | None = None,
-        *,
-        group: str = "modp2048",
+        self, schema: Schema, attributes: Sequence[str] | None = None, *, group: str = "modp2048"
     ) -> None:
         self.attributes = topic_attributes(schema, attributes)
         self.group: PrimeOrderGroup = prime_order_group(group)

@@ -1,8 +1,13 @@
-"""Commutative layers: chains deliver to exactly those who asked and forward equal filters once;
-CommutativeMatch answers as the plaintext does."""
+"""Matchers of topics: MaskedTopicMatch, CommutativeMatch, and chains of commutative layers.
+
+Encrypted answers are plaintext answers, covering is equality, and bad input is refused. Chains
+deliver to exactly those who asked and forward equal filters once.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import importlib.util
 from typing import Any
 
@@ -11,19 +16,82 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccbps import Category, Schema, UInt
+from ccbps import Category, Keyword, Schema, Text, UInt
 from ccbps.ciphers.pohlig_hellman import TOY_PRIME_64, PohligHellman
 from ccbps.errors import DecodeError, KeyMismatchError, ParameterError, UnsupportedPredicateError
-from ccbps.matching import CommutativeMatch
+from ccbps.matching import CommutativeMatch, MaskedTopicMatch, Matcher
 from ccbps.matching.contract.access import MAC_BYTES
 from ccbps.overlay.commutative_chain import Chain, FilterMessage, NotificationMessage
 from ccbps.wire import KEY_HEADER_BYTES, Cause
 from tests.support.effort import examples
+from tests.support.refusals import refused
 from tests.support.reusable_checks import BODY, answers, plain, roles, sealed, secrets_of
+from tests.support.strategies import record, rows, schemas, small_types
 from tests.support.topic_strategies import topics_and_records
 
+SCHEMA = Schema(issue=Category(["AAPL", "GOOG", "IBM", "MSFT"]), price=UInt(16))
+
+
+def check_topics(matcher: Matcher, records: list[dict[str, Any]], texts: list[str]) -> None:
+    """Check the answers to all pairs and to rows, and that equal boxes cover one another."""
+    schema, (publisher, subscriber, broker) = matcher.schema, roles(matcher)
+    events, interests = publisher.encode(records), subscriber.encode(texts)
+    expected = plain(schema, records, texts)
+    assert np.array_equal(broker.match_all(events, interests), expected)
+    count = min(len(records), len(texts))
+    pairs = broker.match(events[:count], interests[:count])
+    assert pairs.tolist() == expected[:count].diagonal().tolist()
+    boxes = [schema.parse(text).box().ranges for text in texts]
+    same = [[wide == narrow for narrow in boxes] for wide in boxes]
+    assert broker.covers(interests, interests).tolist() == same
+
+
+# -- masked topics --------------------------------------------------------------------------------
+
+
+@given(
+    schema=schemas(small_types(), max_attributes=3)
+    | st.builds(
+        lambda k, t: Schema(k=k, t=t),
+        st.builds(Keyword, st.sampled_from([48, 128]), nullable=st.booleans()),
+        st.builds(Text, st.sampled_from([3, 20]), nullable=st.booleans()),
+    ),
+    data=st.data(),
+)
+@settings(max_examples=examples(60))
+def test_topic_answers_are_the_plaintext_meaning(schema: Schema, data: st.DataObject) -> None:
+    records = [record(row) for row in data.draw(rows(schema))]
+    texts = [
+        " AND ".join(
+            f"{name} IS NULL" if value is None else f"{name} = {literal(value)}"
+            for name, value in row.items()
+        )
+        for row in [*records[:3], *map(record, data.draw(rows(schema, max_size=3)))]
+    ]
+    check_topics(MaskedTopicMatch(schema), records, texts)
+
+
+def literal(value: Any) -> str:
+    if isinstance(value, str):
+        return "'" + value.replace("'", "''") + "'"
+    return str(value).upper()
+
+
+def test_tokens_are_hmac_of_the_codes() -> None:
+    matcher = MaskedTopicMatch(SCHEMA)
+    server = matcher.key_server()
+    key = bytes.fromhex(server.publisher_key().export_secret_data()["key"])
+    event = matcher.publisher(server.publisher_key()).encode([{"issue": "IBM", "price": 300}])
+    topic = (2).to_bytes(8, "little") + (300).to_bytes(8, "little")
+    token = hmac.new(key, topic, hashlib.sha256).digest()[:16]
+    assert event[0, BODY].tobytes() == token
+    for place in (0, 15):  # All of a token is compared.
+        bent = event[:, BODY].copy()
+        bent[0, place] ^= 1
+        assert not matcher.match({}, event[:, BODY], matcher.table({}, bent)).any()
+
+
 TOY = PohligHellman(TOY_PRIME_64)
-SCHEMA = Schema(issue=Category(["AAPL", "GOOG", "IBM"]), price=UInt(8))
 WORDS = [b"IBM", b"SAP", b"GOOG"]
 every_chain = pytest.mark.parametrize(
     ("layers", "brokers"), [(r, n) for r in (2, 3, 4) for n in range(1, 6)]
@@ -82,8 +150,7 @@ def test_nodes_have_keys_of_their_neighbours_up_to_r_hops_only(layers: int, brok
         assert set(chain.nodes[name].keys) == near
         for other in near:
             assert chain.nodes[name].keys[other] == chain.nodes[other].keys[name]
-    with pytest.raises(KeyMismatchError, match="shares no key with 'nobody'"):
-        chain.nodes["a"].key("nobody")
+    refused(KeyMismatchError, "shares no key with 'nobody'", chain.nodes["a"].key, "nobody")
 
 
 @every_chain
@@ -127,11 +194,9 @@ def test_chains_and_messages_that_do_not_fit_are_refused() -> None:
         with pytest.raises(ParameterError, match=r"(brokers|layers) must be a whole number"):
             Chain(brokers, {}, layers=layers, cipher=TOY)
     for subscribers in ({"a": 0}, {"a": 3}, {"broker 1": 1}, {"publisher": 1}):
-        with pytest.raises(ParameterError, match="a name of its own"):
-            Chain(2, subscribers, cipher=TOY)
+        refused(ParameterError, "a name of its own", Chain, 2, subscribers, cipher=TOY)
     chain = Chain(2, {"a": 1}, cipher=TOY)
-    with pytest.raises(ParameterError, match="no subscriber is named 'b'"):
-        chain.subscribe("b", b"IBM")
+    refused(ParameterError, "no subscriber is named 'b'", chain.subscribe, "b", b"IBM")
     broker = chain.nodes["broker 1"]
     for element in (0, 1, int(TOY.prime) - 1, 5 - int(TOY.prime)):
         with pytest.raises(ParameterError, match="not an element"):
@@ -141,8 +206,7 @@ def test_chains_and_messages_that_do_not_fit_are_refused() -> None:
     good = chain.nodes["a"].encrypt_filter(b"IBM").element
     with pytest.raises(KeyMismatchError, match="shares no key with 'mallory'"):
         broker.secure_table_building(FilterMessage(good, ("mallory",)))
-    with pytest.raises(ParameterError, match="needs a trail"):
-        broker.secure_table_building(FilterMessage(good, ()))
+    refused(ParameterError, "needs a trail", broker.secure_table_building, FilterMessage(good, ()))
     assert not broker.table
     assert "keys" in repr(broker)
     assert str(good) not in repr(chain)
@@ -156,25 +220,14 @@ def test_a_chain_of_full_size() -> None:
     assert [chain.publish(word) for word in WORDS] == [{"a"}, {"b"}, set()]
 
 
-# -- the matcher --------------------------------------------------------------------------------
+# -- commutative layers ---------------------------------------------------------------------------
 
 
 @given(drawn=topics_and_records())
 @settings(max_examples=examples(80), deadline=None)
 def test_answers_are_the_plaintext_meaning(drawn: Any) -> None:
     schema, attributes, texts, records = drawn
-    matcher = CommutativeMatch(schema, attributes, group="toy64")
-    publisher, subscriber, broker = roles(matcher)
-    events, interests = publisher.encode(records), subscriber.encode(texts)
-    predicates = [schema.parse(text) for text in texts]
-    expected = plain(schema, records, texts)
-    assert np.array_equal(broker.match_all(events, interests), expected)
-    count = min(len(records), len(texts))
-    pairs = broker.match(events[:count], interests[:count])
-    assert pairs.tolist() == [expected[i, i] for i in range(count)]
-    boxes = [predicate.box().ranges for predicate in predicates]
-    same = [[wide == narrow for narrow in boxes] for wide in boxes]
-    assert broker.covers(interests, interests).tolist() == same
+    check_topics(CommutativeMatch(schema, attributes, group="toy64"), records, texts)
 
 
 def test_clients_that_come_later_match_those_that_were_there() -> None:
@@ -223,29 +276,37 @@ def test_malformed_elements_are_refused_by_cause() -> None:
         with pytest.raises(DecodeError, match="no message of this scheme has") as caught:
             broker.match_all(first, second)
         assert caught.value.rows == (0, 1, 2, 3)
-        with pytest.raises(DecodeError):
-            broker.match(first, second[:1].repeat(len(first), axis=0))
-    with pytest.raises(DecodeError, match="do not pair"):
-        broker.match(events, interests[:2])
+        refused(DecodeError, "", broker.match, first, second[:1].repeat(len(first), axis=0))
+    refused(DecodeError, "do not pair", broker.match, events, interests[:2])
+
+
+ISSUES = CommutativeMatch(SCHEMA, ["issue"], group="toy64")
+WHOLE = MaskedTopicMatch(SCHEMA)
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["price < 3", "issue = 'IBM' OR issue = 'GOOG'", "TRUE", "issue = 'IBM' AND price = 3"],
+    ("matcher", "topic", "text"),
+    [
+        (ISSUES, "issue = 'IBM'", "price < 3"),
+        (ISSUES, "issue = 'IBM'", "issue = 'IBM' OR issue = 'GOOG'"),
+        (ISSUES, "issue = 'IBM'", "TRUE"),
+        (ISSUES, "issue = 'IBM'", "issue = 'IBM' AND price = 3"),
+        (WHOLE, "issue = 'IBM' AND price = 3", "issue = 'IBM'"),
+        (WHOLE, "issue = 'IBM' AND price = 3", "issue = 'IBM' AND price < 7"),
+        (WHOLE, "issue = 'IBM' AND price = 3", "FALSE"),
+    ],
 )
-def test_what_is_no_topic_is_refused(text: str) -> None:
-    _, subscriber, _ = roles(CommutativeMatch(SCHEMA, ["issue"], group="toy64"))
-    with pytest.raises(UnsupportedPredicateError) as caught:
-        subscriber.encode(["issue = 'IBM'", text])
-    assert caught.value.row == 1
+def test_interests_that_name_no_topic_are_refused(matcher: Matcher, topic: str, text: str) -> None:
+    _, subscriber, _ = roles(matcher)
+    message = "has one value of" if matcher is WHOLE else ""
+    assert refused(UnsupportedPredicateError, message, subscriber.encode, [topic, text]).row == 1
 
 
 def test_parameters_are_checked_and_kept() -> None:
     for attributes in ([], ["volume"], ["issue", "issue"]):
         with pytest.raises(ParameterError, match="must name some of issue, price"):
             CommutativeMatch(SCHEMA, attributes)
-    with pytest.raises(ParameterError, match="group must be one of"):
-        CommutativeMatch(SCHEMA, group="toy")
+    refused(ParameterError, r"group must be .*, got 'toy'", CommutativeMatch, SCHEMA, group="toy")
     toy = CommutativeMatch(SCHEMA, ["issue"], group="toy64")
     full = CommutativeMatch(SCHEMA)
     assert full.event_bytes == full.interest_bytes == KEY_HEADER_BYTES + 8 + 256 + MAC_BYTES
@@ -254,8 +315,7 @@ def test_parameters_are_checked_and_kept() -> None:
     assert "toy" in str(toy.leakage)
     assert {cost.role for cost in full.costs} == {"publisher", "subscriber", "broker"}
     assert "exponentiation (modp2048, 256-bit exponent)" in full.explain()
-    with pytest.raises(KeyMismatchError, match="another matcher"):
-        full.broker(toy.key_server().broker_key())
+    refused(KeyMismatchError, "another matcher", full.broker, toy.key_server().broker_key())
 
 
 @pytest.mark.parametrize("group", ["modp2048", "secp256k1"])
