@@ -43,7 +43,7 @@ from ccbps.keys.secret import Confined
 from ccbps.records import SecretRecord, read, write
 
 _ALTERED: Final = "a message to a group was altered, or is of another key"
-_NO_ANSWER: Final = "an answer with a key was altered, or is to another request: open it again"
+_NO_ANSWER: Final = "an altered answer with a key, or to another request: open the message again"
 _NO_SNAPSHOT: Final = "a snapshot was altered, or is another subscriber's"
 
 
@@ -63,7 +63,7 @@ class GroupOpener(Confined):
         key: key from `GroupSealer.join`.
         capacity: largest number of keys of groups that are kept.
         eviction: "frequency" or "recency".
-        remember: number of opened events that are at least remembered one by one, those with the
+        remember: number of opened events that are remembered one by one, at least: those with the
             largest numbers. Events with smaller numbers are refused.
 
     Attributes:

@@ -134,6 +134,7 @@ class World:
         self.events.append((event.message, inside))
         for person in inside:
             message = event.to_bytes() if whole else event.for_subscriber(person.number)
+            assert whole or len(GroupMessage.from_bytes(message).wraps) == 1
             assert opened(person, message, self.sealer) == payload
         for person in self.people:
             if person not in inside:

@@ -144,6 +144,17 @@ def test_caches_evict_what_they_should(
         assert (name in cache) == bool(capacity)
 
 
+def test_caches_restore_snapshots_that_fit_only() -> None:
+    cache = KeyCache(3)
+    for name in (b"a", b"b", b"c"):
+        cache.add(name)
+    KeyCache(3).restore(cache.snapshot())
+    for other in (KeyCache(2), KeyCache(3, "recency")):
+        with pytest.raises(DecodeError, match="not a snapshot"):
+            other.restore(cache.snapshot())
+        assert other.names() == []
+
+
 @given(
     capacity=st.integers(0, 5), eviction=st.sampled_from(EVICTIONS), seed=st.integers(0, 1 << 30)
 )

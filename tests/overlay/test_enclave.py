@@ -628,11 +628,14 @@ def test_requests_that_are_cut_off_or_longer_are_refused(place: Place) -> None:
         assert inside.handle(write(request)) == enclave_process.FAILED
 
 
-def test_made_up_lengths_are_refused() -> None:
-    for stream in (
-        b"\1\0",
-        (enclave_process.MOST_BYTES + 1).to_bytes(4, "little"),
-        b"\5\0\0\0four",
-    ):
-        with pytest.raises(DecodeError):
-            read_frame(io.BytesIO(stream))
+@pytest.mark.parametrize(
+    ("stream", "message"),
+    [
+        (b"\1\0", "a length of 4 bytes"),
+        ((enclave_process.MOST_BYTES + 1).to_bytes(4, "little"), "at most 16777216"),
+        (b"\5\0\0\0four", "5 bytes was cut off at 4"),
+    ],
+)
+def test_made_up_lengths_are_refused(stream: bytes, message: str) -> None:
+    with pytest.raises(DecodeError, match=message):
+        read_frame(io.BytesIO(stream))

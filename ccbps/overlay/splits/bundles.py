@@ -77,10 +77,6 @@ class Bundle:
         """Return the same fragments with other values."""
         return Bundle(self.secret, self.path, value, self.route)
 
-    def sealed(self) -> Bundle:
-        """Return the part that is visible without decryption: numbers and paths."""
-        return self.with_values(np.empty((self.count, 0), dtype=np.uint8))
-
     def split(self, scheme: Scheme, to: str, randomness: Randomness) -> list[Bundle]:
         """Split each fragment for a logical broker; return a bundle for each point."""
         if isinstance(scheme, Shamir):
@@ -89,11 +85,10 @@ class Bundle:
             rows = [split_value(scheme, row.tobytes(), randomness) for row in self.value]
             joined = np.frombuffer(b"".join(map(b"".join, rows)), dtype=np.uint8)
             values = joined.reshape(self.count, scheme.n, -1).transpose(1, 0, 2)
-        paths = np.pad(self.path, ((0, 0), (0, 1)))
         bundles = []
         for point, value in enumerate(values, 1):
-            paths[:, -1] = point
-            bundles.append(Bundle(self.secret, paths.copy(), value, (*self.route, to)))
+            path = np.pad(self.path, ((0, 0), (0, 1)), constant_values=point)
+            bundles.append(Bundle(self.secret, path, value, (*self.route, to)))
         return bundles
 
     @staticmethod

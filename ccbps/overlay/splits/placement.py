@@ -256,7 +256,9 @@ class _Plan(NamedTuple):
 
 
 class _RoutePlanner:
-    """Planner for all numbers of enclaves up to one, with a limit of brokers in a row that split.
+    """Planner of a route, for each number of enclaves up to a limit.
+
+    There is also a limit of brokers in a row that split.
 
     Args:
         topology: network.
@@ -354,7 +356,7 @@ class _RoutePlanner:
         return _Plan(costs.min(axis=0), enclave, (shares[0], shares[1]))
 
     def _add(self, below: Costs, more: int, size: int) -> Costs:
-        """Add the messages of a parent to those of its children.
+        """Add the messages of a parent to those of its children, for each number of enclaves.
 
         More enclaves than brokers save nothing.
         """
