@@ -1,8 +1,8 @@
-"""What ``ccbps COMMAND --help`` says, in the page of the command line.
+"""Write the help of every command into the page of the command line, docs/command_line.md.
 
-    python docs/commands.py        writes it into docs/command_line.md
+    python docs/commands.py
 
-A test compares.
+A test compares the page with the help.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who sends what to whom, and which matcher to take: diagrams of docs/choosing.md."""
+"""Draw diagrams: the parties and their messages, the choice of a matcher, the jobs of Spark."""
 
 from __future__ import annotations
 

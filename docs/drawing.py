@@ -1,4 +1,4 @@
-"""What the pictures of the documentation are drawn with: tiles, words, lines and arrows, as SVG.
+"""Draw tiles, words, lines and arrows as SVG, for the pictures of the documentation.
 
 Orange is the publisher's, green the subscriber's, blue the broker's, as in the plots of the
 benchmarks.

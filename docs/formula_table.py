@@ -1,9 +1,9 @@
-"""The tables of rank_one_gates.md, matchers/formula.md and matchers/broadcast.md: sizes counted
-from the library's own plans, beside those of other constructions by their formulas.
+"""Write the tables of rank_one_gates.md, matchers/formula.md and matchers/broadcast.md.
 
-    python docs/formula_table.py        writes them into the pages
+    python docs/formula_table.py
 
-A test counts again and compares.
+Sizes are counted from the library's own plans; those of other constructions come from their
+formulas. A test counts again and compares.
 """
 
 from __future__ import annotations

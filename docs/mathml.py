@@ -1,6 +1,6 @@
-"""Sphinx extension: formulas become MathML, which browsers set by themselves.
+"""Sphinx extension that sets formulas as MathML, which browsers display by themselves.
 
-No script is loaded from elsewhere, so that pages read the same without a network.
+No script is loaded from elsewhere, so pages read the same without a network.
 """
 
 from __future__ import annotations

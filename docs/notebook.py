@@ -1,8 +1,9 @@
-"""The notebook of the Spark tutorial, made from its page.
+"""Write the notebook of the Spark tutorial, examples/spark_tutorial.ipynb, from its page.
 
-    python docs/notebook.py        writes examples/spark_tutorial.ipynb
+    python docs/notebook.py
 
-A test makes it again and compares; another one runs its cells, whose output stands in the page.
+A test makes the notebook again and compares. Another test runs its cells, and compares their output
+with that in the page.
 """
 
 from __future__ import annotations

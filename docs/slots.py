@@ -1,4 +1,4 @@
-"""Pictures of rank-one gates, drawn from the slots of `ccbps.encodings.formula.rank_one`."""
+"""Draw pictures of rank-one gates from the slots of `ccbps.encodings.formula.rank_one`."""
 
 from __future__ import annotations
 

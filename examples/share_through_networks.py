@@ -15,11 +15,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import logging
 import math
-import os
-import sys
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +23,7 @@ from typing import Any
 import matplotlib as mpl
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from stock_quotes import session
 from tqdm import tqdm
 
 from ccbps import spark as cs
@@ -51,6 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parse(arguments)
     options.output.mkdir(parents=True, exist_ok=True)
     spark = session(options.master)
+    spark.conf.set("spark.sql.adaptive.enabled", "false")  # as many tasks as were asked for
     try:
         lines, trees = [*line_rows(options.held)], [*tree_rows(options.held)]
         counted = run(spark, spark.createDataFrame(lines + trees, ROW), "messages")
@@ -242,25 +240,6 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--master", default="local[*]", help="of Spark")
     parser.add_argument("--output", type=Path, default=Path("output"), help="folder of the plots")
     return parser.parse_args(arguments)
-
-
-def session(master: str) -> SparkSession:
-    """Start a local session that keeps quiet and uses this interpreter for its workers."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
-    logging.getLogger("py4j").setLevel(logging.ERROR)
-    spark = (
-        SparkSession.builder.master(master)
-        .appName("ccbps networks")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.sql.adaptive.enabled", "false")  # as many tasks as were asked for
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
 
 
 if __name__ == "__main__":

@@ -113,8 +113,8 @@ def _examine(
             problems |= dict.fromkeys(rows.tolist(), str(error))
             continue
         problems |= {int(rows[at]): cause for at, cause in causes.items()}
-        found, which = np.nonzero(read.matched)
-        matches = np.concatenate([matches, [rows[found], which]], axis=1)
-        for at in np.unique(found).tolist():
+        row, interest = np.nonzero(read.matched)
+        matches = np.concatenate([matches, [rows[row], interest]], axis=1)
+        for at in np.unique(row).tolist():
             payloads[rows[at]] = read.payloads[at]
     return matches[0], matches[1], pa.array(payloads, pa.binary()), problems

@@ -44,7 +44,7 @@ from ccbps.cli.servers import obey
 from ccbps.errors import DecodeError, LedgerError
 from ccbps.keys import FileKey, RoleKey
 from ccbps.keys.plain_key import FilterKey
-from ccbps.matching import KeywordMatch, Matcher, TagMatch, from_json
+from ccbps.matching import FormulaMatch, KeywordMatch, Matcher, TagMatch, from_json
 from ccbps.mqtt import LocalServer, MqttService, MqttUrl
 from tests.support import strategies
 
@@ -510,6 +510,7 @@ def test_topics_skipped_records_payloads_and_patience(shell: Shell) -> None:
 CHECK = "check-predicate 'x < 1' --schema 'x=UInt(3)'"
 CLIENT = "subscribe --url mqtt://127.0.0.1:1 --name a"
 EXPLAIN = "explain --schema 'x=UInt(3)'"
+PUBLISH = "publish --matcher pairs --key seed --url mqtt://h --name a --state s --plain"
 
 
 @pytest.mark.parametrize(
@@ -546,7 +547,12 @@ EXPLAIN = "explain --schema 'x=UInt(3)'"
         ("broker --matcher m --key text --local 0 --users u", "text"),
         ("broker --matcher m --local 0", "key"),
         ("broker --matcher m --local 0 --quota rat=1", "--quota must be 'rate', 'burst'"),
+        ("broker --matcher pairs --local 0", "--local needs --users"),
+        ("broker --matcher pairs --url mqtt://h --users users", "--users is for --local"),
+        ("broker --matcher pairs --local 0 --users users", "users must not have 'broker'"),
         ("publish --matcher m", "required"),
+        (f"{PUBLISH} --ledger l", "--to client/name"),
+        (f"{PUBLISH} --to a/b", "uses each round once: --ledger FILE"),
         (f"{CLIENT} 'x < 1'", "--matcher FILE and --key"),
         (f"{CLIENT} --count -1", "--count must be a whole number, at least 0"),
         (CLIENT, "no connection to mqtt://127.0.0.1"),
@@ -564,6 +570,9 @@ def test_errors_are_one_line(shell: Shell, line: str, said: str) -> None:
     Path("empty").write_text("\n")
     Path("bytes").write_bytes(b"\xff\xfe\x00")
     Path("m").write_text(TagMatch(Schema(x=UInt(3))).to_json())
+    Path("pairs").write_text(FormulaMatch.box(Schema(x=UInt(3))).to_json())
+    Path("seed").write_text(SharedSeed(bytes(32)).to_text())
+    Path("users").write_text('{"broker": "word"}')
     before = files()
     assert said in shell.refused(f"ccbps {line}")
     assert files() == before
