@@ -112,6 +112,7 @@ class Kind(IntEnum):
     """Payloads that a publisher sealed for clients of a matching broker."""
 
 
+@unique
 class Cause(IntEnum):
     """Cause for refusing a message.
 
