@@ -112,6 +112,7 @@ class Kind(IntEnum):
     """Payloads that a publisher sealed for clients of a matching broker."""
 
 
+@unique
 class Cause(IntEnum):
     """Cause for refusing a message.
 
@@ -188,12 +189,6 @@ def round_tags(messages: Bytes, kind: Kind, fingerprint: bytes) -> Bytes:
 
 
 _PAIR: Final = (Kind.EVENT, Kind.INTEREST)
-_REFUSED: Final = {
-    Kind.EVENT: Cause.EVENT_KIND,
-    Kind.INTEREST: Cause.INTEREST_KIND,
-    Kind.LABELS: Cause.LABELS_KIND,
-    Kind.AHEAD: Cause.AHEAD_KIND,
-}
 
 
 def check_round_headers(
@@ -214,8 +209,8 @@ def check_round_headers(
         return causes
     wrong = (events ^ interests)[:, 1:] != (event ^ interest)[1:]
     causes[wrong.any(axis=1)] = Cause.PAIRING if kinds == _PAIR else Cause.LABELS
-    causes[interests[:, 0] != interest[0]] = _REFUSED[kinds[1]]
-    causes[events[:, 0] != event[0]] = _REFUSED[kinds[0]]
+    causes[interests[:, 0] != interest[0]] = Cause[f"{kinds[1].name}_KIND"]
+    causes[events[:, 0] != event[0]] = Cause[f"{kinds[0].name}_KIND"]
     return causes
 
 

@@ -263,7 +263,13 @@ def _shake_hands(
         options: options of `ssl.SSLContext.wrap_socket`.
     """
     try:
-        _set_options(connection)
+        # Send small frames at once, and notice a machine that is gone, also while nobody reads.
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        half = LOST_SECONDS // 2
+        for name, value in (("TCP_KEEPIDLE", half), ("TCP_KEEPINTVL", 1), ("TCP_KEEPCNT", half)):
+            if hasattr(socket, name):  # not on every system
+                connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
         connection = context.wrap_socket(connection, do_handshake_on_connect=False, **options)
         connection.settimeout(_left(until))
         connection.do_handshake()
@@ -275,16 +281,6 @@ def _shake_hands(
         _raise_as_network_error(error)
         raise
     return Channel(connection, peer, seconds)
-
-
-def _set_options(connection: socket.socket) -> None:
-    """Send small frames at once, and notice a machine that is gone, also while nobody reads."""
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    half = LOST_SECONDS // 2
-    for name, value in (("TCP_KEEPIDLE", half), ("TCP_KEEPINTVL", 1), ("TCP_KEEPCNT", half)):
-        if hasattr(socket, name):  # not on every system
-            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def _part(connection: socket.socket) -> None:

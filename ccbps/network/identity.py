@@ -129,8 +129,21 @@ class Identity(SecretBytes):
         context = tls_context(server=server)
         for peer in peers:
             context.load_verify_locations(cadata=peer.der)
-        key = self._key().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        _load_chain(context, key + self._certificate().public_bytes(Encoding.PEM))
+        pem = self._key().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        pem += self._certificate().public_bytes(Encoding.PEM)
+        if hasattr(os, "memfd_create") and Path("/proc/self/fd").is_dir():
+            file = os.memfd_create("identity")
+            path = f"/proc/self/fd/{file}"
+        else:
+            file, path = tempfile.mkstemp(prefix="ccbps-")
+        try:
+            with os.fdopen(file, "wb") as writer:
+                writer.write(pem)
+                writer.flush()
+                context.load_cert_chain(path)
+        finally:
+            if not path.startswith("/proc/"):
+                Path(path).unlink()
         return context
 
     def _key(self) -> Ed25519PrivateKey:
@@ -183,21 +196,3 @@ def tls_context(*, server: bool) -> ssl.SSLContext:
     if server:
         context.num_tickets = 0
     return context
-
-
-@confined
-def _load_chain(context: ssl.SSLContext, pem: bytes) -> None:
-    """Load a private key and its certificate into a context."""
-    if hasattr(os, "memfd_create") and Path("/proc/self/fd").is_dir():
-        file = os.memfd_create("identity")
-        path = f"/proc/self/fd/{file}"
-    else:
-        file, path = tempfile.mkstemp(prefix="ccbps-")
-    try:
-        with os.fdopen(file, "wb") as writer:
-            writer.write(pem)
-            writer.flush()
-            context.load_cert_chain(path)
-    finally:
-        if not path.startswith("/proc/"):
-            Path(path).unlink()

@@ -173,22 +173,19 @@ class LedgerServer(Server):
             channel.receive(0)  # it sets them aside; or has ended the connection
 
         try:
-            self._require(identity)
+            named = identity != identity_bytes(None)
+            if named and identity.hex() != (own := self._ledger.identity()):
+                raise LedgerError(
+                    f"the ledger at {self.address} is {own}, wanted {identity.hex()}: another file "
+                    "would allot rounds that were used. Start the server with the ledger's own "
+                    "file; if that is lost, take new seeds and a new ledger"
+                )
             _, other = self._ledger.allot(stream, names, tags, refuse)
         except LedgerError as error:
             _log.error("the ledger's server allots nothing: %s", error)
             channel.send(FAILED, str(error).encode())
             return
         channel.send(DONE, np.packbits(other).tobytes())
-
-    def _require(self, identity: bytes) -> None:
-        """Refuse a worker of another ledger with a LedgerError."""
-        if identity != identity_bytes(None) and identity.hex() != (own := self._ledger.identity()):
-            raise LedgerError(
-                f"the ledger at {self.address} is {own}, wanted {identity.hex()}: another file "
-                "would allot rounds that were used. Start the server with the ledger's own file; "
-                "if that is lost, take new seeds and a new ledger"
-            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -282,6 +282,20 @@ def test_certificates_that_are_expired_vouched_for_or_made_anew_are_refused() ->
         to_bob(server.address, expired, peer=ALICE)
 
 
+def test_a_certificate_that_tls_alone_would_accept_is_refused(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    context = Identity.context
+
+    def trusting(own: Identity, peers: list[Certificate], *, server: bool) -> ssl.SSLContext:
+        return context(own, [*peers, MALLORY.certificate()], server=server)
+
+    monkeypatch.setattr(Identity, "context", trusting)
+    with serving() as server, pytest.raises(NetworkError, match="ended"):
+        to_bob(server.address, MALLORY)
+    until_logged(caplog, "the certificate of the other side is not pinned")
+
+
 def test_an_identity_has_one_certificate() -> None:
     """Machines that derive it from a common secret get the same bytes, whatever their versions."""
     identity = Identity(bytes(range(32)))
