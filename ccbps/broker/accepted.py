@@ -146,6 +146,17 @@ class Numbers:
             self._waiting += sign * len(accepted.clients)
 
 
+class Publishers(dict[str, Numbers]):
+    """Numbers of all publishers by name. A new publisher has none."""
+
+    def __init__(self, remember: int) -> None:
+        self._remember = remember
+
+    def __missing__(self, publisher: str) -> Numbers:
+        numbers = self[publisher] = Numbers(publisher, self._remember)
+        return numbers
+
+
 class Kept:
     """The last publications, for subscribers that come later.
 

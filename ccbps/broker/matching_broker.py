@@ -1,25 +1,22 @@
 """A broker as a running service: it registers subscriptions, matches publications and delivers.
 
-It runs any scheme. A `ccbps.matching.Broker` finds what matches, and the scheme's kind decides how
-subscriptions are kept (`ccbps.broker.books`). It is not trusted: events and interests are encrypted
-by the scheme, topics are tokens, and payloads are encrypted by publishers. Beside what the scheme's
-card names, the broker learns who subscribes and publishes, when, under which token, and who gets
-what.
+It runs any scheme, whose kind decides how subscriptions are kept (`ccbps.broker.books`). It is not
+trusted: the scheme encrypts events and interests, topics are tokens, and publishers encrypt
+payloads. Beside what the scheme's card names, the broker learns who subscribes and publishes, when,
+under which token, and who gets what.
 
-*Payloads* come with a publication, together with wrapped keys if the publisher made some; a client
-that matches gets its own. Or a publication comes without a payload: its receipt names the clients
-that match, and the publisher seals for them (`ccbps.delivery.GroupSealer`) and calls `deliver`.
+*Payloads* come with a publication, perhaps with wrapped keys, one for each client that matches. Or
+they come later: the receipt names the clients that match, and the publisher seals for them
+(`ccbps.delivery.GroupSealer`) and calls `deliver`.
 
 *Exactly once.* With a file (`path`) a publication and its deliveries are on disk when the publisher
-has its receipt. A publisher that got none repeats the publication. If it was accepted, the broker
-knows its number. A delivery waits until it is acknowledged. It names publisher and number, so a
-client that gets it twice can tell.
+has its receipt. A publisher that got none repeats the publication, whose number tells whether it
+was accepted. A delivery waits until it is acknowledged, and names publisher and number.
 
 *Revocation* takes effect at once, also for existing subscriptions, deliveries that wait, and
 publications that are being matched.
 
-Hazard: the caller must authenticate the names of clients, by a TLS certificate or a password of the
-MQTT server, for example.
+Hazard: the caller must authenticate the names of clients, such as by passwords.
 """
 
 from __future__ import annotations
@@ -36,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import numpy as np
 
-from ccbps.broker.accepted import Accepted, Kept, Numbers
+from ccbps.broker.accepted import Accepted, Kept, Publishers
 from ccbps.broker.mailbox import Mailboxes, Matched
 from ccbps.broker.messages import (
     Delivery,
@@ -52,7 +49,7 @@ from ccbps.broker.quotas import Quota
 from ccbps.broker.store import BrokerStore, NoStore, Store
 from ccbps.broker.subscriptions import Subscriptions
 from ccbps.checks import choice, instance, octets, whole
-from ccbps.errors import CcbpsError, DecodeError, LedgerError, ParameterError, RefusedError
+from ccbps.errors import CcbpsError, LedgerError, ParameterError, RefusedError
 from ccbps.keys.secret import Confined
 from ccbps.matching.contract.broker import Broker
 from ccbps.matching.contract.matcher import Matcher
@@ -143,7 +140,6 @@ class MatchingBroker(Confined):
             hint = "make one by matcher.broker(...), or give a matcher whose subscribers decide"
             instance("broker", broker, Broker, hint=hint)
         choice("when_full", when_full, ("drop", "refuse"))
-        whole("remember", remember, 1)
         self._broker, self.quota = broker, quota or Quota()
         self.on_delivery, self._timer = on_delivery, timer
         # One thread at a time changes subscriptions. The lock is for what takes no time.
@@ -151,8 +147,8 @@ class MatchingBroker(Confined):
         self._metrics, self._revoked = Metrics(), set[bytes]()
         self._subscriptions = Subscriptions(broker, prefilter, self._lock, self._metrics)
         self.matcher, self._examiner = self._subscriptions.matcher, self._subscriptions.examiner
-        self._publishers: dict[str, Numbers] = {}
-        self._remember, self._kept = remember, Kept(whole("keep", keep, 0), prefilter)
+        self._publishers = Publishers(whole("remember", remember, 1))
+        self._kept = Kept(whole("keep", keep, 0), prefilter)
         self._store: Store = NoStore()
         if path is not None:
             names = broker.names if isinstance(broker, Broker) else (broker.fingerprint, b"", 0)
@@ -187,34 +183,20 @@ class MatchingBroker(Confined):
         for user in self._store.users():
             self._forget_user(user)
         for publisher, number, accepted in self._store.numbers():
-            self._numbers(publisher).add(number, accepted)
+            self._publishers[publisher].add(number, accepted)
         for publisher, oldest, turn in self._store.publishers():
-            numbers = self._numbers(publisher)
+            numbers = self._publishers[publisher]
             numbers.oldest, numbers.next_round = max(numbers.oldest, oldest), turn + 1
         with self._store.transaction():
             self._store.keep_last(self._kept.most)
         for publisher, publication in self._store.kept():
             self._kept.add(publisher, publication)
-        subscriptions = [*self._store.subscriptions()]
-        try:
-            self._examiner.check([subscription for _, subscription in subscriptions])
-        except DecodeError:
-            # Those of users that were revoked, for example: they match nothing any more.
-            subscriptions = [pair for pair in subscriptions if self._is_usable(*pair)]
-        self._subscriptions.add_all(subscriptions)
+        self._subscriptions.add_all(self._subscriptions.usable([*self._store.subscriptions()]))
         # An earlier broker was killed before it delivered to these.
         for client, subscription, kept in self._store.awaiting_kept():
             if subscription.name in self._subscriptions.registry.of(client):
                 kept = [pair for pair in kept if subscription.concerns(*pair)]
                 self._deliver_kept(client, subscription, kept)
-
-    def _is_usable(self, client: str, subscription: Subscription) -> bool:
-        try:
-            self._examiner.check([subscription])
-        except DecodeError as error:
-            _log.warning("subscription %s of %s is left out: %s", subscription.name, client, error)
-            return False
-        return True
 
     # -- subscriptions ---------------------------------------------------------------------------
 
@@ -230,7 +212,7 @@ class MatchingBroker(Confined):
             LedgerError: the file cannot be written. In all cases nothing was changed.
         """
         with self._reading(client, Subscription, subscription) as (new, _), self._changing:
-            self._require_room(client, new)
+            self._subscriptions.require_room(client, new, self.quota)
             self._examiner.check([new])
             with self._lock:
                 self._boxes.admitted(client)  # it may have been revoked meanwhile
@@ -254,7 +236,7 @@ class MatchingBroker(Confined):
     def subscribe_all(self, subscriptions: Sequence[tuple[str, Subscription]]) -> None:
         """Register many subscriptions of several clients at once, to set a broker up.
 
-        This is faster than one by one. No quota holds, and kept publications are not delivered.
+        It is faster than one by one. No quota holds, and kept publications are not delivered.
 
         Raises:
             DecodeError: one of them is malformed; none was registered.
@@ -399,9 +381,8 @@ class MatchingBroker(Confined):
     def deliver(self, publisher: str, payloads: Payloads | bytes) -> None:
         """Deliver payloads that the publisher sealed for the clients that match a publication.
 
-        It may be called several times, for some clients each. That is needed if all messages
-        together are larger than `Quota.message_bytes`. A client that has its payload gets nothing,
-        so a call may be repeated.
+        Several calls may each serve some clients, as they must if all messages together are larger
+        than `Quota.message_bytes`. A call may be repeated: nobody gets a payload twice.
 
         Raises:
             DecodeError: malformed.
@@ -409,8 +390,27 @@ class MatchingBroker(Confined):
             ParameterError: the publication is not there, or a client does not match it.
         """
         with self._reading(publisher, Payloads, payloads) as (sealed, _), self._lock:
-            told = self._deliver_sealed(publisher, sealed)
-        self._tell(told)
+            number, messages = sealed.number, sealed.messages
+            numbers = self._publishers[publisher]
+            accepted = numbers.waiting(number)
+            if accepted is None:
+                return  # all clients have theirs
+            clients = {*(accepted.clients or ())}
+            if others := messages.keys() - clients:
+                raise ParameterError(f"{min(others)} does not match publication {number}")
+            deliveries = [
+                (client, Delivery(self._boxes[client].following, publisher, number, (), message))
+                for client, message in messages.items()
+                if client not in accepted.served
+            ]
+            served = accepted.served | messages.keys()
+            is_over = sealed.last or served == clients
+            with self._boxes.put(deliveries):
+                self._store.served(publisher, number, None if is_over else clients, served)
+            accepted.served = served
+            if is_over:
+                numbers.finish(number)
+        self._tell([client for client, _ in deliveries])
 
     # -- deliveries ------------------------------------------------------------------------------
 
@@ -455,9 +455,8 @@ class MatchingBroker(Confined):
     # -- what others are told --------------------------------------------------------------------
 
     def topic_filter(self) -> bytes:
-        """Return the filter of tokens with subscriptions, for publishers.
+        """Return the filter of tokens with subscriptions: publishers need not encode other events.
 
-        A publisher need not encode an event whose token is not in the filter.
         `CuckooFilter.from_bytes` or `CountingBloomFilter.from_bytes` reads it.
 
         Raises:
@@ -484,15 +483,8 @@ class MatchingBroker(Confined):
             ImportError: prometheus-client, the extra ``metrics``, is missing.
         """
         with self._lock:
-            subscriptions = self._subscriptions
-            gauges = {
-                "clients": subscriptions.registry.subscribed,
-                "subscriptions": len(subscriptions.registry),
-                "interests": subscriptions.distinct,
-                "topics": len(subscriptions.topics),
-                "waiting": sum(len(box.waiting) for box in self._boxes.values()),
-                "kept": len(self._kept),
-            }
+            waiting = sum(len(box.waiting) for box in self._boxes.values())
+            gauges = {"waiting": waiting, "kept": len(self._kept), **self._subscriptions.gauges()}
             metrics = [*self._metrics.collect(gauges)]
         yield from metrics
 
@@ -509,9 +501,7 @@ class MatchingBroker(Confined):
     def _serving(self, client: str, size: int | None = None) -> Iterator[None]:
         """Let a client's request in, charge it for the time that it takes, and count refusals.
 
-        Args:
-            client: its name.
-            size: bytes of a message; None for a request without a message.
+        The size is the bytes of its message; None if it has none.
         """
         start = self._timer()
         with self._counting():
@@ -534,31 +524,9 @@ class MatchingBroker(Confined):
             self._metrics.add("refused", reason=reason)
             raise
 
-    def _numbers(self, publisher: str) -> Numbers:
-        if publisher not in self._publishers:
-            self._publishers[publisher] = Numbers(publisher, self._remember)
-        return self._publishers[publisher]
-
-    def _require_room(self, client: str, new: Subscription) -> None:
-        """Refuse a subscription of a client that may have no more.
-
-        Raises:
-            RefusedError: it would have too many, or too many bytes of them.
-        """
-        registry = self._subscriptions.registry
-        count = len(registry.of(client)) + (new.name not in registry.of(client))
-        size = registry.stored(client) - registry.size(client, new.name)
-        size += self._subscriptions.size(new)
-        if count > self.quota.subscriptions or size > self.quota.stored_bytes:
-            raise RefusedError(
-                f"{client} would have {count} subscriptions of {size} bytes, and may have "
-                f"{self.quota.subscriptions} of {self.quota.stored_bytes}",
-                reason="subscriptions",
-            )
-
     def _receipt(self, publisher: str, publication: Publication, digest: bytes) -> Receipt | None:
         """Return the receipt of a publication that was accepted before, None if it is new."""
-        receipt = self._numbers(publisher).receipt(publication, digest)
+        receipt = self._publishers[publisher].receipt(publication, digest)
         if receipt is None:
             return None
         self._metrics.add("repeated")
@@ -569,7 +537,7 @@ class MatchingBroker(Confined):
         self, publisher: str, publication: Publication, digest: bytes, matched: Matched
     ) -> tuple[Receipt, list[str]]:
         """Accept a publication, and return its receipt and the clients with new deliveries."""
-        numbers, is_sealed_later = self._numbers(publisher), publication.payload is None
+        numbers, is_sealed_later = self._publishers[publisher], publication.payload is None
         # Subscriptions of a client that was revoked just now may still be in the books.
         matched = [pair for pair in matched if not self._boxes[pair[0]].revoked]
         clients = tuple(client for client, _ in matched) if is_sealed_later and matched else None
@@ -592,29 +560,6 @@ class MatchingBroker(Confined):
             self._kept.add(publisher, publication)
         told = [client for client, _ in deliveries]
         return Receipt(publication.number, False, clients or ()), told
-
-    def _deliver_sealed(self, publisher: str, payloads: Payloads) -> list[str]:
-        """Deliver sealed payloads, and return the clients with new deliveries."""
-        number, messages = payloads.number, payloads.messages
-        accepted = self._numbers(publisher).waiting(number)
-        if accepted is None:
-            return []  # all clients have theirs
-        clients = {*(accepted.clients or ())}
-        if others := messages.keys() - clients:
-            raise ParameterError(f"{min(others)} does not match publication {number}")
-        deliveries = [
-            (client, Delivery(self._boxes[client].following, publisher, number, (), message))
-            for client, message in messages.items()
-            if client not in accepted.served
-        ]
-        served = accepted.served | messages.keys()
-        is_over = payloads.last or served == clients
-        with self._boxes.put(deliveries):
-            self._store.served(publisher, number, None if is_over else clients, served)
-        accepted.served = served
-        if is_over:
-            self._numbers(publisher).finish(number)
-        return [client for client, _ in deliveries]
 
     def _deliver_kept(
         self, client: str, subscription: Subscription, kept: Sequence[tuple[str, Publication]]

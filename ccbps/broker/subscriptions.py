@@ -7,6 +7,7 @@ that was accepted while it was there, even if it has just taken another one's pl
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,10 +22,13 @@ from ccbps.broker.books import Book, Labelled, RelayBook, RoundBook, TableBook
 from ccbps.broker.messages import Publication, Subscription
 from ccbps.broker.metrics import Metrics
 from ccbps.broker.prefilter import FilterKind, TokenFilter
+from ccbps.broker.quotas import Quota
 from ccbps.broker.registry import Registry
+from ccbps.errors import DecodeError, RefusedError
 from ccbps.matching.contract.broker import Broker
 from ccbps.matching.contract.scheme import Answers, Scheme
 
+_log: Final = logging.getLogger(__name__)
 TOPIC_BYTES: Final = 4096
 """Bytes that a topic takes, since it has a book of its own."""
 _Key = tuple[bytes | None, str | None]
@@ -88,14 +92,52 @@ class Subscriptions:
         self._added: list[_Added] = []
 
     @property
-    def distinct(self) -> int:
-        """Number of interests that differ."""
-        return sum(book.distinct for book in self._books.values())
-
-    @property
     def to_all_topics(self) -> bool:
         """Whether there is a subscription without a token."""
         return any(token is None for token, _ in self._books)
+
+    def gauges(self) -> dict[str, int]:
+        """Return numbers of clients, subscriptions, interests and topics, for metrics."""
+        return {
+            "clients": self.registry.subscribed,
+            "subscriptions": len(self.registry),
+            "interests": sum(book.distinct for book in self._books.values()),
+            "topics": len(self.topics),
+        }
+
+    def usable(
+        self, subscriptions: list[tuple[str, Subscription]]
+    ) -> list[tuple[str, Subscription]]:
+        """Select the subscriptions of an earlier broker that match something.
+
+        Those of users that were revoked match nothing any more, for example.
+        """
+        try:
+            self.examiner.check([subscription for _, subscription in subscriptions])
+        except DecodeError as error:
+            if len(subscriptions) > 1:
+                return [pair for one in subscriptions for pair in self.usable([one])]
+            ((client, subscription),) = subscriptions
+            _log.warning("subscription %s of %s is left out: %s", subscription.name, client, error)
+            return []
+        return subscriptions
+
+    def require_room(self, client: str, new: Subscription, quota: Quota) -> None:
+        """Refuse a subscription of a client that may have no more.
+
+        Raises:
+            RefusedError: it would have too many, or too many bytes of them.
+        """
+        own = self.registry.of(client)
+        count = len(own) + (new.name not in own)
+        size = self.registry.stored(client) - self.registry.size(client, new.name)
+        size += self._size(new)
+        if count > quota.subscriptions or size > quota.stored_bytes:
+            raise RefusedError(
+                f"{client} would have {count} subscriptions of {size} bytes, and may have "
+                f"{quota.subscriptions} of {quota.stored_bytes}",
+                reason="subscriptions",
+            )
 
     def has(self, client: str, subscription: Subscription) -> bool:
         """Tell whether a client has this very subscription already."""
@@ -217,7 +259,7 @@ class Subscriptions:
         return RoundBook(self._matching, self._lock, self._metrics)
 
     @staticmethod
-    def size(subscription: Subscription) -> int:
+    def _size(subscription: Subscription) -> int:
         """Return about the number of bytes that a subscription takes."""
         topic = TOPIC_BYTES if subscription.token else 0
         return subscription.interests.nbytes + len(subscription.name.encode()) + topic
@@ -230,7 +272,7 @@ class Subscriptions:
     def _enter(self, client: str, subscription: Subscription) -> tuple[int, Book]:
         """Return a number for a subscription, and the book for it."""
         key = subscription.token, subscription.publisher
-        size, print_ = self.size(subscription), self._print(subscription)
+        size, print_ = self._size(subscription), self._print(subscription)
         number = self.registry.new(client, subscription.name, size, print_)
         self._keys[number] = key
         if key not in self._books:

@@ -18,7 +18,7 @@ from ccbps.arrays import Numbers
 from ccbps.errors import RandomnessReuseError
 from ccbps.store.files import PartReader
 from ccbps.store.index import Index
-from ccbps.store.plan import Work, meetings, open_piece, pair_names, plan
+from ccbps.store.plan import Work, meetings, open_piece, pair_names, plan, spans
 
 _OPEN: Final = 4
 """Parts that are open at a time: a process may have some hundreds, and holds rounds of each."""
@@ -57,20 +57,19 @@ def without_known(now: Index, fresh: Index) -> Index:
         DecodeError: a file is missing or damaged.
     """
     known: dict[str, list[Numbers]] = {}
-    for work, names in _shared(now, fresh):
-        assert work.rows is not None
+    for work, names, rows in _shared(now, fresh):
         for at, *messages in work.blocks:
-            differs = (messages[0] != messages[1]).any(axis=1)
-            if differs.any():
-                place = int(np.arange(len(work.rows[0]))[at][differs.argmax()])
+            other = (messages[0] != messages[1]).any(axis=1)
+            if other.any():
+                place = int(np.arange(len(rows[0]))[at][other.argmax()])
                 # If one of them is damaged, that is what is wrong.
-                for index, name, row in zip((now, fresh), names, work.rows, strict=True):
+                for index, name, row in zip((now, fresh), names, rows, strict=True):
                     index.files.reader(name, verify=True).gather(row[place : place + 1])
                 raise RandomnessReuseError(
                     f"{_name(work, place, now)} has a message already, and this is another one; a "
                     "pair and round has one message"
                 )
-        known.setdefault(names[1], []).append(work.rows[1])
+        known.setdefault(names[1], []).append(rows[1])
     index = fresh
     for name, places in known.items():
         index = _cut(index, fresh.parts.index(name), np.unique(np.concatenate(places)))
@@ -103,7 +102,7 @@ def _cut(index: Index, number: int, rows: Numbers) -> Index:
 
 def _shared(
     one: Index, other: Index, chosen: tuple[Places, Places] | None = None
-) -> Iterator[tuple[Work, tuple[str, str]]]:
+) -> Iterator[tuple[Work, tuple[str, str], tuple[Numbers, Numbers]]]:
     """Yield messages of two indexes for the same pair and round, some at a time.
 
     For events of a broadcast, yield those for the same round.
@@ -114,7 +113,7 @@ def _shared(
         chosen: pairs of runs; None for all.
 
     Yields:
-        the messages, and the parts that have them.
+        the messages, the parts that have them, and their rows there.
     """
     sides = one.labelled(), other.labelled()
 
@@ -125,7 +124,10 @@ def _shared(
     for piece in plan(*sides, chosen).to_pylist():
         work = open_piece(piece, part)
         if work.counts.sum():
-            yield work, (piece["event_part"], piece["interest_part"])
+            assert work.segments is not None
+            *sides_rows, lengths = work.segments
+            first, second = (spans(rows, rows + lengths)[1] for rows in sides_rows)
+            yield work, (piece["event_part"], piece["interest_part"]), (first, second)
 
 
 def _name(work: Work, place: int, index: Index) -> str:

@@ -7,7 +7,6 @@ files, and hands their messages to the broker in blocks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from itertools import pairwise
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -35,6 +34,20 @@ BLOCK_BYTES: Final = 8 << 20
 """Bytes of a block on the wider side."""
 
 
+class Segments(NamedTuple):
+    """Stretches of pairs whose messages follow one another on both sides; shape (segments,) each.
+
+    Attributes:
+        events: first row of each in the part of events.
+        interests: first row of each in the part of interests.
+        lengths: number of pairs of each.
+    """
+
+    events: Numbers
+    interests: Numbers
+    lengths: Numbers
+
+
 Block: TypeAlias = tuple[slice | Places, Bytes, Bytes]
 """Places of pairs in a piece, and their events and interests, each of shape (block, width)."""
 
@@ -50,15 +63,14 @@ class Work(NamedTuple):
         counts: number of pairs of each run, shape (runs,).
         rounds: round of each pair; None if each run's rounds are consecutive from its `first` on.
         blocks: messages of all pairs, for the kernel.
-        rows: row of each pair in the part of events and in that of interests; None for a
-            broadcast.
+        segments: rows of the pairs in the two parts of `plan`; None for a broadcast.
     """
 
     runs: pa.RecordBatch
     counts: Numbers
     rounds: Numbers | None
     blocks: Iterator[Block]
-    rows: tuple[Numbers, Numbers] | None = None
+    segments: Segments | None = None
 
 
 def meetings(events: Index, interests: Index) -> tuple[Places, Places]:
@@ -224,19 +236,18 @@ def open_piece(piece: Mapping[str, Any], part: Part) -> Work:
     events, interests = part(0, piece["event_part"]), part(1, piece["interest_part"])
     names = "event_start", "event_stop", "interest_start", "interest_stop"
     start, stop, other, end = (runs[name].to_numpy() for name in names)
-    run, rows = spans(start, stop)
     if not runs["first"].null_count:
         counts, rounds = stop - start, None
-        others = rows + (other - start)[run]
+        segments = _joined(start, other, counts)
     else:
+        run, rows = spans(start, stop)
         wanted = events.rounds[rows]
-        others = lower_bound(interests.rounds, other[run], end[run], wanted)
-        common = others < end[run]
-        common[common] = interests.rounds[others[common]] == wanted[common]
-        run, rows, others, rounds = run[common], rows[common], others[common], wanted[common]
-        counts = np.bincount(run, minlength=len(start))
-    blocks = _blocks(events, rows, interests, others)
-    return Work(runs, counts, rounds, blocks, (rows, others))
+        place = lower_bound(interests.rounds, other[run], end[run], wanted)
+        common = place < end[run]
+        common[common] = interests.rounds[place[common]] == wanted[common]
+        segments = _joined(rows[common], place[common], np.ones(common.sum(), dtype=np.int64))
+        counts, rounds = np.bincount(run[common], minlength=len(start)), wanted[common]
+    return Work(runs, counts, rounds, _blocks(segments, events, interests), segments)
 
 
 def pair_names(work: Work) -> tuple[pa.Array, pa.Array]:
@@ -247,6 +258,18 @@ def pair_names(work: Work) -> tuple[pa.Array, pa.Array]:
         first = work.runs["first"].to_numpy()
         rounds = spans(first, first + work.counts)[1]
     return work.runs["subscription"].take(pa.array(run)), pa.array(rounds)
+
+
+def _joined(events: Numbers, interests: Numbers, lengths: Numbers) -> Segments:
+    """Return segments, joined where they follow one another on both sides."""
+    new = np.ones(len(lengths), dtype=np.bool_)
+    for rows in (events, interests):
+        new[1:] &= rows[1:] == rows[:-1] + lengths[:-1]
+    new[1:] = ~new[1:]
+    starts = np.flatnonzero(new)
+    if len(starts):
+        lengths = np.add.reduceat(lengths, starts)
+    return Segments(events[starts], interests[starts], lengths)
 
 
 def lower_bound(values: Numbers, start: Numbers, stop: Numbers, wanted: Numbers) -> Numbers:
@@ -265,24 +288,27 @@ def lower_bound(values: Numbers, start: Numbers, stop: Numbers, wanted: Numbers)
     return low
 
 
-def _blocks(
-    events: PartReader, rows: Numbers, interests: PartReader, others: Numbers
-) -> Iterator[Block]:
-    """Yield the messages of all pairs in order, given their rows on both sides."""
-    total, width = len(rows), max(events.width, interests.width)
-    if not total:
-        return
-    # Stretches of pairs whose messages follow one another on both sides.
-    starts = np.flatnonzero(np.append(True, (np.diff(rows) != 1) | (np.diff(others) != 1)))
-    if total * width < VIEW_BYTES * len(starts):
+def _blocks(segments: Segments, events: PartReader, interests: PartReader) -> Iterator[Block]:
+    """Yield the messages of all pairs in order."""
+    total, width = int(segments.lengths.sum()), max(events.width, interests.width)
+    if total * width < VIEW_BYTES * len(segments.lengths):
+        rows, others = (
+            spans(first, first + segments.lengths)[1]
+            for first in (segments.events, segments.interests)
+        )
         step = max(1, BLOCK_BYTES // width)
         for start in range(0, total, step):
             at = slice(start, min(start + step, total))
             yield at, events.gather(rows[at]), interests.gather(others[at])
         return
-    for done, stop in pairwise([*starts.tolist(), total]):
-        while done < stop:
-            views = events.view(rows[done], stop - done), interests.view(others[done], stop - done)
+    before = 0
+    for row, other, length in zip(*(part.tolist() for part in segments), strict=True):
+        done = 0
+        while done < length:
+            views = (
+                events.view(row + done, length - done),
+                interests.view(other + done, length - done),
+            )
             count = min(map(len, views))
-            yield slice(done, done + count), views[0][:count], views[1][:count]
-            done += count
+            yield slice(before, before + count), views[0][:count], views[1][:count]
+            done, before = done + count, before + count

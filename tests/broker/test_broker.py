@@ -339,8 +339,7 @@ def test_misuse_is_refused(world: World) -> None:
     for call, said in wrong:
         with pytest.raises(ParameterError, match=said):
             call()
-    broker = world.broker()
-    broker.subscribe("alice", world.wants("a", "price < 9"))
+    broker = world.broker_of_alice()
     with pytest.raises(ParameterError, match="all topics"):
         broker.topic_filter()
     with pytest.raises(ParameterError, match="already"):

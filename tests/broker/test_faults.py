@@ -41,8 +41,7 @@ from tests.support.broker_world import (
 def test_clients_that_do_too_much_are_refused_and_others_served(world: World) -> None:
     clock = Clock()
     quota = Quota(rate=10.0, burst=5.0, subscriptions=2, message_bytes=5000)
-    broker = world.broker(quota=quota, clock=clock)
-    broker.subscribe("alice", world.wants("a", "price < 9"))
+    broker = world.broker_of_alice(quota=quota, clock=clock)
     calls: list[tuple[Callable[[], object], str]] = [
         (lambda: broker.publish("flood", world.event(9, 1)), "rate"),
         (lambda: broker.publish("large", Publication(0, bytes(5000), b"")), "size"),
@@ -66,8 +65,7 @@ def test_clients_that_do_too_much_are_refused_and_others_served(world: World) ->
 
 def test_whoever_takes_too_much_time_waits(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     clock, timer = Clock(), Clock()
-    broker = world.broker(quota=Quota(cost=0.5, patience=1.0), clock=clock, timer=timer)
-    broker.subscribe("alice", world.wants("a", "price < 9"))
+    broker = world.broker_of_alice(quota=Quota(cost=0.5, patience=1.0), clock=clock, timer=timer)
     kind = type(broker._broker)
 
     def slow(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -129,8 +127,7 @@ def test_to_take_and_acknowledge_takes_time_too(world: World) -> None:
 
 
 def test_sealed_payloads_are_messages_with_a_size(world: World) -> None:
-    broker = world.broker(quota=Quota(message_bytes=500))
-    broker.subscribe("alice", world.wants("a", "price < 9"))
+    broker = world.broker_of_alice(quota=Quota(message_bytes=500))
     broker.publish("feed", Publication(0, world.event(0, 3).event, None))
     for large in (Payloads(0, {"alice": bytes(500)}), bytes(501)):
         with refused("size"):
@@ -150,8 +147,7 @@ def test_messages_need_not_be_read_to_be_refused(world: World) -> None:
 
 
 def test_publications_that_wait_for_payloads_are_not_forgotten(world: World) -> None:
-    broker = world.broker(remember=2, quota=Quota(queue=10))
-    broker.subscribe("alice", world.wants("a", "price < 9"))
+    broker = world.broker_of_alice(remember=2, quota=Quota(queue=10))
     event = world.event(0, 3).event
     for number in range(3):
         broker.publish("feed", Publication(number, event, None))
@@ -188,8 +184,7 @@ def test_what_clients_store_is_bounded_in_bytes(world: World) -> None:
 
 
 def test_malformed_and_replayed_messages_are_refused(world: World) -> None:
-    broker = world.broker(remember=4)
-    broker.subscribe("alice", world.wants("a", "price < 9"))
+    broker = world.broker_of_alice(remember=4)
     good = world.event(5, 3)
     broker.publish("feed", good)
     other = World()
@@ -220,8 +215,7 @@ def test_malformed_and_replayed_messages_are_refused(world: World) -> None:
 
 def test_full_queues_hold_publishers_back_or_drop(world: World) -> None:
     for when_full in ("refuse", "drop"):
-        broker = world.broker(quota=Quota(queue=3), when_full=when_full)
-        broker.subscribe("alice", world.wants("a", "price < 9"))
+        broker = world.broker_of_alice(quota=Quota(queue=3), when_full=when_full)
         broker.subscribe("bob", world.wants("a", "price < 5"))
         for number in range(3):
             broker.publish("feed", world.event(number, 7))

@@ -52,8 +52,7 @@ def test_durable_files_are_flushed(world: World, path: Path, durable: bool, mode
 
 def test_what_was_sealed_for_all_counts_no_more(world: World, path: Path) -> None:
     options: dict[str, Any] = {"path": path, "quota": Quota(queue=1)}
-    broker = world.broker(**options)
-    broker.subscribe("alice", world.wants("a", "price < 9"))
+    broker = world.broker_of_alice(**options)
     for number in range(3):
         broker.publish("feed", world.bare(number, 3))
         broker.deliver("feed", Payloads(number, {"alice": b"sealed"}))
@@ -98,8 +97,7 @@ def test_numbers_of_deliveries_say_whose_they_are(world: World, path: Path) -> N
 def test_a_transaction_that_fails_leaves_nothing(
     world: World, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broker = world.broker(path=path, keep=3)
-    broker.subscribe("alice", world.wants("a", "price < 9"))
+    broker = world.broker_of_alice(path=path, keep=3)
 
     def fails(*_: object) -> None:
         raise sqlite3.OperationalError("disk I/O error")
@@ -158,8 +156,7 @@ def test_files_are_of_one_broker(
 
 
 def test_what_cannot_be_written_is_not_done(world: World, path: Path) -> None:
-    broker = world.broker(path=path)
-    broker.subscribe("alice", world.wants("a", "price < 9"))
+    broker = world.broker_of_alice(path=path)
     broker._store._db.execute("PRAGMA query_only = ON")
     failing: list[Callable[[], object]] = [
         lambda: broker.publish("feed", world.event(0, 3)),

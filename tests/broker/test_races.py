@@ -20,8 +20,7 @@ from tests.support.meanwhile import Meanwhile
 def test_subscriptions_that_change_during_a_match_miss_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch, keep: int
 ) -> None:
-    broker = world.broker(keep=keep)
-    broker.subscribe("alice", world.wants("a", "price < 9"))
+    broker = world.broker_of_alice(keep=keep)
     broker.subscribe("bob", world.wants("a", "price < 5"))
     meanwhile = in_match(broker, monkeypatch)
     changes: list[tuple[Callable[[], object], dict[str, int]]] = [
@@ -43,8 +42,7 @@ def test_subscriptions_that_change_during_a_match_miss_nothing(
 def test_a_publication_that_comes_twice_at_once_is_one(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broker = world.broker()
-    broker.subscribe("alice", world.wants("a", "price < 9"))
+    broker = world.broker_of_alice()
     event, receipts = world.event(0, 3), []
     meanwhile = in_match(broker, monkeypatch)
     meanwhile.todo = [lambda: receipts.append(broker.publish("feed", event))]
@@ -108,8 +106,7 @@ def test_two_matches_at_once_both_meet_what_came_in(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The later one ends first; the earlier one must still know what it has not seen."""
-    broker = world.broker()
-    broker.subscribe("alice", world.wants("a", "price < 9"))
+    broker = world.broker_of_alice()
     meanwhile = in_match(broker, monkeypatch)
     meanwhile.todo = [
         lambda: broker.subscribe("carol", world.wants("a", "price < 8")),
@@ -123,8 +120,7 @@ def test_two_matches_at_once_both_meet_what_came_in(
 def test_who_comes_and_goes_during_a_match_leaves_nothing_to_others(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broker = world.broker()
-    broker.subscribe("alice", world.wants("a", "price < 9"))
+    broker = world.broker_of_alice()
     meanwhile = in_match(broker, monkeypatch)
     meanwhile.todo = [
         lambda: broker.subscribe("bob", world.wants("a", "price < 8")),
@@ -196,8 +192,7 @@ def test_covered_interests_are_not_lost_when_the_covering_one_leaves(
 def test_publishers_that_are_revoked_during_a_match_publish_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broker = world.broker(keep=5)
-    broker.subscribe("alice", world.wants("a", "price < 9"))
+    broker = world.broker_of_alice(keep=5)
     meanwhile = in_match(broker, monkeypatch)
     meanwhile.todo = [lambda: broker.revoke("feed")]
     with pytest.raises(RefusedError, match="feed was revoked"):
@@ -231,8 +226,7 @@ def test_subscribers_that_are_revoked_while_they_subscribe_get_nothing(
 def test_who_left_gets_nothing_though_the_books_still_have_it(
     world: World, monkeypatch: pytest.MonkeyPatch, revoked: bool
 ) -> None:
-    broker = world.broker()
-    broker.subscribe("alice", world.wants("a", "price < 9"))
+    broker = world.broker_of_alice()
     parts = broker._subscriptions
     meanwhile = Meanwhile(monkeypatch, parts, "remove" if revoked else "_take_out", before=True)
     meanwhile.todo = [lambda: broker.publish("feed", world.event(0, 3))]
@@ -249,8 +243,7 @@ def test_a_client_that_comes_back_gets_nothing_from_before(
     world: World, path: Path, stored: bool
 ) -> None:
     options = {"path": path if stored else None}
-    broker = world.broker(**options)
-    broker.subscribe("alice", world.wants("a", "price < 9"))
+    broker = world.broker_of_alice(**options)
     event = world.bare(0, 3)
     receipt = broker.publish("feed", event)
     assert receipt.clients == ("alice",)

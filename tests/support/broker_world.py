@@ -61,6 +61,12 @@ class World:
     def broker(self, **options: Any) -> MatchingBroker:
         return MatchingBroker(self.matcher.broker(self.key), **options)
 
+    def broker_of_alice(self, **options: Any) -> MatchingBroker:
+        """A broker at which alice wants prices below 9, as her subscription "a"."""
+        broker = self.broker(**options)
+        broker.subscribe("alice", self.wants("a", "price < 9"))
+        return broker
+
     def wants(self, name: str, predicate: str, topic: str | None = None) -> Subscription:
         return Subscription(name, self.alice.encode(predicate), token(topic))
 
