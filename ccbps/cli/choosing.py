@@ -63,7 +63,8 @@ def _explain(arguments: Namespace) -> int:
     if options:
         raise ParameterError("--for finds the options: leave out --template and --option")
     predicate = schema.parse(read_text(arguments.predicate))
-    matchers = [*proposals(schema, predicate, include_broken=True)]
+    broken = arguments.broken or arguments.scheme is not None
+    matchers = [*proposals(schema, predicate, include_broken=broken)]
     if arguments.scheme is not None:
         for matcher in matchers:
             if type(matcher).__name__ == arguments.scheme:
@@ -151,9 +152,7 @@ def _check_predicate(arguments: Namespace) -> int:
     except PredicateError as error:
         print(error, file=sys.stderr)
         return 1
-    matchers = (
-        [*proposals(schema, predicate, include_broken=True)] if matcher is None else [matcher]
-    )
+    matchers = [*proposals(schema, predicate)] if matcher is None else [matcher]
     print("\n".join([*_meaning(predicate), *_takers(predicate, matchers)]))
     if arguments.records is not None:
         print("\n".join(_counts(predicate, matchers, arguments)))
@@ -217,6 +216,7 @@ EXPLAIN: Final = Command(
             "predicate: list the matchers that take it, or make that of --scheme for it",
             dest="predicate",
         ),
+        Option("--broken", "list matchers with a known attack, too", action="store_true"),
         Option("--template TEXT", "public predicate, with :name for private constants"),
         Option(
             "--option NAME=VALUE",
