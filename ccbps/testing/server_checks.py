@@ -148,12 +148,17 @@ def secrets_do_not_show(case: Case) -> None:
 
 @check(keyed)
 def keys_hold_the_macs_of_their_side(case: Case) -> None:
-    """Check that only brokers hold the MAC keys of both sides."""
-    keys = (key.export_secret_data()["macs"] for key in case.party.keys.values())
-    event, interest, both = keys
+    """Check that only brokers hold the MAC keys of both sides, and need them."""
+    keys = case.party.keys
+    event, interest, both = (key.export_secret_data()["macs"] for key in keys.values())
     assert event.keys() == {"EVENT"} and interest.keys() == {"INTEREST"}
     assert both == event | interest
     assert event["EVENT"] != interest["INTEREST"]
+    whole = keys["broker"]
+    for macs in (event, interest):
+        data = {**whole.export_secret_data(), "macs": macs}
+        half = RoleKey.make(whole.matcher, "broker", whole.key_id, whole.epoch, data)
+        refuses(KeyMismatchError, case.matcher.broker, half)
 
 
 @check(keyed)
