@@ -44,14 +44,14 @@ class ReusableMatcher(Matcher, ServerScheme, TableScheme):
         return ({},)
 
     @classmethod
-    def propose(cls, schema: Schema, wanted: Predicate) -> Iterator[Self]:
+    def propose(cls, schema: Schema, predicate: Predicate) -> Iterator[Self]:
         options: Iterable[Mapping[str, Any]] = ()
         with suppress(CcbpsError):
-            options = cls.options_for(schema, bound_predicate(schema, wanted).box())
+            options = cls.options_for(schema, bound_predicate(schema, predicate).box())
         for chosen in options:
             with suppress(CcbpsError):
                 matcher = cls(schema, **chosen)
-                matcher.prepare(wanted)
+                matcher.prepare(predicate)
                 yield matcher
 
     def parameters(self) -> dict[str, Any]:

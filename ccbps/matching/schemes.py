@@ -28,13 +28,13 @@ def page(scheme: type[Matcher]) -> str:
 
 
 def proposals(
-    schema: Schema, wanted: Predicate, *, include_broken: bool = False
+    schema: Schema, predicate: Predicate, *, include_broken: bool = False
 ) -> Iterator[Matcher]:
     """Yield matchers of every scheme that take a predicate, or a template with private constants.
 
     Args:
         schema: the events' attributes.
-        wanted: the predicate or template.
+        predicate: the predicate or template.
         include_broken: True to propose schemes with a known attack, too. They do not warn when
             they are proposed; their repr and their card, `Matcher.leakage`, name them broken.
 
@@ -42,14 +42,14 @@ def proposals(
         >>> from ccbps import Schema, UInt
         >>> from ccbps.matching import proposals
         >>> schema = Schema(price=UInt(8), volume=UInt(8))
-        >>> found = proposals(schema, schema.parse("price < 10 OR NOT volume = 3"))
-        >>> any("OFSGPMatch" in repr(matcher) for matcher in found)
+        >>> matchers = proposals(schema, schema.parse("price < 10 OR NOT volume = 3"))
+        >>> any("OFSGPMatch" in repr(matcher) for matcher in matchers)
         True
     """
     for scheme in SCHEMES:
-        # All of them first: what the caller makes between two of them shall warn.
+        # List all of them first: a matcher that the caller makes between two of them must warn.
         with making(again=True):
-            proposed = list(scheme.propose(schema, wanted))
+            proposed = list(scheme.propose(schema, predicate))
         for matcher in proposed:
             if include_broken or matcher.leakage.security != "broken":
                 yield matcher

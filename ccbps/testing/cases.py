@@ -298,15 +298,15 @@ def cases(scheme: type[Matcher], offers: Sequence[Offer] = OFFERS) -> list[Case]
     """
     out: list[Case] = []
     for offer in offers:
-        some: dict[bytes, Case] = {}
+        chosen: dict[bytes, Case] = {}
         predicates = [offer.schema.parse(text) for text in offer.predicates]
         for predicate in predicates:
-            if len(some) == MATCHERS:
+            if len(chosen) == MATCHERS:
                 break
             for matcher in proposed(scheme, offer.schema, predicate):
-                if matcher.fingerprint not in some and len(some) < MATCHERS:
-                    some[matcher.fingerprint] = _case_of(matcher, offer, predicates)
-        out += some.values()
+                if matcher.fingerprint not in chosen and len(chosen) < MATCHERS:
+                    chosen[matcher.fingerprint] = _case_of(matcher, offer, predicates)
+        out += chosen.values()
     return out
 
 

@@ -229,9 +229,11 @@ def empty_batches_give_empty_answers(case: Case) -> None:
     assert interests.shape == (0, matcher.interest_bytes)
     assert party.broker.match(events, interests).shape == (0,)
     if keyed(case):
-        some, full = case.sides()
-        assert party.broker.match_all(some, interests).shape == (len(some), 0)
-        assert party.broker.match_all(events, full).shape == (0, len(full))
+        all_events, all_interests = case.sides()
+        answers = party.broker.match_all(all_events, interests)
+        assert answers.shape == (len(all_events), 0)
+        answers = party.broker.match_all(events, all_interests)
+        assert answers.shape == (0, len(all_interests))
 
 
 @check(brokered)
@@ -263,6 +265,7 @@ def messages_of_another_width_are_refused(case: Case) -> None:
         (events, interests[:, 1:]),
         (events.astype(np.uint16), interests),
         (events[0], interests),
+        (list(events), interests),
         (events, interests[1:]),
     ):
         refuses(DecodeError, party.broker.match, *pair)

@@ -99,9 +99,9 @@ def scheme_check(function: SchemeCheck) -> SchemeCheck:
     return function
 
 
-def perfect(some: Sequence[Case]) -> list[Case]:
+def perfect(among: Sequence[Case]) -> list[Case]:
     """Return the cases whose cards say perfect, those of little randomness first."""
-    claimed = [case for case in some if case.matcher.leakage.security == "perfect"]
+    claimed = [case for case in among if case.matcher.leakage.security == "perfect"]
     return sorted(claimed, key=lambda case: case.matcher.randomness_bytes)
 
 

@@ -62,7 +62,7 @@ def messages_of_another_epoch_are_refused(case: Case) -> None:
     token = party.server.rotate()
     assert party.server.epoch == 1
     later = Party(matcher, server=party.server)
-    fresh, stale = (some.keys["publisher"].export_secret_data() for some in (later, party))
+    fresh, stale = (each.keys["publisher"].export_secret_data() for each in (later, party))
     assert fresh != stale
     refuses(KeyMismatchError, matcher.broker, token)
     assert later.causes(events, interests) == {Cause.EPOCH}
@@ -73,8 +73,8 @@ def messages_of_another_epoch_are_refused(case: Case) -> None:
     sent = later.publisher.encode(case.records)
     for before in (old, interests):
         moved = party.broker.update(before, token, later.broker)
-        some = later.broker.match_all(sent, moved)[:, : len(case.interests)]
-        assert some.tolist() == case.meaning.tolist()
+        answers = later.broker.match_all(sent, moved)[:, : len(case.interests)]
+        assert answers.tolist() == case.meaning.tolist()
 
 
 @check()
@@ -148,12 +148,17 @@ def secrets_do_not_show(case: Case) -> None:
 
 @check(keyed)
 def keys_hold_the_macs_of_their_side(case: Case) -> None:
-    """Check that only brokers hold the MAC keys of both sides."""
-    keys = (key.export_secret_data()["macs"] for key in case.party.keys.values())
-    event, interest, both = keys
+    """Check that only brokers hold the MAC keys of both sides, and need them."""
+    keys = case.party.keys
+    event, interest, both = (key.export_secret_data()["macs"] for key in keys.values())
     assert event.keys() == {"EVENT"} and interest.keys() == {"INTEREST"}
     assert both == event | interest
     assert event["EVENT"] != interest["INTEREST"]
+    whole = keys["broker"]
+    for macs in (event, interest):
+        data = {**whole.export_secret_data(), "macs": macs}
+        half = RoleKey.make(whole.matcher, "broker", whole.key_id, whole.epoch, data)
+        refuses(KeyMismatchError, case.matcher.broker, half)
 
 
 @check(keyed)
@@ -164,7 +169,7 @@ def a_change_of_key_changes_the_macs(case: Case) -> None:
     messages = party.pairs(*content)
     party.server.rotate()
     later = Party(case.matcher, server=party.server)
-    old, new = (some.keys["broker"].export_secret_data()["macs"] for some in (party, later))
+    old, new = (each.keys["broker"].export_secret_data()["macs"] for each in (party, later))
     assert not set(old.values()) & set(new.values())
     fresh, head = later.pairs(*content), header_bytes(case.matcher)
     assert later.causes(*fresh) == {Cause.NONE}
@@ -309,8 +314,8 @@ def tables_grow_and_shrink(case: Case) -> None:
         assert len(table) == len(columns)
         answers = broker.match_all(events, table)
         assert answers.tolist() == case.meaning[:, list(columns)].tolist()
-        some, causes = broker.examine_all(events, table)
-        assert some.tolist() == answers.tolist() and not causes.any()
+        examined, causes = broker.examine_all(events, table)
+        assert examined.tolist() == answers.tolist() and not causes.any()
 
     every = list(range(len(names)))
     table = broker.prepare(interests[:1], names[:1])
@@ -371,8 +376,8 @@ def a_refused_event_has_no_answers(case: Case) -> None:
     row = int(np.argmax(expected.sum(axis=1)))
     events[row, -1] ^= 1
     expected[row] = False
-    for some in (interests, broker.prepare(interests)):
-        answers, causes = broker.examine_all(events, some)
+    for form in (interests, broker.prepare(interests)):
+        answers, causes = broker.examine_all(events, form)
         assert answers.tolist() == expected.tolist()
         assert causes[row] == Cause.ALTERED and np.count_nonzero(causes) == 1
 
@@ -406,7 +411,7 @@ def tokens_are_used_once_and_in_turn(case: Case) -> None:
     for _ in range(2):
         tokens.append(party.server.rotate())
         parties.append(Party(matcher, server=party.server))
-    brokers = [some.broker for some in parties]
+    brokers = [each.broker for each in parties]
     moved = brokers[0].update(table, tokens[0], brokers[1])
     messages = brokers[0].update(interests, tokens[0], brokers[1])
     assert moved.ids == table.ids == names
@@ -465,8 +470,8 @@ def many_events_are_matched_block_by_block(case: Case) -> None:
     expected = case.meaning[rows].tolist()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(broker_module, "MATCH_ROWS", 2)
-        for some in (interests, broker.prepare(interests)):
-            assert broker.match_all(events[rows], some).tolist() == expected
+        for form in (interests, broker.prepare(interests)):
+            assert broker.match_all(events[rows], form).tolist() == expected
         answers, causes = broker.examine_all(events[rows], interests)
         assert answers.tolist() == expected and not causes.any()
 
@@ -477,7 +482,7 @@ def a_table_is_as_it_was_when_adding_fails(case: Case) -> None:
     kind: Any = type(case.matcher)
     broker, real, calls = case.party.broker, kind.table, [0]
     events, interests = case.sides()
-    some = np.concatenate([interests, interests])
+    twice = np.concatenate([interests, interests])
     table = broker.prepare(interests[:1], ["kept"])
     # The first time is for the new interests, others are when parts are joined.
     for times in range(1, 5):
@@ -488,7 +493,7 @@ def a_table_is_as_it_was_when_adding_fails(case: Case) -> None:
                 raise RuntimeError("no table today")
             return real(self, *arguments)
 
-        for added in (some, some[:1]):
+        for added in (twice, twice[:1]):
             calls[0], failed = 0, False
             names = [f"new {n}" for n in range(len(added))]
             with pytest.MonkeyPatch.context() as patch:

@@ -111,7 +111,9 @@ class _Tables:
             for symbol in wiring.symbols
         ]
         self._bodies: dict[tuple[str, int], list[Bytes]] = {
-            (side, place): [] for side, some in inputs.sides.items() for place in range(len(some))
+            (side, place): []
+            for side, contents in inputs.sides.items()
+            for place in range(len(contents))
         }
         unstable = self._unstable(2, rng)
         if wiring.method is Method.ENUMERATED and any(rows.any() for rows in unstable):
@@ -314,11 +316,11 @@ def _compare_chances(
 
 def _most_frequent(index: Numbers, codes: Numbers, size: int) -> Numbers:
     """Return for each index the code that it has most often, -1 where it has none."""
-    some = codes.max(initial=0) + 1
-    pairs, times = np.unique(index * some + codes, return_counts=True)
+    count = codes.max(initial=0) + 1
+    pairs, times = np.unique(index * count + codes, return_counts=True)
     order = np.argsort(times, kind="stable")
     out = np.full(size, -1)
-    out[pairs[order] // some] = pairs[order] % some
+    out[pairs[order] // count] = pairs[order] % count
     return out
 
 
@@ -336,7 +338,7 @@ def _order(cells: Iterable[tuple[int, ...]], sizes: Sequence[int]) -> list[int]:
     for symbols in cells:
         for symbol in symbols:
             near.setdefault(symbol, set()).update(symbols)
-    costs = {symbol: math.prod(sizes[other] for other in some) for symbol, some in near.items()}
+    costs = {symbol: math.prod(sizes[other] for other in others) for symbol, others in near.items()}
     out = []
     while costs:
         symbol = min(costs, key=lambda symbol: (costs[symbol], symbol))
@@ -370,16 +372,16 @@ def _total(factors: Iterable[Factor], order: Sequence[int]) -> NDArray[np.float6
         wait(*factor)
     total = np.zeros(SAMPLES)
     with np.errstate(divide="ignore"):
-        for symbol, some in zip(order, waiting, strict=False):
-            near = sorted({other for symbols, _ in some for other in symbols})
+        for symbol, ready in zip(order, waiting, strict=False):
+            near = sorted({other for symbols, _ in ready for other in symbols})
             kept = tuple(other for other in near if other != symbol)
             # Axis 0 is for the samples, axis n + 1 for symbol n of those that meet.
             axis = {other: number + 1 for number, other in enumerate(near)}
             terms: list[Any] = []
-            for symbols, array in some:
+            for symbols, array in ready:
                 terms += [array, [0, *(axis[other] for other in symbols)]]
             product = np.einsum(
-                *terms, [0, *(axis[other] for other in kept)], optimize=len(some) > 2
+                *terms, [0, *(axis[other] for other in kept)], optimize=len(ready) > 2
             )
             most = product.reshape(SAMPLES, -1).max(axis=1)
             total += np.log(most)

@@ -130,11 +130,11 @@ class AccessTreeMatch(ProxySearchMatcher):
         return {"group": self.group, "leaves": self.leaves}
 
     @classmethod
-    def propose(cls, schema: Schema, wanted: Predicate) -> Iterator[AccessTreeMatch]:
+    def propose(cls, schema: Schema, predicate: Predicate) -> Iterator[AccessTreeMatch]:
         """Yield a matcher with the usual number of leaves, or more if the predicate takes more."""
         with suppress(CcbpsError):
             usual = cls(schema)
-            leaves = len(usual._tree(bound_predicate(schema, wanted)).leaves)
+            leaves = len(usual._tree(bound_predicate(schema, predicate)).leaves)
             yield usual if leaves <= usual.leaves else cls(schema, leaves=leaves)
 
     @property

@@ -168,9 +168,9 @@ class _Ranges(CellGroup):
         """Build the cells of masked ranges."""
         cells = []
         for low, high in bounds.transpose(1, 2, 0):
-            some = low <= high
-            ends = low[some], high[some] + np.uint64(1)
-            cells.append(Cells.of(*ends, np.flatnonzero(some), len(bounds)))
+            used = low <= high
+            ends = low[used], high[used] + np.uint64(1)
+            cells.append(Cells.of(*ends, np.flatnonzero(used), len(bounds)))
         return cls(tuple(cells), len(bounds), bounds)
 
 

@@ -247,12 +247,12 @@ class AspeMatch(ReusableMatcher):
         empty = np.empty(len(contained), dtype=np.bool_)
         for start in range(0, len(empty), CORNERS):
             stop = start + CORNERS
-            some = Stored(
+            boxes = Stored(
                 np.ascontiguousarray(narrow.differences[..., start:stop]),
                 narrow.corners[..., 2 * start : 2 * stop, :],
             )
             # Only a box without events does not contain its own corners.
-            empty[start:stop] = ~self._contained(some, some).diagonal()
+            empty[start:stop] = ~self._contained(boxes, boxes).diagonal()
         return np.asarray((contained | empty[:, None]).T)
 
     def _contained(self, boxes: Stored, others: Stored) -> Bools:

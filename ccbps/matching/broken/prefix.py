@@ -313,9 +313,9 @@ class PrefixMatch(ReusableMatcher):
             prefixes = [prefix for prefixes in ranges for prefix in prefixes]
             codes = pack([value for value, _ in prefixes], -(-field.bits // 64))
             lengths = np.array([length for _, length in prefixes], dtype=np.uint8)
-            whole = wire(_cipher(key["keys"][number], field.bits).encrypt(codes), field.bits)
+            encrypted = wire(_cipher(key["keys"][number], field.bits).encrypt(codes), field.bits)
             rows = np.repeat(np.arange(len(ranges)), [len(prefixes) for prefixes in ranges])
-            parts.append(field.body_of(whole, lengths, rows, len(ranges)))
+            parts.append(field.body_of(encrypted, lengths, rows, len(ranges)))
         return np.hstack(parts)
 
     def check(self, key: Mapping[str, Any], side: Side, bodies: Bytes) -> Bytes:
@@ -356,12 +356,12 @@ class PrefixMatch(ReusableMatcher):
 def _group_covers(wide: _Prefixes, narrow: _Prefixes) -> Bools:
     inside = np.ones((narrow.count, wide.count), dtype=np.bool_)
     for cells, prefixes, counts in zip(wide.cells, narrow.prefixes, narrow.counts, strict=True):
-        some = counts > 0
-        if some.any():
+        used = counts > 0
+        if used.any():
             # A range is within another exactly when each of its prefixes starts with one of those.
             starts = np.cumsum(counts) - counts
-            every = np.bitwise_and.reduceat(cells.look_up(prefixes), starts[some], axis=0)
-            inside[some] &= unpacked(every, wide.count)
+            every = np.bitwise_and.reduceat(cells.look_up(prefixes), starts[used], axis=0)
+            inside[used] &= unpacked(every, wide.count)
     inside |= (narrow.counts == 0).any(axis=0)[:, None]
     return inside.T
 

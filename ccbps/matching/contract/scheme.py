@@ -319,21 +319,21 @@ class Scheme(ABC):
         """Operations of each role."""
 
     @classmethod
-    def propose(cls, schema: Schema, wanted: Predicate) -> Iterator[Self]:
+    def propose(cls, schema: Schema, predicate: Predicate) -> Iterator[Self]:
         """Yield matchers of this scheme that take a predicate, cheapest first; perhaps none.
 
-        Hazard: a matcher is public, and its sizes, topics or points may follow from `wanted`, its
-        constants too: how long a program is, which attributes have one value. Ask for a predicate
-        that may be known, such as one of the same form with other constants.
+        Hazard: a matcher is public. Its sizes, topics or points may follow from the predicate and
+        its constants: the length of a program, the attributes that have one value. Ask for a
+        predicate that may be known, such as one of the same form with other constants.
 
         Args:
             schema: the events' attributes.
-            wanted: a predicate. A template with private constants finds the schemes that have
+            predicate: a predicate. A template with private constants finds the schemes that have
                 public templates; for the others, give it values: only its form should matter.
         """
         try:
             matcher = cls(schema)
-            matcher.prepare(wanted)
+            matcher.prepare(predicate)
         except CcbpsError:
             return
         yield matcher
@@ -544,9 +544,9 @@ class TableScheme(Scheme):
             rows = order[low:high]
             table = self.table(key, distinct[number : number + 1])
             for start in range(0, len(rows), MATCH_ROWS):
-                some = rows[start : start + MATCH_ROWS]
-                opened = self.open_events(key, events[some])
-                out[some] = self.match(key, opened, table)[:, 0]
+                batch = rows[start : start + MATCH_ROWS]
+                opened = self.open_events(key, events[batch])
+                out[batch] = self.match(key, opened, table)[:, 0]
         return out
 
     def covers(self, key: Mapping[str, Any], wide: Any, narrow: Any) -> Bools:

@@ -146,15 +146,15 @@ class ObliviousTopicMatch(Matcher, SessionScheme):
         }
 
     @classmethod
-    def propose(cls, schema: Schema, wanted: Predicate) -> Iterator[ObliviousTopicMatch]:
+    def propose(cls, schema: Schema, predicate: Predicate) -> Iterator[ObliviousTopicMatch]:
         """Yield a matcher on the attributes of one value, without payloads."""
-        if wanted.schema != schema:
+        if predicate.schema != schema:
             return
         with suppress(CcbpsError):
-            ranges = wanted.box().ranges
+            ranges = predicate.box().ranges
             topic = [name for name in schema if ranges[name][0] == ranges[name][1]]
             matcher = cls(schema, topic)
-            matcher.prepare(wanted)
+            matcher.prepare(predicate)
             yield matcher
 
     @property

@@ -172,11 +172,11 @@ class _LookUp:
         step = max(1, _PAIRS // size)
         flat = asked.reshape(-1)
         for start in range(0, len(pairs), step):
-            some = pairs[start : start + step]
-            row, number = np.divmod(some, count)
+            batch = pairs[start : start + step]
+            row, number = np.divmod(batch, count)
             keys = sets.keys.take(sets.slots.take(number, axis=0), axis=0)
             tags = self.hashed.pairs(keys, self.nonces.take(row, axis=0)[:, None])
-            flat[some] = self._among(tags, row).any(axis=1)
+            flat[batch] = self._among(tags, row).any(axis=1)
         return asked[event, numbers]
 
     def _slots(self, tags: Words, rows: Words) -> Numbers:

@@ -124,10 +124,10 @@ class KeywordMatch(ProxySearchMatcher):
         return {"group": self.group, "equalities": self.equalities, "trapdoors": self.trapdoors}
 
     @classmethod
-    def propose(cls, schema: Schema, wanted: Predicate) -> Iterator[KeywordMatch]:
+    def propose(cls, schema: Schema, predicate: Predicate) -> Iterator[KeywordMatch]:
         """Yield a matcher with as many slots as the predicate has equalities."""
         with suppress(CcbpsError):
-            equalities = cls(schema).prepare(wanted)
+            equalities = cls(schema).prepare(predicate)
             yield cls(schema, equalities=max(1, len(equalities)))
 
     @property

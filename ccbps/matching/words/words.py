@@ -182,8 +182,8 @@ class WordMatcher(ReusableMatcher):
             bits = np.ascontiguousarray(rows[:, NONCE_BYTES:])
             for low in range(0, interests, _PAIRS):
                 columns = slice(low, low + _PAIRS)
-                some = slots[..., columns], keys[..., columns, :]
-                look_up = self.look_up(hashed, nonces, bits, *some)
+                arrays = slots[..., columns], keys[..., columns, :]
+                look_up = self.look_up(hashed, nonces, bits, *arrays)
                 out[start : start + step, columns] = look_up.answers()
         return out
 
