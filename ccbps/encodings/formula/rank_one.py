@@ -212,8 +212,8 @@ class RankOne(GateWalk):
             self._add("subscriber", (GATE_ONE, *rho), ones, below)
         else:
             for c, row in zip((GATE_ONE, *rho), below, strict=True):
-                for slot, one in zip(row, ones, strict=True):
-                    self._add(holder(slot), (c,), [one], ((slot,),))
+                for slot, column in zip(row, ones, strict=True):
+                    self._add(holder(slot), (c,), [column], ((slot,),))
         for slot, c in zip(gate.lefts, rho, strict=True):
             mask: Columns = [[(c, ONE)]]
             self._add(holder(slot), (GATE_ONE,), mask, ((slot,),))
@@ -254,7 +254,7 @@ class RankOne(GateWalk):
         """Number the common random bits that are left from 0 on."""
         left = [c for c in range(self.randoms) if c not in self._same]
         number: dict[Coefficient, int] = {c: i for i, c in enumerate(left)}
-        number.update({c: number[known] for c, known in self._same.items()})
+        number.update({c: number[first] for c, first in self._same.items()})
         number[GATE_ONE] = GATE_ONE
         self.random_bits = len(left)
         for terms in self.terms.values():
