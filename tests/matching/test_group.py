@@ -507,6 +507,8 @@ def test_pieces_that_are_no_whole_message_are_refused(cut_matcher: OFSGPMatch, s
     for more in ([np.zeros(1, np.uint8)], [empty, event]):
         with pytest.raises(DecodeError, match=f"the {side} message goes on after its end"):
             answer(message, *more)
+    with pytest.raises(DecodeError, match=f"the {side} message goes on after its end"):
+        answer(np.append(message, message[:1]))
 
 
 def test_pieces_are_refused_for_the_cause_of_the_message(cut_matcher: OFSGPMatch) -> None:
