@@ -99,7 +99,7 @@ class RankOne(GateWalk):
         publisher, subscriber = map(self._touched, SIDES)
         for (rho, s), gate in zip(self.masks, self.gates, strict=True):
             self._share(rho, s, gate, publisher, subscriber)
-        self._merge(publisher, subscriber)
+        self._merge(subscriber)
         slots = [slot for slot in range(self.slots) if slot not in self._merged]
         contents = self._contents()
         firsts: dict[Frozen, int] = {}
@@ -218,13 +218,13 @@ class RankOne(GateWalk):
             mask: Columns = [[(c, ONE)]]
             self._add(holder(slot), (GATE_ONE,), mask, ((slot,),))
 
-    def _merge(self, publisher: set[int], subscriber: set[int]) -> None:
+    def _merge(self, subscriber: set[int]) -> None:
         """Join the publisher's slots that hold the same event bits under a mask of their own."""
         contents = self._contents()
         firsts: dict[Frozen, tuple[int, int]] = {}
         for (rho, _), gate in zip(self.masks, self.gates, strict=True):
             slot, mask = gate.lefts[0], rho[0]
-            if slot in subscriber or slot not in publisher:
+            if slot in subscriber:
                 continue
             key = frozenset(contents[slot] ^ {(None, (mask,))})
             first, first_mask = firsts.setdefault(key, (slot, mask))
