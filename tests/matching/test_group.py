@@ -188,10 +188,9 @@ def test_interest_may_be_text_a_predicate_or_a_circuit(
     kind: type[FSGPMatch | OFSGPMatch], text: str
 ) -> None:
     matcher, predicate = kind(QUOTES, 3), QUOTES.parse(text)
+    assert set(answers_of(text)) == {True, False}
     for interest in (text, predicate, predicate_circuit(predicate)):
-        found = matched(matcher, RECORDS, interest)
-        assert found == answers_of(text)
-    assert True in found and False in found
+        assert matched(matcher, RECORDS, interest) == answers_of(text)
 
 
 @every_group
@@ -228,48 +227,35 @@ HAMMING = PublicFunctionMatch.hamming(4, limit=1)
 BIT = Schema(x=UInt(1))
 
 
-@every_group
-@pytest.mark.parametrize("bits", range(1, 6))
-def test_hamming_with_a_public_limit_counts_differing_bits(group: str, bits: int) -> None:
-    xs, ys = np.divmod(np.arange(4**bits), 2**bits)
+SIX = [pytest.param(6, 7, {"network": n}, marks=pytest.mark.slow) for n in (None, *NETWORKS)]
+SMALL = [(bits, 1, {"group": group}) for bits in range(1, 6) for group in ("A5", "S5")]
+
+
+@pytest.mark.parametrize(("bits", "step", "options"), [*SMALL, *SIX])
+def test_hamming_with_a_public_limit_counts_differing_bits(
+    bits: int, step: int, options: dict[str, Any]
+) -> None:
+    xs, ys = np.divmod(np.arange(4**bits)[::step], 2**bits)
+    interests = DictionaryColumn([{"y": y} for y in range(2**bits)], ys)
     for limit in range(-1, bits + 1):
-        matcher = PublicFunctionMatch.hamming(bits, limit=limit, group=group)
-        interests = DictionaryColumn([{"y": y} for y in range(2**bits)], ys)
-        found = matched(matcher, {"x": xs}, interests)
-        assert found == (np.bitwise_count(xs ^ ys) <= limit).tolist()
+        matcher = PublicFunctionMatch.hamming(bits, limit=limit, **options)
+        expected = (np.bitwise_count(xs ^ ys) <= limit).tolist()
+        assert matched(matcher, {"x": xs}, interests) == expected
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("network", [None, *NETWORKS])
-def test_hamming_of_6_bits_counts_differing_bits(network: Any) -> None:
-    xs, ys = np.divmod(np.arange(4**6)[::7], 2**6)
-    for limit in range(6):
-        matcher = PublicFunctionMatch.hamming(6, limit=limit, network=network)
-        found = matched(matcher, {"x": xs}, [{"y": int(y)} for y in ys])
-        assert found == (np.bitwise_count(xs ^ ys) <= limit).tolist()
-
-
-def counts_bits(matcher: GroupMatch, triples: Iterable[tuple[int, int, int]]) -> bool:
-    """Whether x and y match within the private limit t, for each of some triples."""
-    triples = list(triples)
-    interests = [{"y": y, "t": t} for _, y, t in triples]
-    found = matched(matcher, {"x": [x for x, _, _ in triples]}, interests)
-    return found == [(x ^ y).bit_count() <= t for x, y, t in triples]
-
-
-@pytest.mark.parametrize("network", [None, *NETWORKS])
-@pytest.mark.parametrize("bits", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    ("bits", "network"), [*product([1, 2, 3, 4], [None, *NETWORKS]), (5, None), (6, None)]
+)
 def test_hamming_with_a_private_limit_counts_differing_bits(bits: int, network: Any) -> None:
+    # All triples of x, y and the limit t, or some of them for wider x.
+    step = {4: 5, 5: 2000, 6: 8000}.get(bits, 1)
     limits = range(2 ** bits.bit_length())
-    triples = list(product(range(2**bits), range(2**bits), limits))[:: 1 if bits < 4 else 5]
-    assert counts_bits(PublicFunctionMatch.hamming(bits, network=network), triples)
-
-
-@pytest.mark.parametrize("bits", [5, 6])
-def test_hamming_of_5_and_6_bits_with_a_private_limit(bits: int) -> None:
-    rng = np.random.default_rng(2)
-    triples = rng.integers(0, [2**bits, 2**bits, bits + 1], (4, 3)).tolist()
-    assert counts_bits(PublicFunctionMatch.hamming(bits), triples)
+    triples = list(product(range(2**bits), range(2**bits), limits))[::step]
+    matcher = PublicFunctionMatch.hamming(bits, network=network)
+    answers = matched(
+        matcher, {"x": [x for x, _, _ in triples]}, [{"y": y, "t": t} for _, y, t in triples]
+    )
+    assert answers == [(x ^ y).bit_count() <= t for x, y, t in triples]
 
 
 def test_hamming_takes_4_to_the_depth_of_the_network() -> None:
@@ -450,6 +436,21 @@ def test_message_uses_every_byte_of_its_round_and_no_other(
 # -- pieces -------------------------------------------------------------------------------------
 
 
+@pytest.fixture(params=["A5", "S5"])
+def cut_matcher(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> OFSGPMatch:
+    """Return a matcher whose messages have three segments."""
+    several_segments(monkeypatch)
+    matcher = OFSGPMatch(Schema(x=UInt(5)), 2, group=request.param)
+    assert len(matcher.encoding.segments) == 3
+    return matcher
+
+
+def sides_of(matcher: OFSGPMatch, count: int = 1) -> tuple[Bytes, Bytes]:
+    """Return event and interest messages of `count` rounds, all of them matches."""
+    events = matcher.publisher(SEED).encode({"x": [4] * count}, range(count))
+    return events, matcher.subscriber(SEED).encode("x > 3", range(count))
+
+
 def cut_anywhere(message: Bytes, rng: np.random.Generator) -> list[Bytes]:
     edges = [0, *sorted(rng.integers(0, len(message) + 1, 6).tolist()), len(message)]
     return [message[a:b] for a, b in pairwise(edges)]
@@ -490,39 +491,29 @@ def test_pieces_of_a_labelled_pair_are_its_message(group: str) -> None:
 
 
 @pytest.mark.parametrize("side", ["event", "interest"])
-@every_group
-def test_pieces_that_are_no_whole_message_are_refused(
-    monkeypatch: pytest.MonkeyPatch, side: str, group: str
-) -> None:
-    several_segments(monkeypatch)
-    matcher = OFSGPMatch(Schema(x=UInt(5)), 2, group=group)
-    events = matcher.publisher(SEED).encode({"x": [4]}, [0])[0]
-    interests = matcher.subscriber(SEED).encode("x > 3", [0])[0]
+def test_pieces_that_are_no_whole_message_are_refused(cut_matcher: OFSGPMatch, side: str) -> None:
+    (event,), (interest,) = sides_of(cut_matcher)
+    message = event if side == "event" else interest
 
-    def answer(change: Callable[[Bytes], Iterable[Bytes]]) -> bool:
-        pieces: list[Iterable[Bytes]] = [[events], [interests]]
-        at = ["event", "interest"].index(side)
-        pieces[at] = change(pieces[at][0])  # type: ignore[index]
-        return matcher.broker().match_chunks(*pieces)
+    def answer(*pieces: Bytes) -> bool:
+        sides = (pieces, [interest]) if side == "event" else ([event], pieces)
+        return cut_matcher.broker().match_chunks(*sides)
 
-    assert answer(lambda message: [message]) is True
-    for missing in (1, 8, 30, len(events) - 20, len(events) - 8, len(events)):
+    empty = message[:0]
+    assert answer(message) is answer(empty, message, empty, empty) is True
+    for missing in (1, 8, 30, len(event) - 20, len(event) - 8, len(event)):
         with pytest.raises(DecodeError, match=f"the {side} message ends too early"):
-            answer(lambda message, missing=missing: [message[:-missing]])
-    for more in ([np.zeros(1, np.uint8)], [events[:0], events]):
+            answer(message[:-missing])
+    for more in ([np.zeros(1, np.uint8)], [empty, event]):
         with pytest.raises(DecodeError, match=f"the {side} message goes on after its end"):
-            answer(lambda message, more=more: [message, *more])
-    assert answer(lambda message: [message[:0], message, message[:0], message[:0]]) is True
+            answer(message, *more)
+    with pytest.raises(DecodeError, match=f"the {side} message goes on after its end"):
+        answer(np.append(message, message[:1]))
 
 
-@every_group
-def test_pieces_are_refused_for_the_cause_of_the_message(
-    monkeypatch: pytest.MonkeyPatch, group: str
-) -> None:
-    several_segments(monkeypatch)
-    matcher = OFSGPMatch(Schema(x=UInt(5)), 2, group=group)
-    events = matcher.publisher(SEED).encode({"x": [4]}, [0])[0]
-    interests = matcher.subscriber(SEED).encode("x > 3", [0])[0]
+def test_pieces_are_refused_for_the_cause_of_the_message(cut_matcher: OFSGPMatch) -> None:
+    matcher = cut_matcher
+    (events,), (interests,) = sides_of(matcher)
     spoiled = [(7, 1, Cause.PAIRING), (1, 128, Cause.PAIRING), (0, 3, Cause.EVENT_KIND)]
     for place, flip, cause in spoiled:
         other = events.copy()
@@ -536,25 +527,19 @@ def test_pieces_are_refused_for_the_cause_of_the_message(
             matcher.broker().match_chunks([events], [other])
     for segment in matcher.encoding.segments:
         other = events.copy()
-        other[ROUND_HEADER_BYTES:][segment.place] = 255 if group == "S5" else 0
+        other[ROUND_HEADER_BYTES:][segment.place] = 255 if matcher.group is S5 else 0
         with pytest.raises(DecodeError, match=Cause.ELEMENT.text):
             matcher.broker().match_chunks([other], [interests])
 
 
-@every_group
 def test_segments_of_another_round_or_place_are_refused_in_every_row(
-    monkeypatch: pytest.MonkeyPatch, group: str
+    cut_matcher: OFSGPMatch,
 ) -> None:
-    several_segments(monkeypatch)
-    matcher, count = OFSGPMatch(Schema(x=UInt(5)), 2, group=group), 200
-    events = matcher.publisher(SEED).encode({"x": [4] * count}, range(count))
-    interests = matcher.subscriber(SEED).encode("x > 3", range(count))
-    whole = matcher.broker().match(events, interests)
-    assert whole.all()
-    segments = matcher.encoding.segments
-    assert len(segments) == 3
+    matcher = cut_matcher
+    events, interests = sides_of(matcher, 200)
+    assert matcher.broker().match(events, interests).all()
     start = ROUND_HEADER_BYTES
-    parts = [slice(start + s.tag.start, start + s.place.stop) for s in segments]
+    parts = [slice(start + s.tag.start, start + s.place.stop) for s in matcher.encoding.segments]
     parts.append(slice(-8, None))
     # The same part of the next round on both sides: headers agree, tags agree side with side, and
     # the product is any element, in 1 of 30 rows one that is an answer.
@@ -642,21 +627,16 @@ def test_pieces_are_bytes_and_nothing_is_cast() -> None:
 
 
 def test_pieces_take_one_event() -> None:
-    publisher = OFSGPMatch(QUOTES, 1).publisher(SEED)
+    matcher = OFSGPMatch(QUOTES, 1)
+    publisher = matcher.publisher(SEED)
     for events in (RECORDS[:2], []):
         with pytest.raises(ParameterError, match=f"takes one event, got {len(events)}"):
             publisher.encode_chunks(events, 0)
     # Neither used the round.
     assert [*publisher.encode_chunks(RECORDS[:1], 0)]
     columns = {name: [value] for name, value in RECORDS[1].items()}
-    pieces = [[*publisher.encode_chunks(columns, 1)]]
-    pieces += [
-        [*role.encode_chunks(one, 1)]
-        for role, one in (
-            (OFSGPMatch(QUOTES, 1).publisher(SEED), RECORDS[1]),
-            (OFSGPMatch(QUOTES, 1).publisher(SEED), RECORDS[1:2]),
-        )
-    ]
+    same: list[Any] = [columns, RECORDS[1], RECORDS[1:2]]
+    pieces = [[*matcher.publisher(SEED).encode_chunks(event, 1)] for event in same]
     assert len({piece.tobytes() for (piece,) in pieces}) == 1
 
 
@@ -879,6 +859,25 @@ def test_private_values_must_fit_and_stay_unseen(
     assert not any("12345" in text or "12_345" in text for text in shown)
     assert refusal.value.__cause__ is None and refusal.value.__context__ is None
     assert len(subscriber.encode({"y": 1, "t": 2}, [0])) == 1
+
+
+@pytest.mark.parametrize(
+    ("bits", "options", "message"),
+    [
+        (0, {}, "bits must be a whole number, at least 1, got 0"),
+        (4, {"limit": 1.5}, "limit must be a whole number, got 1.5"),
+        (
+            4,
+            {"network": "bubble"},
+            "network must be 'batcher', 'bose-nelson' or None, got 'bubble'",
+        ),
+    ],
+)
+def test_hamming_parameters_that_do_not_fit_are_refused(
+    bits: int, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ParameterError, match=message):
+        PublicFunctionMatch.hamming(bits, **options)
 
 
 # -- public parameters, secrets, texts ----------------------------------------------------------

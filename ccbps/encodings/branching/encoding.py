@@ -343,8 +343,8 @@ class _Half:
         for (u, v), label in sorted_edges(program.edges):
             bits = label.event if name == "event" else label.interest
             # A constant may belong to either half; the interest's is often one for a whole batch.
-            one = label.one and name == "interest"
-            if not bits and not one:
+            constant = label.one and name == "interest"
+            if not bits and not constant:
                 continue
             row = 0
             if v != u + 1 or v == program.size:
@@ -357,7 +357,7 @@ class _Half:
             for bit in bits:
                 move = row, u // WORD, bit // WORD, u % WORD - bit % WORD
                 self.moves[move] = self.moves.get(move, 0) | 1 << bit % WORD
-            if one:
+            if constant:
                 ones.append((row, u))
         blocks = -(-program.size // WORD)
         self.ones = np.zeros((1 + len(self.columns), blocks, 1), dtype=np.uint64)

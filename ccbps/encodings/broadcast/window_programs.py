@@ -34,19 +34,20 @@ def broker_program(slots: WindowSlots) -> StraightLine:
     for digit in slots.digits:
         hots[digit] = _hot(builder, select, slots.widths[digit])
         select += slots.widths[digit]
-    for one in slots.coordinates:
-        hot = hots[one.digit]
-        if one.kind == "direct":
-            if len(one.lines) & 1:
-                builder.add(one.slot, hot[1])
+    for coordinate in slots.coordinates:
+        hot = hots[coordinate.digit]
+        if coordinate.kind == "direct":
+            if len(coordinate.lines) & 1:
+                builder.add(coordinate.slot, hot[1])
             continue
-        builder.add(one.slot, pads + 8 * slots.pad_bytes * place[one.digit] + one.pad)
-        row, count = one.rows
+        pad = pads + 8 * slots.pad_bytes * place[coordinate.digit]
+        builder.add(coordinate.slot, pad + coordinate.pad)
+        row, count = coordinate.rows
         for q in range(count):
-            builder.add(one.slot, slots.slots + row + q, hot[q + 1])
-            if one.kind == "programmed":
+            builder.add(coordinate.slot, slots.slots + row + q, hot[q + 1])
+            if coordinate.kind == "programmed":
                 # The row that is not sent is the sum of the others.
-                builder.add(one.slot, slots.slots + row + q, hot[-1])
+                builder.add(coordinate.slot, slots.slots + row + q, hot[-1])
     slots.add_products(builder, range(slots.slots))
     return builder.build(0)
 
@@ -70,13 +71,13 @@ class _Writer:
 
     def build(self) -> StraightLine:
         builder, slots = self._builder, self._slots
-        for one in slots.order:
-            self._define(one)
+        for coordinate in slots.order:
+            self._define(coordinate)
         columns = [self._entries(term) for term in slots.terms]
         words = -(-slots.bits // WORD)
         output = builder.new(WORD * words)
-        for one in slots.coordinates:
-            self._coordinate(one, columns, output)
+        for coordinate in slots.coordinates:
+            self._coordinate(coordinate, columns, output)
         for rows, cs, label, targets in slots.labels:
             self._outer(rows, cs, label, targets, output)
         for (rho, s), gate in zip(slots.masks, slots.gates, strict=True):
@@ -114,17 +115,17 @@ class _Writer:
             self._builder.add(self._products[bits], self._random[left], self._random[right])
         return self._products[bits]
 
-    def _pad(self, one: Coordinate, value: int) -> int:
-        label = self._first_label[one.digit] + value
-        return self._pads + 8 * self._slots.pad_bytes * label + one.pad
+    def _pad(self, coordinate: Coordinate, value: int) -> int:
+        label = self._first_label[coordinate.digit] + value
+        return self._pads + 8 * self._slots.pad_bytes * label + coordinate.pad
 
-    def _define(self, one: Coordinate) -> None:
+    def _define(self, coordinate: Coordinate) -> None:
         """Choose the random bit with which all lines of a coordinate sum to zero."""
         register = self._builder.new()
-        for value in range(1 << self._slots.widths[one.digit]):
-            self._builder.add(register, self._pad(one, value))
-        for bits, entries, odd in self._slots.parts(one):
-            if bits == (one.defines,):
+        for value in range(1 << self._slots.widths[coordinate.digit]):
+            self._builder.add(register, self._pad(coordinate, value))
+        for bits, entries, odd in self._slots.parts(coordinate):
+            if bits == (coordinate.defines,):
                 continue
             label = ZERO
             for entry in entries:
@@ -132,7 +133,7 @@ class _Writer:
             total = self._value(ONE if odd else label)
             if total is not None:
                 self._builder.add(register, self._monomial(bits), total)
-        self._random[one.defines] = register
+        self._random[coordinate.defines] = register
 
     def _factor(self, c: Coefficient) -> int | None:
         assert c is not None
@@ -144,38 +145,41 @@ class _Writer:
         for column in term.columns:
             values: list[int | None] = []
             for value in range(1 << self._slots.widths[term.digit]):
-                parts = [(self._factor(c), self._value(entries[value])) for c, entries, _ in column]
-                entries_ = [(factor, entry) for factor, entry in parts if entry is not None]
-                if not entries_:
+                parts = [
+                    (self._factor(c), entry)
+                    for c, entries, _ in column
+                    if (entry := self._value(entries[value])) is not None
+                ]
+                if not parts:
                     values.append(None)
-                elif len(entries_) == 1 and entries_[0][0] is None:
-                    values.append(entries_[0][1])
+                elif len(parts) == 1 and parts[0][0] is None:
+                    values.append(parts[0][1])
                 else:
                     register = self._builder.new()
-                    for factor, entry in entries_:
+                    for factor, entry in parts:
                         self._builder.add(register, entry, factor)
                     values.append(register)
             registers.append(values)
         return registers
 
     def _coordinate(
-        self, one: Coordinate, columns: list[list[list[int | None]]], output: int
+        self, coordinate: Coordinate, columns: list[list[list[int | None]]], output: int
     ) -> None:
         builder = self._builder
-        width = self._slots.widths[one.digit]
-        select = self._select + self._first_select[one.digit]
-        if one.kind == "direct":
-            for line in one.lines:
+        width = self._slots.widths[coordinate.digit]
+        select = self._select + self._first_select[coordinate.digit]
+        if coordinate.kind == "direct":
+            for line in coordinate.lines:
                 entry = columns[line.term][line.column][0]
                 if entry is not None:
-                    builder.add(output + one.slot, entry)
-            if len(one.lines) & 1:
-                builder.add(output + one.slot, select)
+                    builder.add(output + coordinate.slot, entry)
+            if len(coordinate.lines) & 1:
+                builder.add(output + coordinate.slot, select)
             return
         lines = builder.new(1 << width)
         for value in range(1 << width):
-            builder.add(lines + value, self._pad(one, value))
-            for line in one.lines:
+            builder.add(lines + value, self._pad(coordinate, value))
+            for line in coordinate.lines:
                 entry = columns[line.term][line.column][value]
                 if entry is not None:
                     builder.add(lines + value, entry, self._factor(line.row))
@@ -191,8 +195,8 @@ class _Writer:
                 builder.add(swap + 1, swap, select + bit)
                 builder.add(lines + value, swap + 1)
                 builder.add(lines + value + apart, swap + 1)
-        builder.add(output + one.slot, lines)
-        row, count = one.rows
+        builder.add(output + coordinate.slot, lines)
+        row, count = coordinate.rows
         for q in range(count):
             place = output + self._slots.slots + row + q
             builder.add(place, lines)

@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from graphlib import TopologicalSorter
 from typing import Final, Literal, TypeAlias
 
 from ccbps.encodings.formula.gates import GATE_ONE, Coefficient, GateWalk, Matrix, Vector
@@ -119,28 +120,29 @@ class WindowSlots(GateWalk):
         self.labels: list[tuple[Vector, Vector, Label, Matrix]] = []
         self._left_digits = splitter(max(self.widths, default=1))
         self.deliver(formula)
-        found: dict[tuple[int, int], Coordinate] = {}
+        coordinates: dict[tuple[int, int], Coordinate] = {}
         for number, term in enumerate(self.terms):
             for c, targets in zip(term.rows, term.targets, strict=True):
                 for v, slot in enumerate(targets):
                     if term.columns[v]:
                         key = term.digit, slot
-                        found.setdefault(key, Coordinate(*key)).lines.append(Line(c, number, v))
-        self.coordinates = [found[key] for key in sorted(found)]
-        self.digits = sorted({digit for digit, _ in found})
-        self.order: list[Coordinate] = []
+                        coordinate = coordinates.setdefault(key, Coordinate(*key))
+                        coordinate.lines.append(Line(c, number, v))
+        self.coordinates = [coordinates[key] for key in sorted(coordinates)]
+        self.digits = sorted({digit for digit, _ in coordinates})
         self._define()
-        defined = {one.defines for one in self.order}
+        defined = {coordinate.defines for coordinate in self.order}
         self.free = [c for c in range(self.randoms) if c not in defined]
         self.pads = dict.fromkeys(self.digits, 0)
         self.rows = 0
-        for one in self.coordinates:
-            if one.kind == "direct":
+        for coordinate in self.coordinates:
+            if coordinate.kind == "direct":
                 continue
-            one.pad = self.pads[one.digit]
-            self.pads[one.digit] += 1
-            one.rows = self.rows, (1 << self.widths[one.digit]) - 1 - (one.kind == "programmed")
-            self.rows += one.rows[1]
+            coordinate.pad = self.pads[coordinate.digit]
+            self.pads[coordinate.digit] += 1
+            count = (1 << self.widths[coordinate.digit]) - 1 - (coordinate.kind == "programmed")
+            coordinate.rows = self.rows, count
+            self.rows += count
 
     @property
     def bits(self) -> int:
@@ -199,13 +201,13 @@ class WindowSlots(GateWalk):
 
     # -- kinds ------------------------------------------------------------------------------------
 
-    def parts(self, one: Coordinate) -> list[tuple[tuple[int, ...], Entries, bool]]:
+    def parts(self, coordinate: Coordinate) -> list[tuple[tuple[int, ...], Entries, bool]]:
         """Return the summands of a coordinate.
 
         Each is a monomial of random bits, entries, and whether these sum to one.
         """
         summands = []
-        for line in one.lines:
+        for line in coordinate.lines:
             for c, entries, odd in self.terms[line.term].columns[line.column]:
                 bits = sorted({x for x in (line.row, c) if x is not None and x != GATE_ONE})
                 summands.append((tuple(bits), entries, odd))
@@ -226,10 +228,10 @@ class WindowSlots(GateWalk):
                     waiting.extend(needs.get(bit, ()))
             return False
 
-        for one in self.coordinates:
-            parts = self.parts(one)
-            if self.widths[one.digit] == 1 and all(odd and not m for m, _, odd in parts):
-                one.kind = "direct"
+        for coordinate in self.coordinates:
+            parts = self.parts(coordinate)
+            if self.widths[coordinate.digit] == 1 and all(odd and not m for m, _, odd in parts):
+                coordinate.kind = "direct"
                 continue
             for monomial, _, odd in parts:
                 if not odd or len(monomial) != 1 or monomial[0] in needs:
@@ -243,20 +245,11 @@ class WindowSlots(GateWalk):
                 if any(reaches(x, bit) for x in used):
                     continue
                 needs[bit] = used
-                one.kind, one.defines = "programmed", bit
+                coordinate.kind, coordinate.defines = "programmed", bit
                 break
-        by_bit = {one.defines: one for one in self.coordinates if one.kind == "programmed"}
-        waiting = [*reversed(by_bit)]
-        done: set[int] = set()
-        while waiting:
-            bit = waiting[-1]
-            missing = [x for x in needs[bit] if x in by_bit and x not in done]
-            waiting.extend(missing)
-            if not missing:
-                waiting.pop()
-                if bit not in done:
-                    done.add(bit)
-                    self.order.append(by_bit[bit])
+        by_bit = {coordinate.defines: coordinate for coordinate in self.coordinates}
+        graph = {bit: used & needs.keys() for bit, used in needs.items()}
+        self.order = [by_bit[bit] for bit in TopologicalSorter(graph).static_order()]
 
 
 def splitter(width: int) -> Callable[[int, int, int, bool], int]:

@@ -172,15 +172,16 @@ class AheadEncoding:
             if slot < slots.masked:
                 builder.add(output + slot, mask + slot)
             add(output + slot, constant)
-        for one in slots.coordinates:
-            target, chosen = output + one.slot, select + one.bit
-            if one.row < 0:
+        for coordinate in slots.coordinates:
+            target, chosen = output + coordinate.slot, select + coordinate.bit
+            if coordinate.row < 0:
                 builder.add(target, chosen)
                 continue
-            row, first = output + slots.slots + one.row, pads + 2 * pad * one.bit + one.pad
+            row = output + slots.slots + coordinate.row
+            first = pads + 2 * pad * coordinate.bit + coordinate.pad
             builder.add(row, first)
             builder.add(row, first + pad)
-            add(row, one.factor)
+            add(row, coordinate.factor)
             builder.add(target, first)
             builder.add(target, chosen, row)
         return builder.build(output, words)
@@ -201,13 +202,13 @@ class AheadEncoding:
         output = builder.new(WORD * words)
         for slot in range(slots.slots):
             builder.add(output + slot, slot)
-        for one in slots.coordinates:
-            target, chosen = output + one.slot, select + one.bit
-            if one.row < 0:
+        for coordinate in slots.coordinates:
+            target, chosen = output + coordinate.slot, select + coordinate.bit
+            if coordinate.row < 0:
                 builder.add(target, chosen)
             else:
-                builder.add(target, pads + pad * one.bit + one.pad)
-                builder.add(target, chosen, slots.slots + one.row)
+                builder.add(target, pads + pad * coordinate.bit + coordinate.pad)
+                builder.add(target, chosen, slots.slots + coordinate.row)
         return builder.build(output, words)
 
     def encode_event(self, event: Words, random: Bytes, out: Bytes) -> None:

@@ -99,7 +99,7 @@ class RankOne(GateWalk):
         publisher, subscriber = map(self._touched, SIDES)
         for (rho, s), gate in zip(self.masks, self.gates, strict=True):
             self._share(rho, s, gate, publisher, subscriber)
-        self._merge(publisher, subscriber)
+        self._merge(subscriber)
         slots = [slot for slot in range(self.slots) if slot not in self._merged]
         contents = self._contents()
         firsts: dict[Frozen, int] = {}
@@ -212,19 +212,19 @@ class RankOne(GateWalk):
             self._add("subscriber", (GATE_ONE, *rho), ones, below)
         else:
             for c, row in zip((GATE_ONE, *rho), below, strict=True):
-                for slot, one in zip(row, ones, strict=True):
-                    self._add(holder(slot), (c,), [one], ((slot,),))
+                for slot, column in zip(row, ones, strict=True):
+                    self._add(holder(slot), (c,), [column], ((slot,),))
         for slot, c in zip(gate.lefts, rho, strict=True):
             mask: Columns = [[(c, ONE)]]
             self._add(holder(slot), (GATE_ONE,), mask, ((slot,),))
 
-    def _merge(self, publisher: set[int], subscriber: set[int]) -> None:
+    def _merge(self, subscriber: set[int]) -> None:
         """Join the publisher's slots that hold the same event bits under a mask of their own."""
         contents = self._contents()
         firsts: dict[Frozen, tuple[int, int]] = {}
         for (rho, _), gate in zip(self.masks, self.gates, strict=True):
             slot, mask = gate.lefts[0], rho[0]
-            if slot in subscriber or slot not in publisher:
+            if slot in subscriber:
                 continue
             key = frozenset(contents[slot] ^ {(None, (mask,))})
             first, first_mask = firsts.setdefault(key, (slot, mask))
@@ -254,7 +254,7 @@ class RankOne(GateWalk):
         """Number the common random bits that are left from 0 on."""
         left = [c for c in range(self.randoms) if c not in self._same]
         number: dict[Coefficient, int] = {c: i for i, c in enumerate(left)}
-        number.update({c: number[known] for c, known in self._same.items()})
+        number.update({c: number[first] for c, first in self._same.items()})
         number[GATE_ONE] = GATE_ONE
         self.random_bits = len(left)
         for terms in self.terms.values():

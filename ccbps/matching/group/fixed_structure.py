@@ -29,7 +29,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbps.algebra import Group
+from ccbps.algebra import A5, Group
 from ccbps.arrays import Bools, Index, Ranks
 from ccbps.checks import whole
 from ccbps.encodings.group import Segment
@@ -92,8 +92,7 @@ class _FixedStructureMatch(GroupMatch):
             length = 4 ** whole("depth", depth, 0, depth_within(MAX_LENGTH), hint=hint)
         length = whole("length", length, 1, MAX_LENGTH)
         self.instructions, self.depth = length, depth_within(length)
-        elements = self._group_of(group)
-        self._afford(elements, length * self._least(schema.bits))
+        elements = self._affordable_group(group, length * self._least(schema.bits))
         self.selector = self._selector(schema.bits, elements)
         self._public = (
             f"the schema, the number of instructions ({length:,}: depth {self.depth}) and the "
@@ -123,7 +122,7 @@ class _FixedStructureMatch(GroupMatch):
         while 4**depth < shortest:
             depth += 1
         for length in sorted({shortest, 4**depth}):
-            if length * cls._selector(schema.bits, cls._group_of("A5")).length <= PROPOSED:
+            if length * cls._selector(schema.bits, A5).length <= PROPOSED:
                 yield cls(schema, length=length)
 
     @staticmethod

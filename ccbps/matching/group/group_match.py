@@ -19,8 +19,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from hashlib import sha256
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +38,7 @@ from ccbps.forms.bits import event_bits
 from ccbps.keys.randomness import RandomnessSource
 from ccbps.keys.role_key import RoleKey
 from ccbps.leakage import LeakageCard, Protects
+from ccbps.matching.contract.access import RoleName
 from ccbps.matching.contract.broker import Broker
 from ccbps.matching.contract.matcher import Matcher, within_text
 from ccbps.matching.contract.roles import Publisher, Subscriber, event_content
@@ -95,33 +97,30 @@ class GroupMatch(Matcher, PairScheme):
 
     def _compile(self, schema: Schema, group: str | Group, length: int) -> None:
         """Make the encoding. Call this at the end of the constructor."""
-        self._afford(self._group_of(group), length)
-        self.group, self.length = self._group_of(group), length
+        self.group, self.length = self._affordable_group(group, length), length
         self.encoding = encoding = GroupEncoding(self.group, length)
         self._set_up(schema, sizes_of(encoding))
 
     @staticmethod
-    def _afford(group: Group, length: int) -> None:
-        """Refuse messages that would be too long, before they are built.
+    def _affordable_group(group: str | Group, length: int) -> Group:
+        """Return a group by its name; refuse messages that would be too long to build.
 
         Args:
-            group: the group of the elements.
+            group: the group of the elements, or its name.
             length: number of the publisher's elements, or a lower bound.
 
         Raises:
-            ParameterError: they are too many, at all or for a matcher of a text.
+            ParameterError: no group has this name, or the elements are too many, for any matcher or
+                for one that is read from a text.
         """
+        group = group if isinstance(group, Group) else GROUPS[choice("group", group, GROUPS)]
         if length > MAX_ELEMENTS:
             raise ParameterError(
                 f"messages would have {length:,} elements, more than {MAX_ELEMENTS:,}: take fewer "
                 "or shorter attributes, or fewer instructions"
             )
         within_text(group.element_bytes(group.padded(length)))
-
-    @staticmethod
-    def _group_of(group: str | Group) -> Group:
-        """Return a group by its name."""
-        return group if isinstance(group, Group) else GROUPS[choice("group", group, GROUPS)]
+        return group
 
     def layout(self) -> Any:
         index = sha256(np.ascontiguousarray(self._positions, dtype="<i4").data).hexdigest()
@@ -139,11 +138,8 @@ class GroupMatch(Matcher, PairScheme):
 
     @property
     def costs(self) -> tuple[Cost, ...]:
-        roles: list[Literal["publisher", "subscriber", "broker"]]
-        roles, count = ["publisher", "subscriber", "broker"], 2 * self.length
-        return tuple(
-            Cost(role, "pair", Operation.GROUP_PRODUCT, count, of=self.group.name) for role in roles
-        )
+        products = Operation.GROUP_PRODUCT, 2 * self.length, self.group.name
+        return tuple(Cost(role, "pair", *products) for role in get_args(RoleName))
 
     def explain(self) -> str:
         program = (
@@ -316,7 +312,10 @@ class GroupMatch(Matcher, PairScheme):
 
     def match_pairs(self, events: Bytes, interests: Bytes) -> tuple[Bools, Bytes]:
         encoding, batch = self.encoding, len(events)
-        events, interests = _with_contiguous_rows(events), _with_contiguous_rows(interests)
+        events, interests = (
+            bodies if bodies.strides[1] == 1 else np.ascontiguousarray(bodies)
+            for bodies in (events, interests)
+        )
         answers = np.zeros(batch, dtype=np.bool_)
         causes = np.full(batch, Cause.NONE, dtype=np.uint8)
         for at in self._blocks(batch):
@@ -424,10 +423,6 @@ def _tags(tags: Bytes, number: int, side: Side) -> Bytes:
     own[:, : tags.shape[1]] = tags
     words = own.view("<u8") + np.uint64(number) | np.uint64((side == "interest") << 63)
     return words.astype("<u8", copy=False).view(np.uint8)
-
-
-def _with_contiguous_rows(messages: Bytes) -> Bytes:
-    return messages if messages.strides[1] == 1 else np.ascontiguousarray(messages)
 
 
 def _with_zero(bits: Bools) -> Bools:
@@ -576,19 +571,15 @@ class PieceReader:
         """Return a piece as an array. Nothing is cast: `match` would refuse it, too."""
         array = piece
         if not isinstance(piece, np.ndarray):
-            try:
+            with suppress(TypeError):
                 view = memoryview(piece)
-            except TypeError:
-                view = None
-            if view is not None and view.itemsize == 1 and view.ndim == 1 and view.contiguous:
-                array = np.frombuffer(view, dtype=np.uint8)
+                if view.itemsize == 1 and view.ndim == 1 and view.contiguous:
+                    array = np.frombuffer(view, dtype=np.uint8)
         if isinstance(array, np.ndarray) and array.dtype == np.uint8 and array.ndim == 1:
             return array
-        came = (
-            f"{array.dtype} {array.shape}"
-            if isinstance(array, np.ndarray)
-            else type(piece).__name__
-        )
+        came = type(piece).__name__
+        if isinstance(array, np.ndarray):
+            came = f"{array.dtype} {array.shape}"
         raise DecodeError(
             f"a piece of the {self._name} message must be bytes, or a uint8 array of one "
             f"dimension, got {came}"

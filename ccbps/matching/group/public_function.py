@@ -102,14 +102,14 @@ class PublicFunctionMatch(GroupMatch):
         self.circuit, self.private = circuit.cone(), private
         # Few gates can make a long program: each level has four times the length.
         needed = preserving_length(self.circuit, range(schema.bits, inputs))
-        self._afford(self._group_of(group), needed)
-        blank = self._program(schema, np.zeros(private.bits, dtype=np.bool_), group)
+        elements = self._affordable_group(group, needed)
+        blank = self._program(schema, np.zeros(private.bits, dtype=np.bool_), elements)
         self._positions = blank.index
         self.private_names = tuple(private)
-        name = self._group_of(group).name
-        self._public = f"the schema, the circuit ({self.circuit.size} gates) and the group {name}"
+        gates = f"{self.circuit.size} gates"
+        self._public = f"the schema, the circuit ({gates}) and the group {elements.name}"
         self._hidden = f"every private value: {', '.join(private)}"
-        self._compile(schema, group, blank.length)
+        self._compile(schema, elements, blank.length)
 
     @classmethod
     def hamming(
@@ -187,11 +187,9 @@ class PublicFunctionMatch(GroupMatch):
             f"{', '.join(self.private)}, {self.group.name}>"
         )
 
-    def _program(
-        self, schema: Schema, bits: NDArray[np.bool_], group: str | Group
-    ) -> PreservingProgram:
+    def _program(self, schema: Schema, bits: NDArray[np.bool_], group: Group) -> PreservingProgram:
         constants = {schema.bits + i: bool(bit) for i, bit in enumerate(bits.tolist())}
-        return preserving(self.circuit, self._group_of(group), constants)
+        return preserving(self.circuit, group, constants)
 
     def prepare(self, interest: Interest) -> PreservingProgram:
         """Return the circuit's program with the private values in it."""

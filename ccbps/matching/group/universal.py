@@ -81,10 +81,9 @@ class UGPMatch(GroupMatch):
                 f"the program would have {least:,} instructions or more, and at most "
                 f"{MAX_LENGTH:,}: take OFSGPMatch, which hides as much"
             )
-        elements = self._group_of(group)
-        self._afford(elements, least)
+        elements = self._affordable_group(group, least)
         self.circuit = universal_circuit(schema.bits, 4**depth)
-        self._afford(elements, preserving_length(self.circuit))
+        self._affordable_group(elements, preserving_length(self.circuit))
         self._outer = preserving(self.circuit, elements)
         self._private = self._outer.index >= schema.bits
         self._positions = np.where(self._private, np.int32(NONE), self._outer.index)
