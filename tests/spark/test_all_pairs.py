@@ -136,8 +136,11 @@ def test_rejected_messages_have_a_row_each_however_they_meet(
     interests = damaged(sides[1], "interest_message", {"subscription = 's1'": b"x"})
     options: dict[str, Any] = {"strategy": strategy, "on_error": "reject"}
     topics = []
-    if strategy == "topic":  # s0 and s1 are about one, of which event 8 is not; s2 is about all
-        events = events.withColumn("topic", F.when(F.col("event") != 8, 1).otherwise(2))
+    # s0 and s1 are about one topic, of which event 8 is not; event 7 and s2 are about all.
+    if strategy == "topic":
+        events = events.withColumn(
+            "topic", F.expr("CASE event WHEN 8 THEN 2 WHEN 7 THEN NULL ELSE 1 END")
+        )
         about = F.when(F.col("subscription") != "s2", 1)
         interests, topics = interests.withColumn("topic", about), ["topic"]
         options["topic"] = "topic"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
@@ -79,6 +80,12 @@ class Parties:
     def subscribers(self) -> cs.FileKey:
         return cs.FileKey(self.paths[1])
 
+    def seal(self, df: DataFrame, **options: Any) -> DataFrame:
+        return cs.seal_for_groups(df, SimpleCache(N, 20), self.broker, **options)
+
+    def open(self, df: DataFrame, **options: Any) -> DataFrame:
+        return cs.open_from_groups(df, self.subscribers, **options)
+
     def secrets(self, groups: dict[int, list[int]] | None = None) -> list[bytes]:
         """Of all, as they may stand in files; with the keys of these groups."""
         some = [group for group in (groups or {}).values() if group]
@@ -140,10 +147,10 @@ def test_events_open_in_whatever_order_they_were_sealed(
     sealed = {n: sealer.seal(b"event %d" % n, n, group) for n in [*range(20, 40), *range(20)]}
     rows = [(n, one, m.for_subscriber(one)) for n, m in sealed.items() for one in range(3)]
     df = spark.createDataFrame(rows, "event long, subscriber long, message binary")
-    opened = cs.open_from_groups(df, parties.subscribers)
+    opened = parties.open(df)
     assert set(read(opened)) == wanted({n: [0, 1, 2] for n in range(40)})
     # One that waited too long would be refused as too old: it asks for its key in time.
-    few = cs.open_from_groups(df, parties.subscribers, remember=5).collect()
+    few = parties.open(df, remember=5).collect()
     assert len(few) == 120
     assert {row.event for row in few if row.request is not None} == {*range(16)}
 
@@ -153,28 +160,22 @@ def test_rows_of_one_member_each_are_groups(spark: SparkSession, parties: Partie
     groups = groups_of(0, 40)
     rows = [(n, one, b"event %d" % n) for n, members in groups.items() for one in members]
     df = spark.createDataFrame(rows, "event long, member int, payload binary")
-    sealed = cs.seal_for_groups(
-        df.repartition(3), SimpleCache(N, 20), parties.broker, members="member"
-    ).persist()
-    opened = cs.open_from_groups(sealed, parties.subscribers)
+    sealed = parties.seal(df.repartition(3), members="member").persist()
+    opened = parties.open(sealed)
     assert set(read(opened)) == wanted(groups)
     texts = {row.event: bytes(row.message) for row in sealed.collect()}
     # As few encryptions as with arrays: a wrap for a group that has been before, not for each one.
-    whole = cs.seal_for_groups(frame(spark, groups), SimpleCache(N, 20), parties.broker)
+    whole = parties.seal(frame(spark, groups))
     assert len(texts) == whole.select("event").distinct().count()
     assert sum(map(len, texts.values())) == sum(
         {row.event: len(row.message) for row in whole.collect()}.values()
     )
     bad = df.limit(1).selectExpr("event", "CAST(NULL AS int) AS member", "payload")
-    refused = cs.seal_for_groups(
-        bad, SimpleCache(N, 20), parties.broker, members="member", on_error="reject"
-    )
+    refused = parties.seal(bad, members="member", on_error="reject")
     assert ["members must be" in row.rejected for row in refused.collect()] == [True]
     again = [(900, 0, b"x"), (900, 0, b"x"), (900, 1, b"x"), (None, 2, b"y"), (None, 2, b"y")]
-    told = cs.seal_for_groups(
+    told = parties.seal(
         spark.createDataFrame(again, df.schema),
-        SimpleCache(N, 20),
-        parties.broker,
         members="member",
         on_error="reject",
     ).collect()
@@ -182,7 +183,7 @@ def test_rows_of_one_member_each_are_groups(spark: SparkSession, parties: Partie
     assert aside == [(900, 0)] * 2
     assert [(row.event, row.subscriber) for row in told if row.message] == [(900, 1)]
     with pytest.raises(RandomnessReuseError, match=r"member \d occurs 2 times"):
-        cs.seal_for_groups(df.union(df), SimpleCache(N, 20), parties.broker, members="member")
+        parties.seal(df.union(df), members="member")
 
 
 @pytest.mark.parametrize(
@@ -202,13 +203,13 @@ def test_members_open_what_was_sealed_for_them(
     )
     assert sealed.columns == ["event", "subscriber", "message"]
     sealed = stored(sealed, tmp_path / "sealed")  # messages are made once
-    opened = cs.open_from_groups(sealed, parties.subscribers, capacity=2).localCheckpoint()
+    opened = parties.open(sealed, capacity=2).localCheckpoint()
     found = read(opened)
     missing = opened.where("request IS NOT NULL").drop("payload")
     assert (missing.count() > 0) == (name != "naive")
     assert len(found) + missing.count() == sealed.count()
     answered = cs.answer_key_requests(missing.join(sealed, ["event", "subscriber"]), parties.broker)
-    late = cs.open_from_groups(answered, parties.subscribers, answer="answer", capacity=2)
+    late = parties.open(answered, answer="answer", capacity=2)
     found += read(late)
     assert len(found) == len({*found})
     assert {*found} == wanted(groups)
@@ -219,9 +220,7 @@ def test_equal_groups_take_one_wrap_whatever_their_lane(
 ) -> None:
     groups = {n: POPULAR[n % 3] for n in range(30)}
     for lanes in (1, 3):
-        sealed = cs.seal_for_groups(
-            frame(spark, groups), SimpleCache(N, 20), parties.broker, lanes=lanes, pad_to=16
-        )
+        sealed = parties.seal(frame(spark, groups), lanes=lanes, pad_to=16)
         sizes = [len(row.message) for row in sealed.select("message").collect()]
         # Messages that carry a group's key are longer: one for each member of the three groups.
         assert len({*sizes}) == 2
@@ -291,11 +290,11 @@ def test_streams_remember_keys_and_lose_nothing_when_they_fail(
     sealed = spark.read.parquet(str(tmp_path / "sealed")).drop("batch")
     sealed = sealed.union(sealed.where("event < 3")).localCheckpoint()
     after = sealed.where(F.col("event").isin([*later]))
-    assert {*read(cs.open_from_groups(after, parties.subscribers))} == wanted(later)
+    assert {*read(parties.open(after))} == wanted(later)
     before = sealed.where(~F.col("event").isin([*later]))
     parties.keys[1] = old
     parties.save()
-    found = read(cs.open_from_groups(before, parties.subscribers))
+    found = read(parties.open(before))
     assert {*found} == wanted({n: g for n, g in everything.items() if n not in later})
     left = [*unzipped(contents(tmp_path))]
     assert any("checkpoint" in path.parts and path.suffix == ".zip" for path, _ in left)
@@ -313,14 +312,14 @@ def test_subscribers_remember_keys_between_batches(
     spark: SparkSession, parties: Parties, tmp_path: Path
 ) -> None:
     groups = {n: [0, 1, 2] for n in range(2)}
-    sealed = cs.seal_for_groups(frame(spark, groups), SimpleCache(N, 9), parties.broker, pad_to=16)
+    sealed = parties.seal(frame(spark, groups), pad_to=16)
     rows = {event: [r for r in sealed.collect() if r.event == event] for event in groups}
     schema = sealed.schema
 
     def receive(batch: DataFrame) -> None:
         batch.coalesce(1).write.mode("append").parquet(str(tmp_path / "in"))
         source = spark.readStream.schema(schema).parquet(str(tmp_path / "in"))
-        drained(cs.open_from_groups(source, parties.subscribers), tmp_path)
+        drained(parties.open(source), tmp_path)
 
     for event in groups:
         receive(spark.createDataFrame(rows[event], schema))
@@ -331,13 +330,13 @@ def test_subscribers_remember_keys_between_batches(
     parties.keys[1] = new = parties.sealer.join(1)
     parties.save()
     later = {7: [0, 1]}
-    receive(cs.seal_for_groups(frame(spark, later), SimpleCache(N, 9), parties.broker))
+    receive(parties.seal(frame(spark, later)))
     found = {*read(spark.read.parquet(str(tmp_path / "out")))}
     assert found == wanted(groups) | wanted(later)
     parties.keys[1] = old
     parties.save()
     # Without the first event, which brought the key, they would have to ask.
-    late = cs.open_from_groups(spark.createDataFrame(rows[1], schema), parties.subscribers)
+    late = parties.open(spark.createDataFrame(rows[1], schema))
     assert late.where("request IS NOT NULL").count() == 3
     left = [*unzipped(contents(tmp_path / "checkpoint"))]
     kept = [content for path, content in left if "state" in path.parts]
@@ -353,12 +352,14 @@ def test_a_number_that_changed_hands(spark: SparkSession, parties: Parties) -> N
     parties.keys[1] = parties.sealer.join(1)
     parties.save()
     df = frame(spark, {0: [0, 1], 1: [1]}).withColumn("epoch", F.lit(epoch))
-    sealed = cs.seal_for_groups(
-        df, SimpleCache(N, 9), parties.broker, as_of="epoch", on_error="reject"
-    ).collect()
+    sealed = parties.seal(df, as_of="epoch", on_error="reject").collect()
     found = {(row.event, row.subscriber): row.rejected for row in sealed}
     assert {one for one, reason in found.items() if reason is None} == {(0, 0)}
     assert {one for one, reason in found.items() if reason} == {(0, 1), (1, 1)}
+    # To the epoch.
+    since, sealing = parties.sealer.since(1), Sealing(Naive(N), parties.broker, 16, True, False)
+    rows = [Row(event=n, members=[1], payload=b"", as_of=since - 1 + n) for n in range(2)]
+    assert [row.rejected is None for row in handled(sealing, 0, rows)] == [False, True]
 
 
 def test_rows_that_cannot_be_used_are_set_aside(spark: SparkSession, parties: Parties) -> None:
@@ -377,7 +378,7 @@ def test_rows_that_cannot_be_used_are_set_aside(spark: SparkSession, parties: Pa
         (-8, [1], b"negative"),
     ]
     df = spark.createDataFrame(rows, "event long, members array<long>, payload binary")
-    sealed = cs.seal_for_groups(df, SimpleCache(N, 4), parties.broker, on_error="reject")
+    sealed = parties.seal(df, on_error="reject")
     found = sealed.collect()
     reasons = {row.event: row.rejected for row in found if row.rejected and not row.subscriber}
     assert {k: v.split(":")[0] for k, v in reasons.items()} == {
@@ -409,7 +410,7 @@ def test_rows_that_cannot_be_used_are_set_aside(spark: SparkSession, parties: Pa
         (event, 1, message),  # another's
     ]
     altered = spark.createDataFrame(bad, "event long, subscriber long, message binary").coalesce(1)
-    opened = cs.open_from_groups(altered, parties.subscribers, on_error="reject")
+    opened = parties.open(altered, on_error="reject")
     outcome = [(row.subscriber, row.payload, row.rejected) for row in opened.collect()]
     assert sorted(str(reason).split(":")[0] for _, _, reason in outcome) == [
         "None",
@@ -437,7 +438,7 @@ def test_a_repeated_event_number_of_a_batch_is_set_aside(
 ) -> None:
     rows = [(0, [0, 1], b"one"), (0, [2], b"another"), (1, [3], b"good"), (None, [4], b"none")]
     df = spark.createDataFrame(rows, "event long, members array<long>, payload binary")
-    sealed = cs.seal_for_groups(df, SimpleCache(N, 4), parties.broker, on_error="reject")
+    sealed = parties.seal(df, on_error="reject")
     assert sealed.columns == ["event", "subscriber", "message", "rejected"]
     found = sealed.collect()
     assert [(row.event, row.subscriber) for row in found if row.message] == [(1, 3)]
@@ -498,7 +499,7 @@ def test_a_stream_without_rocks_is_refused(spark: SparkSession, parties: Parties
         changed(spark, {_PROVIDER: _ROCKS.replace("RocksDB", "HDFSBacked")}),
         pytest.raises(ParameterError, match=r"needs RocksDB: spark.conf.set"),
     ):
-        cs.seal_for_groups(source, SimpleCache(N, 4), parties.broker)
+        parties.seal(source)
 
 
 def test_key_texts_of_other_kinds_are_refused(parties: Parties) -> None:

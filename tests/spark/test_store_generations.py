@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -13,6 +14,7 @@ from ccbps import Schema, SharedSeed, UInt
 from ccbps import spark as cs
 from ccbps.errors import ParameterError, RandomnessReuseError
 from ccbps.matching import BroadcastMatch
+from ccbps.spark.source import MessageSource
 from tests.support.spark_session import answers, drained, rows_by
 from tests.support.stored_pairs import BOX, Rounds, append, frame, wanted, write
 
@@ -203,6 +205,19 @@ def test_a_stream_reads_each_generation_once(
     append(spark, {"s0": [7]}, path, "event")
     with pytest.raises(Exception, match="of another store than the one that is there now"):
         run()
+
+
+def test_a_stream_reads_generations_between_two_versions(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    for number in (1, 2, 3):
+        append(spark, {"s0": [10 * number]}, tmp_path, "event")
+    names = Mock(names=["subscription", "round", "event_message"])
+    reader = MessageSource({"path": str(tmp_path)}).streamReader(names)
+    for low, high, expected in ((0, 3, [10, 20, 30]), (1, 3, [20, 30]), (1, 2, [20]), (2, 2, [])):
+        pieces = reader.partitions({"version": low}, {"version": high})
+        batches = [batch for piece in pieces for batch in reader.read(piece)]
+        assert sorted(n for batch in batches for n in batch["round"].to_pylist()) == expected
 
 
 def test_arguments_of_generations_are_checked(spark: SparkSession, tmp_path: Path) -> None:
