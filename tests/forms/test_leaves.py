@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,38 @@ def test_conditions_on_all_codes(make: Any, bits: int) -> None:
             inside = leaves.within("x", value, high)
             interval = codes_of([leaves.interval("x", 0)], 2 * count, inside)
             assert interval == [*range(value, high + 1)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            f"{name} {operator} :p"
+            for name in "xy"
+            for operator in ("<", "<=", ">", ">=", "=", "!=")
+        ),
+        *(f"NOT {name} BETWEEN :p AND :q" for name in "xy"),
+        "x BETWEEN :p AND :q AND y < 2",
+        "x IN (:p, 3, :q) OR y = 1 OR y = :p",
+        "at_least(2, x < :p, NOT y = :q, x IS NULL)",
+        "hamming(y, :p) <= 1 AND NOT hamming(y, :q) < 1",
+    ],
+)
+def test_formulas_mean_their_predicates_on_all_codes(text: str) -> None:
+    schema = Schema(x=UInt(2, nullable=True), y=UInt(2))
+    events = schema.encode([{"x": x, "y": y} for x in (None, *range(4)) for y in range(4)])
+    template = schema.parse(text)
+    form = FormulaForm(Leaves(schema), template.true_form(), 999)
+
+    def unpacked(words: Any) -> Any:
+        return np.unpackbits(words.view(np.uint8), axis=1, bitorder="little").T.astype(np.bool_)
+
+    event = unpacked(form.event_rows(events))
+    for values in product(range(4), repeat=len(template.private_names)):
+        bound = template.bind(**dict(zip(template.private_names, values, strict=True)))
+        interest = unpacked(form.interest_row(bound.true_form()))
+        held = evaluate(form.formula, event, np.repeat(interest, events.count, axis=1))
+        assert np.array_equal(held, bound.evaluate(events))
 
 
 @pytest.mark.parametrize("other", ["x < :p AND x < :q", "y < :p", "hamming(x, :p) <= 1", "TRUE"])
