@@ -23,7 +23,6 @@ from ccbps.programs.formula import (
     Sum,
     conjunction,
     disjunction,
-    evaluate,
     gates,
     negation,
     total,
@@ -49,6 +48,7 @@ from tests.support.formula_strategies import (
 )
 from tests.support.kernels import KERNELS, Recorder, both_kernels, each_kernel, wished  # noqa: F401
 from tests.support.program_strategies import seeds
+from tests.support.program_values import evaluate
 
 Bits = NDArray[np.bool_]
 Bytes = NDArray[np.uint8]
