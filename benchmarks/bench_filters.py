@@ -38,7 +38,7 @@ from ccbps.filters import (
     Murmur3,
     SipHash,
 )
-from ccbps.filters.keys import as_key_bytes
+from ccbps.filters.hashing import as_key_bytes
 
 SINGLE = 10_000
 GOALS = {"Bloom, 1 %, look up": 40.0, "cuckoo, 4 slots, look up": 80.0}
