@@ -12,14 +12,14 @@ from tests.support.program_values import evaluate
 
 @pytest.mark.parametrize("n", range(1, 9))
 def test_thresholds_mean_counts_and_have_the_gates_that_are_told(n: int) -> None:
-    # Parts of 0, 1 and 2 gates, over event bits of their own.
-    widths = [i % 3 + 1 for i in range(n)]
+    # Parts of 1, 2 and 3 gates, over event bits of their own.
+    widths = [i % 3 + 2 for i in range(n)]
     starts = np.cumsum([0, *widths]).tolist()
     parts = [
         conjunction([event_bit(start + i) for i in range(width)])
         for start, width in zip(starts, widths, strict=False)
     ]
-    event = np.random.default_rng(n).random((starts[-1], 300)) < 0.7
+    event = np.random.default_rng(n).random((starts[-1], 300)) < 0.8
     private = np.zeros((0, 300), dtype=np.bool_)
     counts = np.sum([evaluate(part, event, private) for part in parts], axis=0)
     for k in range(-1, n + 2):
