@@ -21,7 +21,7 @@ public bounds            comparisons with trailing zeros left out               
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -39,26 +39,19 @@ FAR: Final = 8
 """How many times the limit a program must have for its nodes not to be counted to the end."""
 
 
-def _binary(code: int, k: int) -> str:
-    return f"{code:0{k}b}"
-
-
-def _bound(bound: int, k: int) -> str:
-    return _binary(bound % (1 << k), k) + str(bound >> k)
-
-
-_WRITERS: Final[dict[str, Callable[[int, int, int], str]]] = {
-    "value": lambda low, high, k: _binary(low, k),
-    "equal": lambda low, high, k: _binary(low if low <= high else (1 << k) - 1, k),
-    "equal or never": lambda low, high, k: (
-        _binary(low, k) + "1" if low <= high else _binary(0, k) + "0"
-    ),
-    "interval": lambda low, high, k: _binary(low, k) + _binary(high, k),
-    "below": lambda low, high, k: _bound(high + 1, k),
-    "above": lambda low, high, k: _bound(low, k),
-    "public": lambda low, high, k: "",
-}
-"""Write a leaf's private bits, the first one first: (low, high, bits of a code) -> text."""
+def _private_text(kind: str, low: int, high: int, k: int) -> str:
+    """Write a leaf's private bits, the first one first, for codes of k bits."""
+    match kind:
+        case "public":
+            return ""
+        case "interval":
+            return f"{low:0{k}b}{high:0{k}b}"
+        case "below" | "above":
+            bound = high + 1 if kind == "below" else low
+            return f"{bound % (1 << k):0{k}b}{bound >> k}"
+        case "equal or never":
+            return f"{low:0{k}b}1" if low <= high else "0" * (k + 1)
+    return "1" * k if high < low else f"{low:0{k}b}"
 
 
 def box_form(schema: Schema, box: Box | None = None) -> Form:
@@ -126,7 +119,7 @@ class CompiledForm:
         for kind, leaf in zip(self._kinds, leaves, strict=True):
             low, high = (leaf.low, leaf.high) if isinstance(leaf, InRange) else (leaf.value,) * 2
             assert low is not None and high is not None
-            bits += _WRITERS[kind](low, high, self.schema[leaf.attribute].bits)
+            bits += _private_text(kind, low, high, self.schema[leaf.attribute].bits)
         words = max(1, -(-self.private_bits // WORD))
         packed = int("0" + bits[::-1], 2).to_bytes(8 * words, "little")
         return np.frombuffer(packed, dtype="<u8")[None]

@@ -7,7 +7,7 @@ the placeholders are, never on their values.
 
 `evaluate` is the oracle that every matcher is tested against. It follows the text node by node and
 does not look at the code form. For each row it tells whether a condition is true, and whether it is
-not false: an unknown condition is neither true nor false. WHERE keeps a row only where it is true.
+false: an unknown condition is neither. WHERE keeps a row only where it is true.
 
 Hazard: `evaluate` computes on plaintext, for the owner of the events and in tests.
 """
@@ -180,6 +180,10 @@ def private_names_of(expression: Expression) -> tuple[str, ...]:
 # -- meaning ---------------------------------------------------------------------------------------
 
 
+_Logic: TypeAlias = tuple[BoolArray, BoolArray]
+"""Rows for which a condition is true, and rows for which it is false."""
+
+
 def evaluate(expression: Expression, events: Events, constants: Mapping[str, Any]) -> BoolArray:
     """Find the records that SQL's WHERE would keep, shape (count,).
 
@@ -188,38 +192,42 @@ def evaluate(expression: Expression, events: Events, constants: Mapping[str, Any
         events: the records.
         constants: values of all private constants in the expression.
     """
-    return np.asarray(_logic(expression, events, constants)[0])
+    return _logic(expression, events, constants)[0]
 
 
-def _logic(node: Expression, events: Events, constants: Mapping[str, Any]) -> BoolArray:
-    """Return for each row whether a condition is true, and whether it is not false."""
+def _logic(node: Expression, events: Events, constants: Mapping[str, Any]) -> _Logic:
     if isinstance(node, Not):
-        return ~_logic(node.part, events, constants)[::-1]
+        return _logic(node.part, events, constants)[::-1]
     if isinstance(node, Truth):
-        return np.repeat([[node.value is True], [node.value is not False]], events.count, axis=1)
+        return np.full(events.count, node.value is True), np.full(events.count, node.value is False)
     if isinstance(node, AtLeast):
         return _at_least(node.count, [_logic(part, events, constants) for part in node.parts])
     kind, codes = events.schema[node.attribute], events.codes[node.attribute]
-    null = at_most(codes, 0) if kind.nullable else np.zeros(events.count, dtype=np.bool_)
+    nowhere = np.zeros(events.count, dtype=np.bool_)
+    null = at_most(codes, 0) if kind.nullable else nowhere
     if node.operator == "null":
-        return np.stack([null, null])
-    parts: list[BoolArray] = []
+        return null, ~null
+    parts: list[_Logic] = []
     for _, use, operand in operands_of(node):
         constant = value_of(operand, constants)
         if constant is None:
-            parts.append(np.repeat([[False], [True]], events.count, axis=1))
+            parts.append((nowhere, nowhere))
             continue
         low, high = kind.code_range(use, constant)
         if use == "hamming":
             inside = distance_at_most(codes, low, node.limit)
         else:
             inside = in_range(codes, low, high)
-        parts.append(np.stack([inside & ~null, inside | null]))
+        parts.append((inside & ~null, ~inside & ~null))
     truth = _at_least(1 if node.operator == "in" else len(parts), parts)
-    return ~truth[::-1] if node.operator == "!=" else truth
+    return truth[::-1] if node.operator == "!=" else truth
 
 
-def _at_least(count: int, parts: list[BoolArray]) -> BoolArray:
+def _at_least(count: int, parts: list[_Logic]) -> _Logic:
+    true, false = [part[0] for part in parts], [part[1] for part in parts]
     if count == len(parts):
-        return conjunction(parts)
-    return disjunction(parts) if count == 1 else np.sum(parts, axis=0) >= count
+        return conjunction(true), disjunction(false)
+    if count == 1:
+        return disjunction(true), conjunction(false)
+    possible = len(parts) - np.sum(false, axis=0)  # true or unknown
+    return np.sum(true, axis=0) >= count, possible < count

@@ -172,8 +172,9 @@ class AllOf(Form):
     parts: tuple[Form, ...]
 
     def evaluate(self, events: Events) -> BoolArray:
-        true = np.ones(events.count, dtype=np.bool_)
-        return conjunction([true, *(part.evaluate(events) for part in self.parts)])
+        if not self.parts:
+            return np.ones(events.count, dtype=np.bool_)
+        return conjunction([part.evaluate(events) for part in self.parts])
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,8 +197,9 @@ class AnyOf(Form):
     disjoint: bool
 
     def evaluate(self, events: Events) -> BoolArray:
-        false = np.zeros(events.count, dtype=np.bool_)
-        return disjunction([false, *(part.evaluate(events) for part in self.parts)])
+        if not self.parts:
+            return np.zeros(events.count, dtype=np.bool_)
+        return disjunction([part.evaluate(events) for part in self.parts])
 
 
 @dataclass(frozen=True, slots=True)

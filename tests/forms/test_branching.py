@@ -220,9 +220,12 @@ K = {name: SCHEMA[name].bits for name in SCHEMA}
     ],
 )
 def test_leaves_cost_what_the_table_says(text: str, inner: int, private: int) -> None:
-    compiled = CompiledForm(SCHEMA, SCHEMA.parse(text).true_form())
+    form = SCHEMA.parse(text).true_form()
+    compiled = CompiledForm(SCHEMA, form, inner + 2)  # source and sink
     assert (compiled.program.inner_nodes, compiled.private_bits) == (inner, private)
     assert compiled.program.interest_bits <= private
+    with pytest.raises(ParameterError, match=f"would have {inner + 2} nodes"):
+        CompiledForm(SCHEMA, form, inner + 1)
 
 
 @given(schema=schemas(max_attributes=3), data=st.data())
