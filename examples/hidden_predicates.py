@@ -124,7 +124,7 @@ def make_predicates(count: int) -> list[str]:
     while len(found) < count:
         text = tree(rng.randrange(2, 5))
         try:
-            MATCHER.program(text)
+            MATCHER.prepare(text)
         except UnsupportedPredicateError:
             continue  # deeper than 4
         if text not in found:

@@ -25,19 +25,14 @@ Source: [SSM] Definitions 4, 10 and 11, Lemmas 5 and 22; Feige, Kilian and Naor 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ccbps.algebra.group import Group
+from ccbps.algebra.group import Bulk, Group
 from ccbps.arrays import Bools, Bytes, Ranks
 from ccbps.checks import whole
 from ccbps.errors import ParameterError, ShapeError
-
-Bulk = NDArray[Any]
-"""A batch of sequences as `ccbps.algebra.group.Group` holds them."""
-
 SEGMENT: Final = 1 << 20
 """Number of positions of a segment. NumPy calls cost little then, and its elements and its blinders
 take a megabyte each; kernels go through them in blocks that fit the cache."""

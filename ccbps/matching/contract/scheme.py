@@ -481,8 +481,7 @@ class PairScheme(Scheme):
         """Answer pairs of bodies that stand behind other bytes, and copy these.
 
         Override this where a kernel does both in one pass over the memory. That makes
-        FormulaMatch about 1.05 times as fast as two passes, and BranchingMatch without compiled
-        kernels 1.15 times.
+        FormulaMatch about 1.05 times as fast as two passes, and BranchingMatch 1.15 times.
 
         Args:
             events: rows of uint8; each is some bytes and an event's body.
