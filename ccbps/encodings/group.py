@@ -33,6 +33,7 @@ from ccbps.algebra.group import Bulk, Group
 from ccbps.arrays import Bools, Bytes, Ranks
 from ccbps.checks import whole
 from ccbps.errors import ParameterError, ShapeError
+
 SEGMENT: Final = 1 << 20
 """Number of positions of a segment. NumPy calls cost little then, and its elements and its blinders
 take a megabyte each; kernels go through them in blocks that fit the cache."""
