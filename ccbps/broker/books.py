@@ -48,7 +48,7 @@ class Book(ABC):
             metrics: counters of tested pairs.
         """
         self._lock, self._metrics = lock, metrics
-        self._subscriptions: dict[int, Labelled] = {}
+        self._subscriptions: dict[int, Any] = {}
 
     @property
     def distinct(self) -> int:
@@ -105,6 +105,11 @@ class Book(ABC):
 
 class RelayBook(Book):
     """Subscriptions whose subscribers decide by themselves."""
+
+    def add(self, numbers: Sequence[int], subscriptions: Sequence[Labelled]) -> None:
+        # There may be millions, and only their numbers are needed.
+        with self._lock:
+            self._subscriptions.update(dict.fromkeys(numbers))
 
     def check(self, subscriptions: Sequence[Subscription]) -> None:
         pass
@@ -375,7 +380,8 @@ class TableBook(Book):
                 entries += self._matches(event, table)
                 tested, saved = tested + len(table), saved - len(table)
         self._metrics.add("pairs_tested", tested)
-        self._metrics.add("pairs_saved", saved)
+        # Other threads may add and remove subscriptions between the counts.
+        self._metrics.add("pairs_saved", max(0, saved))
         return entries
 
     def _matches(self, event: Bytes, table: Table) -> list[Any]:

@@ -311,7 +311,8 @@ class BrokerStore:
 
     def clients(self) -> list[tuple[str, int, bool]]:
         """Return clients, the next sequence number of each, and whether it was revoked."""
-        return self._db.execute("SELECT client, sequence, revoked FROM clients").fetchall()
+        rows = self._db.execute("SELECT client, sequence, revoked FROM clients")
+        return [(client, sequence, bool(revoked)) for client, sequence, revoked in rows]
 
 
 def _names_text(names: Iterable[str] | None) -> str | None:

@@ -207,7 +207,7 @@ class Subscriptions:
         elif not passes:
             filtered = "prefiltered"
         else:
-            filtered = "filter_false_positives" if self.topics.filter else ""
+            filtered = "filter_false_positives" if self.topics.filter is not None else ""
         return Snapshot(self._version, books, filtered)
 
     def end(self, snapshot: Snapshot) -> None:

@@ -217,6 +217,12 @@ class PohligHellman(Layers):
         self.element_bytes = -(-self.prime.bit_length() // 8)
         self._p = integer(self.prime)
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PohligHellman) and self.prime == other.prime
+
+    def __hash__(self) -> int:
+        return hash(("Pohlig-Hellman", self.prime))
+
     def __repr__(self) -> str:
         return f"<PohligHellman of {self.prime.bit_length()} bits>"
 

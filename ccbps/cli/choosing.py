@@ -63,13 +63,15 @@ def _explain(arguments: Namespace) -> int:
     if options:
         raise ParameterError("--for finds the options: leave out --template and --option")
     predicate = schema.parse(read_text(arguments.predicate))
-    broken = arguments.broken or arguments.scheme is not None
-    matchers = [*proposals(schema, predicate, include_broken=broken)]
+    matchers = [*proposals(schema, predicate, include_broken=arguments.broken)]
     if arguments.scheme is not None:
         for matcher in matchers:
             if type(matcher).__name__ == arguments.scheme:
                 return _show(matcher, arguments.out)
-        raise ParameterError(f"no {arguments.scheme} takes this predicate")
+        raise ParameterError(
+            f"no {arguments.scheme} takes this predicate; with --broken, matchers with a known "
+            "attack are asked, too"
+        )
     if arguments.out is not None:
         raise ParameterError("--out needs --scheme, which selects one of the matchers")
     print("\n".join(line for _, line in _table(matchers)))
@@ -216,7 +218,7 @@ EXPLAIN: Final = Command(
             "predicate: list the matchers that take it, or make that of --scheme for it",
             dest="predicate",
         ),
-        Option("--broken", "list matchers with a known attack, too", action="store_true"),
+        Option("--broken", "take matchers with a known attack, too", action="store_true"),
         Option("--template TEXT", "public predicate, with :name for private constants"),
         Option(
             "--option NAME=VALUE",

@@ -101,7 +101,8 @@ class GroupOpener(Confined):
         self.number, self._own = key.number, key.export_secret_key()
         self._cache = KeyCache(capacity, eviction)
         self._keys: dict[bytes, bytes] = {}
-        self._generation, self._own_name, self._own_cipher = -1, b"", AESGCM(self._own)
+        self._generation, self._own_name = -1, b""
+        self._own_cipher: AESGCM | None = None
         self._opened: set[int] = set()
         self._in_order: list[int] = []
         self._too_old = -1
@@ -121,7 +122,7 @@ class GroupOpener(Confined):
                 refuses.)
         """
         event = self._read(message)
-        if event.generation != self._generation:
+        if self._own_cipher is None or event.generation != self._generation:
             self._own_name, key = own_keys_of(self._own, event.generation)
             self._generation, self._own_cipher = event.generation, AESGCM(key)
         for wrap in event.wraps:

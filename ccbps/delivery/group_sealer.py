@@ -422,7 +422,8 @@ class GroupSealer(Confined):
                 continue  # not a name of this broker, in front of or behind the right one
             since, name = int.from_bytes(opened[:EPOCH_BYTES]), opened[EPOCH_BYTES:]
             # A key that is older than its member belonged to another one with the same number.
-            member = member_mask(name, self.strategy.subscribers) >> subscriber & 1
-            if member and self._joined[subscriber] <= since:
+            if self._joined[subscriber] > since:
+                continue
+            if member_mask(name, self.strategy.subscribers) >> subscriber & 1:
                 return sealed_name[:ID_BYTES] + group_key(self._secret, since, name)
         raise DecodeError("a request for keys of groups that the subscriber is not in")

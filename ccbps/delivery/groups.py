@@ -62,7 +62,7 @@ def check_groups(groups: Bytes, subscribers: int) -> None:
     """
     width = -(-subscribers // 8)
     array("packed groups", groups, np.uint8, ("groups", width))
-    if (groups[:, -1] > 255 >> 8 * width - subscribers).any():
+    if (groups[:, -1] > (255 >> (8 * width - subscribers))).any():
         raise ParameterError(f"groups have members beyond the {subscribers} subscribers")
 
 

@@ -1,1 +1,1 @@
-"""What schemes see of an event: bits of a program or circuit, prefixes, topics, words."""
+"""Events and predicates as schemes see them: bits of programs, prefixes, topics, words."""

@@ -36,7 +36,7 @@ from ccbps.programs import branching as programs
 from ccbps.programs.branching import ONE, ZERO, BranchingProgram, Label
 
 FAR: Final = 8
-"""How many times the limit a program must have for its nodes not to be counted to the end."""
+"""Multiple of the limit from which on the nodes of a program are not counted to the end."""
 
 
 def _private_text(kind: str, low: int, high: int, k: int) -> str:

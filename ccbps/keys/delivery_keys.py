@@ -74,8 +74,9 @@ class SubscriberRing(Confined, TextKey):
         by_number: dict[int, SubscriberKey] = {}
         for key in keys:
             instance("keys", key, SubscriberKey, hint="GroupSealer.join gives them out")
-            if by_number.setdefault(key.number, key) is not key:
+            if key.number in by_number:
                 raise ParameterError(f"keys: two are of subscriber {key.number}")
+            by_number[key.number] = key
         if not by_number:
             raise ParameterError("keys: a ring needs at least one")
         return cls(by_number)

@@ -398,7 +398,7 @@ class SeedRing(_Seeds, Confined, TextKey):
     """
 
     text_kind = "seed-ring"
-    __slots__ = ("_seeds", "epoch")
+    __slots__ = ("_epoch", "_seeds")
 
     def __init__(self, seeds: Mapping[str, SharedSeed]) -> None:
         hint = "SeedRing.of(master, labels) makes a ring"
@@ -416,8 +416,13 @@ class SeedRing(_Seeds, Confined, TextKey):
         epochs = {getattr(seed, "epoch", None) for seed in seeds.values()}
         if len(epochs) > 1:
             raise ParameterError("all seeds of a ring must be of one epoch, or of none")
-        self.epoch: int | None = epochs.pop()
+        self._epoch: int | None = epochs.pop()
         self._seeds = dict(seeds)
+
+    @property
+    def epoch(self) -> int | None:
+        """Epoch of all seeds; None if they do not step forward."""
+        return self._epoch
 
     @classmethod
     def of(cls, master: SharedSeed, labels: Iterable[str]) -> Self:

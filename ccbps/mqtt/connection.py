@@ -33,7 +33,7 @@ import os
 import socket
 import ssl
 import threading
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from os import PathLike
@@ -100,7 +100,7 @@ class MqttUrl:
         return str(parts.hostname), parts.port or (8883 if self.tls else 1883)
 
 
-class Startable:
+class Startable(ABC):
     """Base of services and clients: they run in a `with` block, or from `start` to `stop`."""
 
     @abstractmethod

@@ -340,7 +340,7 @@ class Predicate:
 
     @property
     def never_matches(self) -> bool:
-        """Whether no event at all can match, as with a word that is not in a Category's list.
+        """True if no event at all can match, as with a word that is not in a Category's list.
 
         SQL accepts such a condition and finds nothing, and so does every matcher; look here before
         a subscription waits forever. True is certain. A contradiction that runs through many

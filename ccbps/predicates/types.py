@@ -175,7 +175,7 @@ class AttributeType(ABC):
 
     @property
     def aligned(self) -> bool:
-        """Whether texts with a common prefix have codes with a common prefix, and no others do."""
+        """True if texts with a common prefix have codes with a common prefix, and no others do."""
         return False
 
     @property

@@ -112,7 +112,7 @@ class LedgerServer(Server):
         port: int = 0,
     ) -> None:
         self._ledger = instance("ledger", ledger, EventLedger)
-        self._keys: Sequence[Any] = keys if isinstance(keys, (list, tuple)) else [keys]
+        self._keys: Sequence[Any] = (*keys,) if isinstance(keys, (list, tuple)) else (keys,)
         if not self._keys or not all(isinstance(key, KeySource) for key in self._keys):
             raise ParameterError(
                 "keys must be a KeySource such as FileKey('path'), or several, got "

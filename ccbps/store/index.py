@@ -161,11 +161,13 @@ class Index:
         number, names = coded.indices.to_numpy(), coded.dictionary.to_pylist()
         rows = np.zeros(len(names), dtype=np.int64)
         np.maximum.at(rows, number, stop)
+        said = checksums.is_valid()
+        checksum_of = dict(
+            zip(part.filter(said).to_pylist(), checksums.filter(said).to_pylist(), strict=True)
+        )
         parts = {
-            name: PartFile(folder, count, checksum, (0, 0))
-            for name, count, checksum in zip(
-                names, rows.tolist(), checksums.drop_null().to_pylist(), strict=True
-            )
+            name: PartFile(folder, count, checksum_of[name], (0, 0))
+            for name, count in zip(names, rows.tolist(), strict=True)
         }
         files = PartFiles(about.width, batch_rows(about.width), parts)
         return cls(about, 0, files, names, number, subscription, start, stop, first, last)

@@ -181,3 +181,9 @@ def test_layers_of_any_group_come_off_in_any_order() -> None:
     for exponent in (0, 1, int(cipher.group.order)):
         with pytest.raises(KeyMismatchError, match="exponent in 2"):
             cipher.key(exponent.to_bytes(8, "big"))
+
+
+def test_ciphers_over_one_prime_are_equal() -> None:
+    assert PohligHellman(TOY_PRIME_64) == TOY
+    assert hash(PohligHellman(TOY_PRIME_64)) == hash(TOY)
+    assert PohligHellman(23) != TOY

@@ -282,7 +282,9 @@ def test_explain_proposes_makes_and_reads_matchers(shell: Shell) -> None:
     assert more[: len(rows)] == rows, "broken matchers come last"
     assert len(more) > len(rows)
     assert all("broken" in row for row in more[len(rows) :])
-    assert "AspeMatch" in shell.done(f"{explain} --scheme AspeMatch --for 'price < 9'")
+    one = f"{explain} --scheme AspeMatch --for 'price < 9'"
+    assert "--broken" in shell.run(one, 2)[1]
+    assert "AspeMatch" in shell.done(f"{one} --broken")
     printed = shell.done(f"{explain} --scheme TagMatch --option 'topic=[\"issue\"]' --out m")
     matcher = from_json(Path("m").read_text())
     assert matcher == TagMatch(read_schema(SCHEMA), topic=["issue"])
@@ -477,7 +479,7 @@ def test_topics_skipped_records_payloads_and_patience(shell: Shell) -> None:
     rows = ["issue,price,note", "IBM,5,first", "AAPL,5,second", "IBM,6,third", "IBM,700,fourth"]
     Path("q.csv").write_text("\n".join(rows) + "\n")
     Path("bad.json").write_text('{"issue": "IBM", "price": 1}\n{"issue": "IBM"}\n')
-    matcher, quota = from_json(Path("m").read_text()), Quota(rate=20.0, burst=3.0)
+    matcher, quota = from_json(Path("m").read_text()), Quota(rate=2.0, burst=3.0)
     with served(matcher, quota=quota) as (url, broker):
         client = f"ccbps subscribe {at(url, 'alice')}"
         subscribe = f"{client} 'price < 10' --matcher m --key alice.key"

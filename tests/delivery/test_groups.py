@@ -29,6 +29,7 @@ from ccbps.delivery import (
     GroupSealer,
     Strategy,
     SubscriberKey,
+    SubscriberRing,
     Wrap,
     group_sealer,
 )
@@ -771,6 +772,8 @@ def test_misuse_is_refused() -> None:
         (lambda: sealer.leave(-1), "got -1"),
         (lambda: (sealer.leave(3), sealer.leave(3)), "has not joined"),
         (lambda: sealer.seal("text", 1, group_of(0)), "payload must be bytes"),  # type: ignore[arg-type]
+        (lambda: sealer.seal(PAYLOAD, 1.0, group_of(0)), "event must be a whole number"),  # type: ignore[arg-type]
+        (lambda: sealer.seal(PAYLOAD, -1, group_of(0)), "event must be a whole number"),
         (lambda: sealer.restore("text"), "snapshot must be bytes"),  # type: ignore[arg-type]
         (lambda: openers[0].restore(None), "snapshot must be bytes"),  # type: ignore[arg-type]
         (lambda: GroupSealer(Naive(N), capacity=0), "capacity"),
@@ -857,3 +860,12 @@ def test_what_a_killed_broker_sealed_is_opened_with_the_help_of_the_next(tmp_pat
         message = (tmp_path / f"message{number}").read_bytes()
         assert opened(opener, message, sealer) == b"event %d" % number
     assert sealer.encryptions == 1  # one answer
+
+
+def test_a_ring_has_one_key_for_each_subscriber() -> None:
+    sealer = GroupSealer(Naive(2))
+    key, other = sealer.join(0), sealer.join(1)
+    assert SubscriberRing.of([key, other]).key(1) is other
+    for keys in ([key, key], [key, SubscriberKey.from_text(key.to_text())]):
+        with pytest.raises(ParameterError, match="two are of subscriber 0"):
+            SubscriberRing.of(keys)

@@ -16,6 +16,7 @@ from numpy.testing import assert_array_equal
 from ccbps.circuits import CircuitBuilder
 from ccbps.errors import ParameterError
 from ccbps.forms.bits import event_bits
+from ccbps.forms.circuit import predicate_circuit
 from ccbps.predicates import (
     Category,
     Events,
@@ -244,6 +245,16 @@ def test_every_set_of_codes_of_a_small_attribute(size: int) -> None:
         chosen = [f"'{name}'" for place, name in enumerate(names) if table >> place & 1]
         form = schema.parse(f"x IN ({', '.join(chosen)})").true_form()
         hidden(schema, form, 6, "literal", events)
+
+
+@settings(max_examples=examples(100))
+@given(data=st.data())
+def test_literals_are_no_deeper_than_the_circuit(data: st.DataObject) -> None:
+    schema = data.draw(schemas())
+    predicate = schema.parse(data.draw(predicates(schema, private=False)).text)
+    depth = needed(schema, predicate.true_form(), "literal")
+    assert depth is not None
+    assert depth <= predicate_circuit(predicate).depth
 
 
 # -- depths -------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 It needs its file and its line in the catalogue; outside, its file and two lines. In a scratch copy
 of the package, two schemes are added: one that is perfect, and one that only its card calls
 perfect. The tests of the catalogue take them as they are. Spark functions of a new scheme are in
-`tests.spark.test_toy`.
+`tests.spark.test_all_pairs`.
 """
 
 from __future__ import annotations

@@ -593,6 +593,7 @@ def test_explain_states_sizes_costs_and_the_leakage_card(name: str) -> None:
     lines = [" ".join(line.split()) for line in text.splitlines()]
     assert all(f"{cost.role}: per {cost.per}: {cost}" in lines for cost in matcher.costs)
     assert {cost.role for cost in matcher.costs} == {"publisher", "subscriber", "broker"}
+    assert isinstance(matcher, BroadcastMatch) or {cost.per for cost in matcher.costs} == {"pair"}
     shape = "box" if matcher.template is None else matcher.template.text
     if "hidden" in name:
         shape = "hidden formula of 2 interval leaves"

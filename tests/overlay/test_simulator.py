@@ -470,3 +470,11 @@ def test_enclaves_are_brokers_of_the_topology() -> None:
     ):
         with pytest.raises(ParameterError, match="enclaves must be brokers of the topology, 'B3'"):
             use(HyShare(2, enclaves=["B1", "B3"]))
+
+
+def test_times_may_be_without_end() -> None:
+    """An enclave that waits for all fragments, and a broker that delays for ever."""
+    outcome = Simulation(LINE, ISSPS(2), patience=math.inf).count()
+    assert all(intact.all() for intact in outcome.intact.values())
+    for name in ("delay", "crash"):
+        assert getattr(Behaviour(**{name: math.inf}), name) == math.inf

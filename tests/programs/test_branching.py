@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import pytest
@@ -264,22 +263,6 @@ def test_any_program_evaluates_to_its_determinant(size: int, made: int, seed: in
     x, c = input_bits(program, 6, seed)
     found = [determinant(matrix) for matrix in matrix_of(program, x, c)]
     assert_array_equal(values(program, x, c), found)
-
-
-@given(formula=formulas, seed=seeds)
-def test_matrix_is_the_sum_of_both_parties_halves(formula: Formula, seed: int) -> None:
-    x, c = rows_of_inputs(seed)
-    matrix = partial(matrix_of, formula.program)
-    only_event, only_interest = matrix(x, np.zeros_like(c)), matrix(np.zeros_like(x), c)
-    neither = matrix(np.zeros_like(x), np.zeros_like(c))
-    assert np.array_equal(matrix(x, c) ^ neither, only_event ^ only_interest)
-
-
-def test_matrix_is_a_triangle_above_a_line_of_ones() -> None:
-    program = box_program([3, 2])
-    matrix = matrix_of(program, *input_bits(program, 20, 1))
-    assert (np.diagonal(matrix, -1, 1, 2) == 1).all()
-    assert not np.tril(matrix, -2).any()
 
 
 # -- what they cost -----------------------------------------------------------------------------

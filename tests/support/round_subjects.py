@@ -20,7 +20,14 @@ from ccbps.matching import (
 from ccbps.matching.group import group_match
 from tests.support.one_time import SEED
 
-__all__ = ["Subject", "all_subjects", "made_subject", "several_segments", "some_subjects"]
+__all__ = [
+    "Subject",
+    "all_subjects",
+    "group_subjects",
+    "made_subject",
+    "several_segments",
+    "some_subjects",
+]
 
 
 class Subject:
@@ -96,4 +103,5 @@ def made_subject(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 
 
 all_subjects = pytest.mark.parametrize("subject", ALL, indirect=True)
+group_subjects = pytest.mark.parametrize("subject", ALL[2:], indirect=True)
 some_subjects = pytest.mark.parametrize("subject", SOME, indirect=True)

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from graphlib import TopologicalSorter
 from typing import Final, Literal, TypeAlias
 
@@ -149,17 +149,17 @@ class WindowSlots(GateWalk):
         """Bits of an interest message: slots, then rows."""
         return self.slots + self.rows
 
-    @property
+    @cached_property
     def free_bytes(self) -> int:
         """Bytes of a free random bit each."""
         return -(-len(self.free) // 8)
 
-    @property
+    @cached_property
     def select_bytes(self) -> int:
         """Bytes of the select bits of one label for each digit."""
         return -(-sum(self.widths[digit] for digit in self.digits) // 8)
 
-    @property
+    @cached_property
     def pad_bytes(self) -> int:
         """Bytes of a pad: words of 32 bits, which are moved faster than bytes."""
         return 4 * -(-max(self.pads.values(), default=0) // 32)

@@ -309,6 +309,8 @@ class KeyAccess(Access):
                 f"{type(self._scheme).__name__} has neither rounds nor pairs: its messages are "
                 "made with the key alone"
             )
+        if len(self._sides) != 1:
+            raise ParameterError("a broker encodes nothing: take another role's key")
         messages[:, :KEY_HEADER_BYTES] = self.header(self._sides[0])
         return Draw(self._fresh)
 

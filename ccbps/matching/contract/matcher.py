@@ -307,7 +307,7 @@ class Matcher(Scheme):
         Args:
             public: the public parameters, in words.
             hidden: the hidden facts about a subscription, in words.
-            protects: the hidden facts about a subscription.
+            protects: the same facts as members of `Protects`.
         """
         return self._card(
             hides=("every attribute of the event, beyond what the answer says about it", hidden),

@@ -109,16 +109,16 @@ class _FixedStructureMatch(GroupMatch):
         return {"length": self.instructions, "group": self.group.name}
 
     @classmethod
-    def propose(cls, schema: Schema, wanted: Predicate) -> Iterator[Self]:
+    def propose(cls, schema: Schema, predicate: Predicate) -> Iterator[Self]:
         """Yield a matcher of the predicate's own number of instructions, and one of its depth.
 
         The number follows the constants: take the depth, if they shall not be known. Predicates
         with private constants have none, and none has messages beyond
         `ccbps.matching.group.group_match.PROPOSED` elements.
         """
-        if wanted.schema != schema or wanted.private_names or schema.bits > cls._widest:
+        if predicate.schema != schema or predicate.private_names or schema.bits > cls._widest:
             return
-        shortest, depth = preserving_length(predicate_circuit(wanted)), 0
+        shortest, depth = preserving_length(predicate_circuit(predicate)), 0
         while 4**depth < shortest:
             depth += 1
         for length in sorted({shortest, 4**depth}):

@@ -167,10 +167,10 @@ class PublicFunctionMatch(GroupMatch):
         return cls(schema, circuit, private, group=parameters["group"])
 
     @classmethod
-    def propose(cls, schema: Schema, wanted: Predicate) -> Iterator[Self]:
+    def propose(cls, schema: Schema, predicate: Predicate) -> Iterator[Self]:
         """Yield a Hamming distance from a private value: ``hamming(x, :y) <= 3``, or NOT that."""
-        names = wanted.private_names
-        form = wanted.true_form() if wanted.schema == schema and len(names) == 1 else None
+        names = predicate.private_names
+        form = predicate.true_form() if predicate.schema == schema and len(names) == 1 else None
         if not isinstance(form, HammingWithin) or schema[form.attribute].bits > WIDEST:
             return
         circuit = _hamming_circuit(schema, form.attribute, form.limit, (*NETWORKS, None))

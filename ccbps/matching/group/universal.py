@@ -101,10 +101,10 @@ class UGPMatch(GroupMatch):
         return {"depth": self.depth, "group": self.group.name}
 
     @classmethod
-    def propose(cls, schema: Schema, wanted: Predicate) -> Iterator[Self]:
-        if wanted.schema != schema or wanted.private_names or schema.bits > WIDEST:
+    def propose(cls, schema: Schema, predicate: Predicate) -> Iterator[Self]:
+        if predicate.schema != schema or predicate.private_names or schema.bits > WIDEST:
             return
-        needed = preserving_length(predicate_circuit(wanted))
+        needed = preserving_length(predicate_circuit(predicate))
         for depth in (0, 1):
             circuit = universal_circuit(schema.bits, 4**depth)
             if needed <= 4**depth and preserving_length(circuit) <= PROPOSED:

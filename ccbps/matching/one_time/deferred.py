@@ -264,8 +264,8 @@ def completed(matcher: Scheme, encoding: AheadEncoding, labels: Bytes, ahead: By
     """Complete event messages, as `ccbps.matching.FormulaMatch.complete` says."""
     try:
         label_bytes = ROUND_HEADER_BYTES + encoding.label_bytes
-        array("labels", labels, np.uint8, ("batch", label_bytes))
-        array("messages ahead", ahead, np.uint8, ("batch", BODY + encoding.ahead_bytes))
+        labels = array("labels", labels, np.uint8, ("batch", label_bytes))
+        ahead = array("messages ahead", ahead, np.uint8, ("batch", BODY + encoding.ahead_bytes))
     except ShapeError as error:
         raise DecodeError(str(error)) from None
     if len(labels) == 1:

@@ -135,11 +135,11 @@ class FormulaScheme(TemplateScheme):
         """Make the matcher that hides the formula itself."""
 
     @classmethod
-    def _candidates(cls, schema: Schema, wanted: Predicate) -> list[Callable[[], Self]]:
+    def _candidates(cls, schema: Schema, predicate: Predicate) -> list[Callable[[], Self]]:
         # Hazard: the number of leaves follows from the predicate, and everybody sees it.
-        levels = () if wanted.private_names else range(1, MOST_PROPOSED + 1)
+        levels = () if predicate.private_names else range(1, MOST_PROPOSED + 1)
         hidden = [partial(cls.hidden, schema, depth=level, leaf="box") for level in levels]
-        return [*super()._candidates(schema, wanted), *hidden]
+        return [*super()._candidates(schema, predicate), *hidden]
 
     def layout(self) -> Any:
         return [self._rule, as_json(self.formula)]

@@ -157,22 +157,22 @@ class TemplateScheme(Matcher, PairScheme):
         """Make the matcher that hides which attributes a predicate constrains, and how."""
 
     @classmethod
-    def propose(cls, schema: Schema, wanted: Predicate) -> Iterator[Self]:
-        if wanted.schema == schema:
-            for make in cls._candidates(schema, wanted):
+    def propose(cls, schema: Schema, predicate: Predicate) -> Iterator[Self]:
+        if predicate.schema == schema:
+            for make in cls._candidates(schema, predicate):
                 with suppress(CcbpsError):
                     matcher = make()
                     if matcher.template is None:
-                        matcher.prepare(wanted)
+                        matcher.prepare(predicate)
                     yield matcher
                     return
 
     @classmethod
-    def _candidates(cls, schema: Schema, wanted: Predicate) -> list[Callable[[], Self]]:
+    def _candidates(cls, schema: Schema, predicate: Predicate) -> list[Callable[[], Self]]:
         """List constructors of matchers to propose, best first."""
         make: Any = cls
-        if wanted.private_names:
-            return [partial(make, schema, wanted.text)]
+        if predicate.private_names:
+            return [partial(make, schema, predicate.text)]
         return [partial(make.box, schema)]
 
     @property

@@ -200,4 +200,8 @@ class HyShare(ISSPS):
                 raise ParameterError(f"enclaves must be brokers of the topology, {name!r} is none")
 
     def splits(self, at: Party, to: Party) -> bool:
-        return to is Party.BROKER or (at is not Party.BROKER and not self.direct)
+        if to is Party.BROKER:
+            return True
+        if at is Party.BROKER:
+            return False
+        return not self.direct or (at is Party.PUBLISHER and to is Party.SUBSCRIBER)

@@ -65,9 +65,9 @@ class Behaviour:
     def __post_init__(self) -> None:
         number("drop", self.drop, 0, 1)
         number("alter", self.alter, 0, 1)
-        number("delay", self.delay, 0)
-        if self.crash != math.inf:
-            number("crash", self.crash, 0)
+        for name, time in (("delay", self.delay), ("crash", self.crash)):
+            if time != math.inf:
+                number(name, time, 0)
 
 
 HONEST: Final = Behaviour()
@@ -154,7 +154,7 @@ class Simulation:
         seed: int = 0,
     ) -> None:
         self.seed = whole("seed", seed, 0)
-        self.patience = number("patience", patience, 0)
+        self.patience = patience if patience == math.inf else number("patience", patience, 0)
         self.topology, self.protocol = topology, protocol
         self.behaviours: dict[Node, Behaviour] = {}
         brokers = protocol.brokers(topology)
