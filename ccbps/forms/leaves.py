@@ -17,7 +17,7 @@ from ccbps.arrays import Bytes
 from ccbps.forms.bits import WORD, code_bits
 from ccbps.predicates import Events, Schema
 from ccbps.predicates.form import Form
-from ccbps.programs.branching import ONE, ZERO, Label, event_bit, interest_bit
+from ccbps.programs.branching import ONE, ZERO, Label, differences, event_bit, interest_bit
 from ccbps.programs.formula import And, Chain, Formula, Lookup, Scan, negation, total
 
 
@@ -49,13 +49,7 @@ class Leaves:
 
     def chain(self, name: str, first: int) -> Formula:
         """Write a chain."""
-        start, count = self.first_bits[name], self.bits[name] - 1
-        maps = tuple(
-            (event_bit(start + i) ^ interest_bit(first + i), interest_bit(first + count + i))
-            for i in range(count)
-        )
-        last = first + 2 * count
-        return Chain(maps, event_bit(start + count), interest_bit(last), interest_bit(last + 1))
+        return Chain.over(self.first_bits[name], self.bits[name], first)
 
     def chain_bits(self, name: str) -> int:
         """Count the private bits of a chain."""
@@ -102,8 +96,7 @@ class Leaves:
 
     def each_bit(self, name: str, first: int) -> Sequence[Formula]:
         """Write, for each bit of the code, whether it differs from a private bit."""
-        start = self.first_bits[name]
-        return [event_bit(start + i) ^ interest_bit(first + i) for i in range(self.bits[name])]
+        return differences(self.first_bits[name], self.bits[name], first)
 
     def parity(self, first: int) -> Formula:
         """Write the sum of those bits of all codes whose private bit is 1."""

@@ -71,6 +71,17 @@ def interest_bit(index: int) -> Label:
     return Label(interest=frozenset((index,)))
 
 
+def differences(first_event: int, bits: int, first_interest: int) -> list[Label]:
+    """Return the sum of each event bit with an interest bit, which is 1 where the two differ.
+
+    Args:
+        first_event: number of the first event bit.
+        bits: number of event bits.
+        first_interest: number of the first interest bit.
+    """
+    return [event_bit(first_event + i) ^ interest_bit(first_interest + i) for i in range(bits)]
+
+
 @dataclass(frozen=True, slots=True)
 class BranchingProgram:
     """A mod-2 branching program. Build one with the functions of `ccbps.programs`.

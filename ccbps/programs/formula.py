@@ -34,7 +34,7 @@ from functools import cache
 from heapq import heapify, heappop, heappush
 from typing import Any, TypeAlias
 
-from ccbps.programs.branching import ONE, ZERO, Label
+from ccbps.programs.branching import ONE, ZERO, Label, differences, event_bit, interest_bit
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,19 @@ class Chain:
     bit: Label
     slope: Label
     offset: Label
+
+    @classmethod
+    def over(cls, first_event: int, bits: int, first_interest: int) -> Chain:
+        """Make a chain over event bits, the first one outermost.
+
+        It takes 2 * `bits` interest bits: those that all but the last event bit are compared with,
+        as many addends, the slope and the offset.
+        """
+        inner = bits - 1
+        factors = differences(first_event, inner, first_interest)
+        addend, last = first_interest + inner, first_interest + 2 * inner
+        maps = tuple((factor, interest_bit(addend + i)) for i, factor in enumerate(factors))
+        return cls(maps, event_bit(first_event + inner), interest_bit(last), interest_bit(last + 1))
 
 
 @dataclass(frozen=True, slots=True)
