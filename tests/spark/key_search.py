@@ -96,10 +96,10 @@ def secrets_of(key: ccbps.keys.Key, groups: Iterable[Iterable[int]] = ()) -> lis
         sealer = GroupSealer(Naive(number), key)
         joined = [one for one in range(number) if sealer.since(one)]
         names = [group_name(pack_groups(np.isin(range(number), [*group]))) for group in groups]
-        carried = map(sealer._keys.make_ready, [*names, *map(personal, joined)])
-        own = [sealer._keys.own_key(one) for one in joined]
+        carried = map(sealer._make_ready, [*names, *map(personal, joined)])
+        own = [sealer._subscriber_key(one).export_secret_key() for one in joined]
         secret = key.parts(number)[0]
-        return [secret, *filter(None, own), *(one.carried[ID_BYTES:] for one in carried)]
+        return [secret, *own, *(one.carried[ID_BYTES:] for one in carried)]
     if isinstance(key, RoleKey):  # its secrets stand in it in hex, beside public things
         texts = re.findall("[0-9a-f]{32,}", json.dumps(key.export_secret_data()))
         return [bytes.fromhex(text[: len(text) // 2 * 2]) for text in texts]

@@ -99,5 +99,5 @@ def test_columns_are_checked(spark: SparkSession) -> None:
         with pytest.raises(Exception, match=said):
             cs.simulate(column).collect()
     wrong = cs.simulate(trials.withColumn("k", F.lit(1)))
-    with pytest.raises(Exception, match="k must be at least 2"):
+    with pytest.raises(Exception, match="k must be a whole number from 2"):
         wrong.collect()
