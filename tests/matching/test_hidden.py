@@ -33,13 +33,13 @@ MAKERS = {
     "broadcast, 4 bits": partial(BroadcastMatch.hidden, window=4),
 }
 SLOW = ("broadcast, 1 bit", "broadcast, 4 bits")
-"""Makers whose tests of random predicates are slow: these have the most rows."""
-
-
-@pytest.mark.parametrize(
-    "maker",
-    [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in MAKERS],
+"""Makers whose tests of many answers are slow: these have the most rows."""
+each_maker = pytest.mark.parametrize(
+    "maker", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in MAKERS]
 )
+
+
+@each_maker
 @given(schema=schemas(max_attributes=2), data=st.data())
 @settings(max_examples=examples(45))
 def test_any_predicate_that_fits_answers_as_plaintext(
@@ -77,7 +77,7 @@ TEXTS = [
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("maker", MAKERS)
+@each_maker
 @pytest.mark.parametrize("pairs", [3_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
 def test_many_pairs_answer_as_plaintext(pairs: int, maker: str, kind: str) -> None:
     matcher = MAKERS[maker](SMALL, leaves=32 if kind == "literal" else 8, leaf=kind)
