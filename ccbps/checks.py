@@ -68,9 +68,18 @@ def number(
     low: float | None = None,
     high: float | None = None,
     *,
+    endless: bool = False,
     hint: str = "",
 ) -> float:
     """Return a finite number between two bounds as a Python float.
+
+    Args:
+        name: the argument's name.
+        value: an int or a float, of Python or NumPy; not a bool.
+        low: the smallest value allowed; None for no bound.
+        high: the largest value allowed; None for no bound.
+        endless: whether the float infinity is allowed, too, as for times.
+        hint: advice on another argument.
 
     Raises:
         ParameterError: it is no number, not finite, or out of bounds.
@@ -80,6 +89,8 @@ def number(
         >>> number("rate", 1, 0, 1)
         1.0
     """
+    if endless and value == np.inf:
+        return np.inf
     if isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool):
         try:
             real = float(value)

@@ -65,9 +65,8 @@ class Behaviour:
     def __post_init__(self) -> None:
         number("drop", self.drop, 0, 1)
         number("alter", self.alter, 0, 1)
-        for name, time in (("delay", self.delay), ("crash", self.crash)):
-            if time != math.inf:
-                number(name, time, 0)
+        number("delay", self.delay, 0, endless=True)
+        number("crash", self.crash, 0, endless=True)
 
 
 HONEST: Final = Behaviour()
@@ -154,7 +153,7 @@ class Simulation:
         seed: int = 0,
     ) -> None:
         self.seed = whole("seed", seed, 0)
-        self.patience = patience if patience == math.inf else number("patience", patience, 0)
+        self.patience = number("patience", patience, 0, endless=True)
         self.topology, self.protocol = topology, protocol
         self.behaviours: dict[Node, Behaviour] = {}
         brokers = protocol.brokers(topology)
