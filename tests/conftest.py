@@ -1,11 +1,12 @@
 """Hypothesis profiles, and a guard: no import and no test changes the process all tests share.
 
 HYPOTHESIS_PROFILE chooses dev, ci or thorough; without it, CI decides. Of dev and ci, a run without
-slow tests takes a sixth of the examples.
+slow tests takes an eighth of the examples.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import threading
@@ -22,6 +23,8 @@ from tests.support import effort
 def pytest_configure(config: pytest.Config) -> None:
     """Profiles, with as many examples as the run has time for."""
     effort.everything = config.getoption("markexpr") != "not slow"
+    # Collections by the default thresholds take a tenth of the time.
+    gc.set_threshold(20_000, 20, 50)
     # Kernels start slowly (a program, its layout, its tiles), so no example has a deadline.
     settings.register_profile("dev", deadline=None, max_examples=effort.examples(100))
     # Derandomised, CI sees the same examples every time: more of them would find nothing new.
@@ -91,21 +94,32 @@ def scope(nodeid: str) -> str:
 
 
 SECONDS = {
-    "tests/spark": 60,
-    "tests/matching/test_conformance.py": 38,
-    "tests/spark/test_connect.py": 20,
-    "tests/spark/test_cluster.py": 19,
-    "tests/spark/test_poison.py": 18,
-    "tests/project/test_examples.py": 17,
-    "tests/forms/test_hidden_trees.py": 14,
-    "tests/matching/test_formula.py": 14,
-    "tests/matching/test_group.py": 13,
-    "tests/matching/test_broadcast.py": 12,
-    "tests/security/test_group_perfect.py": 12,
-    "tests/matching/test_hidden.py": 10,
-    "tests/security/test_branching_perfect.py": 10,
-    "tests/encodings/test_branching.py": 9,
+    "tests/spark": 215,
+    "tests/spark/test_connect.py": 60,
+    "tests/spark/test_cluster.py": 60,
+    "tests/spark/test_poison.py": 60,
+    "tests/project/test_examples.py": 60,
+    "tests/matching/test_conformance.py": 52,
+    "tests/matching/test_templates.py": 26,
+    "tests/forms/test_hidden_trees.py": 20,
+    "tests/security/test_group_perfect.py": 20,
+    "tests/matching/test_group.py": 18,
+    "tests/security/test_branching_perfect.py": 17,
+    "tests/network/test_network.py": 16,
+    "tests/rounds/test_event_ledger.py": 14,
+    "tests/cli/test_cli.py": 11,
+    "tests/matching/test_conformance_bites.py": 11,
+    "tests/security/test_formula_perfect.py": 9,
     "tests/project/test_docs.py": 9,
+    "tests/matching/test_new_scheme.py": 7,
+    "tests/matching/test_hidden.py": 7,
+    "tests/overlay/test_collusion.py": 7,
+    "tests/matching/test_formula.py": 7,
+    "tests/filters/test_filters.py": 6,
+    "tests/broker/test_model.py": 6,
+    "tests/encodings/test_branching.py": 6,
+    "tests/encodings/test_broadcast.py": 6,
+    "tests/mqtt/test_mqtt.py": 6,
 }
 """What the longest scopes take, about."""
 
@@ -133,6 +147,8 @@ def pytest_collection_finish() -> None:
     """Importing the tests, and what they import, leaves the process as it was."""
     if found := changes(AT_START):
         raise pytest.UsageError(f"an import changed the process ({'; '.join(found)})")
+    gc.collect()
+    gc.freeze()  # ten thousand tests and all imports, which live as long as the process
 
 
 @pytest.fixture(scope="session", autouse=True)

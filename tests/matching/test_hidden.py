@@ -32,7 +32,7 @@ MAKERS = {
     "broadcast, 3 bits": partial(BroadcastMatch.hidden, window=3),
     "broadcast, 4 bits": partial(BroadcastMatch.hidden, window=4),
 }
-SLOW = ("broadcast, 1 bit", "broadcast, 4 bits")
+SLOW = ("broadcast, 1 bit", "broadcast, 3 bits", "broadcast, 4 bits")
 """Makers whose tests of many answers are slow: these have the most rows."""
 each_maker = pytest.mark.parametrize(
     "maker", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in MAKERS]
