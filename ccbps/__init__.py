@@ -6,69 +6,31 @@ nobody trusts decides whether they match, and learns nothing else.
     from ccbps import Decimal, Category, Schema, SharedSeed
     from ccbps.matching import FormulaMatch
 
-Submodules: `predicates` (schema, SQL, plaintext meaning), `matching` (the schemes), `delivery`
-(payloads for matched subscribers), `spark` (DataFrames; needs ``ccbps[spark]``). After ``import
-ccbps`` all of them are available; those that are slow to load are loaded on first use.
+Packages: `predicates` (schema, SQL, plaintext meaning), `matching` (the schemes), `delivery`
+(payloads for matched subscribers), `spark` (DataFrames; needs ``ccbps[spark]``), and those that
+``dir(ccbps)`` lists beside them. All are available after ``import ccbps``, and load on first use.
 """
 
-import importlib
-import importlib.util
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ccbps.errors import BrokenSchemeWarning, CcbpsError
-from ccbps.keys import EpochSeed, OneTimePad, SeedRing, SharedSeed
-from ccbps.predicates import (
-    Bool,
-    Category,
-    Decimal,
-    Int,
-    Keyword,
-    Predicate,
-    Schema,
-    Text,
-    Timestamp,
-    UInt,
-)
+from ccbps.loading import on_first_use
 
-if TYPE_CHECKING:
-    from ccbps import delivery as delivery
-    from ccbps import matching as matching
-    from ccbps import spark as spark
+if TYPE_CHECKING or not on_first_use(__name__, "; matchers are in ccbps.matching"):
+    from ccbps.errors import BrokenSchemeWarning as BrokenSchemeWarning
+    from ccbps.errors import CcbpsError as CcbpsError
+    from ccbps.keys import EpochSeed as EpochSeed
+    from ccbps.keys import OneTimePad as OneTimePad
+    from ccbps.keys import SeedRing as SeedRing
+    from ccbps.keys import SharedSeed as SharedSeed
+    from ccbps.predicates import Bool as Bool
+    from ccbps.predicates import Category as Category
+    from ccbps.predicates import Decimal as Decimal
+    from ccbps.predicates import Int as Int
+    from ccbps.predicates import Keyword as Keyword
+    from ccbps.predicates import Predicate as Predicate
+    from ccbps.predicates import Schema as Schema
+    from ccbps.predicates import Text as Text
+    from ccbps.predicates import Timestamp as Timestamp
+    from ccbps.predicates import UInt as UInt
 
 __version__ = "0.4.0"
-
-__all__ = [
-    "Bool",
-    "BrokenSchemeWarning",
-    "Category",
-    "CcbpsError",
-    "Decimal",
-    "EpochSeed",
-    "Int",
-    "Keyword",
-    "OneTimePad",
-    "Predicate",
-    "Schema",
-    "SeedRing",
-    "SharedSeed",
-    "Text",
-    "Timestamp",
-    "UInt",
-    "__version__",
-]
-
-_DEFERRED = ("delivery", "matching", "spark")
-
-
-def __getattr__(name: str) -> Any:
-    if name in _DEFERRED:
-        # ccbps.spark raises ImportError with the extra to install where it lacks one.
-        return importlib.import_module(f"ccbps.{name}")
-    hint = "; matchers are in ccbps.matching" if name.endswith("Match") else ""
-    raise AttributeError(f"module 'ccbps' has no attribute {name!r}{hint}")
-
-
-def __dir__() -> list[str]:
-    # What completion offers, and what a tool that walks the package can load without an error.
-    deferred = _DEFERRED if importlib.util.find_spec("pyspark") else _DEFERRED[:2]
-    return sorted({*__all__, "errors", "predicates", *deferred})

@@ -65,6 +65,7 @@ from ccbps.algebra.modular import (
 from ccbps.arrays import Bytes, Randomness
 from ccbps.checks import choice
 from ccbps.errors import DecodeError, ParameterError
+from ccbps.loading import need
 
 Element: TypeAlias = Any
 """An element of a group: opaque, immutable, comparable with ==."""
@@ -378,14 +379,8 @@ class Secp256k1Group(PrimeOrderGroup):
     identity = (integer(0), integer(0))
 
     def __init__(self) -> None:
-        try:
-            from coincurve import PublicKey
-        except ImportError:
-            raise ParameterError(
-                "group secp256k1 needs coincurve: pip install 'ccbps[groups]'; "
-                "or use group='modp2048', which needs nothing and is about 50 times slower"
-            ) from None
-        self._key: Any = PublicKey
+        slower = "Or use group='modp2048', which needs nothing and is about 50 times slower"
+        self._key: Any = need("group secp256k1", "groups", slower).PublicKey
         self.generator = self.generator_powers([1])[0]
 
     @staticmethod

@@ -1,15 +1,14 @@
 """The running broker: subscriptions, publications, deliveries, quotas and a file."""
 
-from ccbps.broker.matching_broker import MatchingBroker
-from ccbps.broker.messages import Delivery, Payloads, Publication, Receipt, Subscription
-from ccbps.broker.quotas import Quota
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Delivery",
-    "MatchingBroker",
-    "Payloads",
-    "Publication",
-    "Quota",
-    "Receipt",
-    "Subscription",
-]
+from ccbps.loading import on_first_use
+
+if TYPE_CHECKING or not on_first_use(__name__):
+    from ccbps.broker.matching_broker import MatchingBroker as MatchingBroker
+    from ccbps.broker.messages import Delivery as Delivery
+    from ccbps.broker.messages import Payloads as Payloads
+    from ccbps.broker.messages import Publication as Publication
+    from ccbps.broker.messages import Receipt as Receipt
+    from ccbps.broker.messages import Subscription as Subscription
+    from ccbps.broker.quotas import Quota as Quota

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from ccbps.loading import need
+
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
@@ -133,11 +135,4 @@ def _registry(collector: Collector) -> Any:
 
 
 def _client() -> Any:
-    try:
-        import prometheus_client.core
-        import prometheus_client.openmetrics.exposition
-    except ImportError:
-        raise ImportError(
-            "a broker's metrics need prometheus-client: pip install 'ccbps[metrics]'"
-        ) from None
-    return prometheus_client
+    return need("MatchingBroker.metrics", "metrics")

@@ -97,7 +97,7 @@ def _make_matcher(schema: Schema, name: str, options: dict[str, Any]) -> Matcher
     scheme_name, _, maker = name.partition(".")
     scheme = {scheme.__name__: scheme for scheme in SCHEMES}.get(scheme_name)
     if scheme is None or (maker and (maker not in MAKERS or not hasattr(scheme, maker))):
-        names = ", ".join(name for name in matching.__all__ if name.endswith("Match"))
+        names = ", ".join(name for name in dir(matching) if name.endswith("Match"))
         raise ParameterError(f"there is no matcher {name}; there are {names}")
     make: Any = getattr(scheme, maker) if maker else scheme
     try:

@@ -1,36 +1,27 @@
 """Delivery of payloads to matched subscribers; nobody else can read them."""
 
-from ccbps.delivery.clustered import ClusteredCache, ClusteredPopularCache
-from ccbps.delivery.group_opener import GroupOpener
-from ccbps.delivery.group_protocol import SealedEvent
-from ccbps.delivery.group_sealer import GroupSealer
-from ccbps.delivery.groups import Clusters, pack_groups
-from ccbps.delivery.key_cache import KeyCache
-from ccbps.delivery.learned import LearnedCache
-from ccbps.delivery.naive import PayloadOpener, PayloadSealer
-from ccbps.delivery.plans import Strategy, Wrap
-from ccbps.delivery.strategies import BuildUpCache, KeyHierarchy, Naive, SimpleCache
-from ccbps.keys.delivery_keys import BrokerState, SubscriberKey, SubscriberRing
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "BrokerState",
-    "BuildUpCache",
-    "ClusteredCache",
-    "ClusteredPopularCache",
-    "Clusters",
-    "GroupOpener",
-    "GroupSealer",
-    "KeyCache",
-    "KeyHierarchy",
-    "LearnedCache",
-    "Naive",
-    "PayloadOpener",
-    "PayloadSealer",
-    "SealedEvent",
-    "SimpleCache",
-    "Strategy",
-    "SubscriberKey",
-    "SubscriberRing",
-    "Wrap",
-    "pack_groups",
-]
+from ccbps.loading import on_first_use
+
+if TYPE_CHECKING or not on_first_use(__name__):
+    from ccbps.delivery.clustered import ClusteredCache as ClusteredCache
+    from ccbps.delivery.clustered import ClusteredPopularCache as ClusteredPopularCache
+    from ccbps.delivery.group_opener import GroupOpener as GroupOpener
+    from ccbps.delivery.group_protocol import SealedEvent as SealedEvent
+    from ccbps.delivery.group_sealer import GroupSealer as GroupSealer
+    from ccbps.delivery.groups import Clusters as Clusters
+    from ccbps.delivery.groups import pack_groups as pack_groups
+    from ccbps.delivery.key_cache import KeyCache as KeyCache
+    from ccbps.delivery.learned import LearnedCache as LearnedCache
+    from ccbps.delivery.naive import PayloadOpener as PayloadOpener
+    from ccbps.delivery.naive import PayloadSealer as PayloadSealer
+    from ccbps.delivery.plans import Strategy as Strategy
+    from ccbps.delivery.plans import Wrap as Wrap
+    from ccbps.delivery.strategies import BuildUpCache as BuildUpCache
+    from ccbps.delivery.strategies import KeyHierarchy as KeyHierarchy
+    from ccbps.delivery.strategies import Naive as Naive
+    from ccbps.delivery.strategies import SimpleCache as SimpleCache
+    from ccbps.keys.delivery_keys import BrokerState as BrokerState
+    from ccbps.keys.delivery_keys import SubscriberKey as SubscriberKey
+    from ccbps.keys.delivery_keys import SubscriberRing as SubscriberRing

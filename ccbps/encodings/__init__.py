@@ -1,6 +1,9 @@
 """Two-decomposable randomized encodings: two encoders, a decoder REC and a simulator SIM."""
 
-from ccbps.encodings.branching.encoding import BranchingEncoding
-from ccbps.encodings.branching.triangle import TriangleLayout
+from typing import TYPE_CHECKING
 
-__all__ = ["BranchingEncoding", "TriangleLayout"]
+from ccbps.loading import on_first_use
+
+if TYPE_CHECKING or not on_first_use(__name__):
+    from ccbps.encodings.branching.encoding import BranchingEncoding as BranchingEncoding
+    from ccbps.encodings.branching.triangle import TriangleLayout as TriangleLayout

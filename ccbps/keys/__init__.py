@@ -1,21 +1,18 @@
 """Secrets: seeds, pads, role keys, and the places that processes load them from."""
 
-from ccbps.keys.pad import OneTimePad
-from ccbps.keys.plain_key import LedgerKey
-from ccbps.keys.role_key import KeyUpdate, RoleKey
-from ccbps.keys.seeds import EpochSeed, SeedRing, SharedSeed
-from ccbps.keys.sources import EnvKey, FileKey, KeySource, from_text
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "EnvKey",
-    "EpochSeed",
-    "FileKey",
-    "KeySource",
-    "KeyUpdate",
-    "LedgerKey",
-    "OneTimePad",
-    "RoleKey",
-    "SeedRing",
-    "SharedSeed",
-    "from_text",
-]
+from ccbps.loading import on_first_use
+
+if TYPE_CHECKING or not on_first_use(__name__):
+    from ccbps.keys.pad import OneTimePad as OneTimePad
+    from ccbps.keys.plain_key import LedgerKey as LedgerKey
+    from ccbps.keys.role_key import KeyUpdate as KeyUpdate
+    from ccbps.keys.role_key import RoleKey as RoleKey
+    from ccbps.keys.seeds import EpochSeed as EpochSeed
+    from ccbps.keys.seeds import SeedRing as SeedRing
+    from ccbps.keys.seeds import SharedSeed as SharedSeed
+    from ccbps.keys.sources import EnvKey as EnvKey
+    from ccbps.keys.sources import FileKey as FileKey
+    from ccbps.keys.sources import KeySource as KeySource
+    from ccbps.keys.sources import from_text as from_text

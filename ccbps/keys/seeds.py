@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Final, NoReturn, Self
+from typing import TYPE_CHECKING, Annotated, Final, NoReturn, Self
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import algorithms
@@ -33,11 +33,12 @@ from ccbps.errors import KeyMismatchError, ParameterError
 from ccbps.keys.plain_key import LedgerKey, PlainKey
 from ccbps.keys.randomness import NAME_BYTES, Marks, Pairs, RandomnessReader
 from ccbps.keys.secret import Confined, confined
-from ccbps.keys.share_form import join_key, split_key
 from ccbps.keys.stream import BLOCK, KeyStream, row_tags
 from ccbps.keys.text_form import TextKey
 from ccbps.records import SecretRecord, read, write
-from ccbps.sharing import Share
+
+if TYPE_CHECKING:
+    from ccbps.sharing import Share
 
 MAX_EPOCH: Final = 10**9 - 1
 KEPT_PAIRS: Final = 1 << 16
@@ -118,13 +119,14 @@ class SharedSeed(_Seeds, PlainKey):
 
         Example:
             >>> from ccbps import SharedSeed
-            >>> from ccbps.sharing import Share
-            >>> seed = SharedSeed.generate()
+            >>>             >>> seed = SharedSeed.generate()
             >>> sent = [share.to_bytes() for share in seed.to_shares(3, 5)]
             >>> came = [Share.from_bytes(message) for message in (sent[4], sent[0], sent[2])]
             >>> SharedSeed.from_shares(came) == seed
             True
         """
+        from ccbps.keys.share_form import split_key  # loads gmpy2
+
         return split_key(self.text_kind, self._to_bytes(), k, n)
 
     @classmethod
@@ -145,6 +147,8 @@ class SharedSeed(_Seeds, PlainKey):
                 k did not find the seed.
             ParameterError: one of them is not a share.
         """
+        from ccbps.keys.share_form import join_key
+
         return cls._from_bytes(join_key(cls.text_kind, shares))
 
     def pair(self, label: str) -> SharedSeed:

@@ -3,34 +3,25 @@
 Schemes with a known attack are in `ccbps.matching.broken`.
 """
 
-from ccbps.keys.role_key import KeyUpdate, RoleKey
-from ccbps.matching import catalogue
-from ccbps.matching.catalogue import *  # noqa: F403
-from ccbps.matching.contract.broker import Broker
-from ccbps.matching.contract.key_server import KeyServer
-from ccbps.matching.contract.matcher import Matcher
-from ccbps.matching.contract.roles import Publisher, Subscriber
-from ccbps.matching.contract.scheme import Answers, Cost, Keying, Operation
-from ccbps.matching.contract.table import Table
-from ccbps.matching.one_time.deferred import DeferredPublisher
-from ccbps.matching.schemes import SCHEMES, from_json, proposals
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "SCHEMES",
-    "Answers",
-    "Broker",
-    "Cost",
-    "DeferredPublisher",
-    "KeyServer",
-    "KeyUpdate",
-    "Keying",
-    "Matcher",
-    "Operation",
-    "Publisher",
-    "RoleKey",
-    "Subscriber",
-    "Table",
-    "from_json",
-    "proposals",
-    *(name for name in vars(catalogue) if name.endswith("Match")),
-]
+from ccbps.loading import on_first_use
+
+if TYPE_CHECKING or not on_first_use(__name__):
+    from ccbps.keys.role_key import KeyUpdate as KeyUpdate
+    from ccbps.keys.role_key import RoleKey as RoleKey
+    from ccbps.matching.catalogue import *  # noqa: F403
+    from ccbps.matching.contract.broker import Broker as Broker
+    from ccbps.matching.contract.key_server import KeyServer as KeyServer
+    from ccbps.matching.contract.matcher import Matcher as Matcher
+    from ccbps.matching.contract.roles import Publisher as Publisher
+    from ccbps.matching.contract.roles import Subscriber as Subscriber
+    from ccbps.matching.contract.scheme import Answers as Answers
+    from ccbps.matching.contract.scheme import Cost as Cost
+    from ccbps.matching.contract.scheme import Keying as Keying
+    from ccbps.matching.contract.scheme import Operation as Operation
+    from ccbps.matching.contract.table import Table as Table
+    from ccbps.matching.one_time.deferred import DeferredPublisher as DeferredPublisher
+    from ccbps.matching.schemes import SCHEMES as SCHEMES
+    from ccbps.matching.schemes import from_json as from_json
+    from ccbps.matching.schemes import proposals as proposals

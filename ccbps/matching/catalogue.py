@@ -5,18 +5,25 @@ its line here, its file, its own test and its page. Users should start with the 
 Schemes with a known attack have their line in `ccbps.matching.broken` instead.
 """
 
-from ccbps.matching.one_time.formula import FormulaMatch as FormulaMatch  # isort: split
+from typing import TYPE_CHECKING
 
-from ccbps.matching.group.fixed_structure import FSGPMatch as FSGPMatch
-from ccbps.matching.group.fixed_structure import OFSGPMatch as OFSGPMatch
-from ccbps.matching.group.public_function import PublicFunctionMatch as PublicFunctionMatch
-from ccbps.matching.group.universal import UGPMatch as UGPMatch
-from ccbps.matching.one_time.branching import BranchingMatch as BranchingMatch
-from ccbps.matching.one_time.broadcast import BroadcastMatch as BroadcastMatch
-from ccbps.matching.session.oblivious_topic import ObliviousTopicMatch as ObliviousTopicMatch
-from ccbps.matching.tag.tag import TagMatch as TagMatch
-from ccbps.matching.users.keyword import KeywordMatch as KeywordMatch
-from ccbps.matching.words.keyword_dictionary import KeywordDictionaryMatch as KeywordDictionaryMatch
-from ccbps.matching.words.topics import CommutativeMatch as CommutativeMatch
-from ccbps.matching.words.topics import MaskedTopicMatch as MaskedTopicMatch
-from ccbps.matching.words.words import KeywordFilterMatch as KeywordFilterMatch
+from ccbps.loading import on_first_use
+
+if TYPE_CHECKING or not on_first_use(__name__):
+    from ccbps.matching.one_time.formula import FormulaMatch as FormulaMatch  # isort: split
+
+    from ccbps.matching.group.fixed_structure import FSGPMatch as FSGPMatch
+    from ccbps.matching.group.fixed_structure import OFSGPMatch as OFSGPMatch
+    from ccbps.matching.group.public_function import PublicFunctionMatch as PublicFunctionMatch
+    from ccbps.matching.group.universal import UGPMatch as UGPMatch
+    from ccbps.matching.one_time.branching import BranchingMatch as BranchingMatch
+    from ccbps.matching.one_time.broadcast import BroadcastMatch as BroadcastMatch
+    from ccbps.matching.session.oblivious_topic import ObliviousTopicMatch as ObliviousTopicMatch
+    from ccbps.matching.tag.tag import TagMatch as TagMatch
+    from ccbps.matching.users.keyword import KeywordMatch as KeywordMatch
+    from ccbps.matching.words.keyword_dictionary import (
+        KeywordDictionaryMatch as KeywordDictionaryMatch,
+    )
+    from ccbps.matching.words.topics import CommutativeMatch as CommutativeMatch
+    from ccbps.matching.words.topics import MaskedTopicMatch as MaskedTopicMatch
+    from ccbps.matching.words.words import KeywordFilterMatch as KeywordFilterMatch

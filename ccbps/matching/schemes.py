@@ -15,7 +15,7 @@ from ccbps.predicates import Predicate, Schema
 SCHEMES: Final[tuple[type[Matcher], ...]] = tuple(
     scheme
     for listing in (catalogue, broken)
-    for scheme in vars(listing).values()
+    for scheme in (getattr(listing, name) for name in getattr(listing, "__all__", vars(listing)))
     if isinstance(scheme, type) and issubclass(scheme, Matcher)
 )
 """Every scheme: first `FormulaMatch`, then by folder and file, then those with a known attack."""

@@ -1,8 +1,13 @@
 """The running broker behind a real MQTT server: service, clients, and a server in process."""
 
-from ccbps.mqtt.client import MqttClient
-from ccbps.mqtt.connection import MqttUrl
-from ccbps.mqtt.server import LocalServer
-from ccbps.mqtt.service import MqttService
+from typing import TYPE_CHECKING
 
-__all__ = ["LocalServer", "MqttClient", "MqttService", "MqttUrl"]
+from ccbps.loading import need, on_first_use
+
+need("ccbps.mqtt", "mqtt")
+
+if TYPE_CHECKING or not on_first_use(__name__):
+    from ccbps.mqtt.client import MqttClient as MqttClient
+    from ccbps.mqtt.connection import MqttUrl as MqttUrl
+    from ccbps.mqtt.server import LocalServer as LocalServer
+    from ccbps.mqtt.service import MqttService as MqttService

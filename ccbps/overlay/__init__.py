@@ -1,42 +1,31 @@
 """Networks of brokers, and the way of a first secret through a network that nobody trusts."""
 
-from ccbps.overlay.splits.collusion import Collusion, Estimate, estimate_risk
-from ccbps.overlay.splits.fragments import Agreed, Fragment, join_fragments
-from ccbps.overlay.splits.placement import (
-    breadth_first,
-    fewest_messages,
-    longest_chain,
-    most_enclaves,
-    shortest_chains,
-)
-from ccbps.overlay.splits.protocols import ISSPS, SSPS, HyShare
-from ccbps.overlay.splits.simulator import HONEST, Behaviour, Outcome, Simulation
-from ccbps.overlay.splits.trials import Trial, TrialResult
-from ccbps.overlay.topology import PhysicalBroker, Topology, parallel_paths, shared_brokers
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "HONEST",
-    "ISSPS",
-    "SSPS",
-    "Agreed",
-    "Behaviour",
-    "Collusion",
-    "Estimate",
-    "Fragment",
-    "HyShare",
-    "Outcome",
-    "PhysicalBroker",
-    "Simulation",
-    "Topology",
-    "Trial",
-    "TrialResult",
-    "breadth_first",
-    "estimate_risk",
-    "fewest_messages",
-    "join_fragments",
-    "longest_chain",
-    "most_enclaves",
-    "parallel_paths",
-    "shared_brokers",
-    "shortest_chains",
-]
+from ccbps.loading import on_first_use
+
+if TYPE_CHECKING or not on_first_use(__name__):
+    from ccbps.overlay.splits.collusion import Collusion as Collusion
+    from ccbps.overlay.splits.collusion import Estimate as Estimate
+    from ccbps.overlay.splits.collusion import estimate_risk as estimate_risk
+    from ccbps.overlay.splits.fragments import Agreed as Agreed
+    from ccbps.overlay.splits.fragments import Fragment as Fragment
+    from ccbps.overlay.splits.fragments import join_fragments as join_fragments
+    from ccbps.overlay.splits.placement import breadth_first as breadth_first
+    from ccbps.overlay.splits.placement import fewest_messages as fewest_messages
+    from ccbps.overlay.splits.placement import longest_chain as longest_chain
+    from ccbps.overlay.splits.placement import most_enclaves as most_enclaves
+    from ccbps.overlay.splits.placement import shortest_chains as shortest_chains
+    from ccbps.overlay.splits.protocols import ISSPS as ISSPS
+    from ccbps.overlay.splits.protocols import SSPS as SSPS
+    from ccbps.overlay.splits.protocols import HyShare as HyShare
+    from ccbps.overlay.splits.simulator import HONEST as HONEST
+    from ccbps.overlay.splits.simulator import Behaviour as Behaviour
+    from ccbps.overlay.splits.simulator import Outcome as Outcome
+    from ccbps.overlay.splits.simulator import Simulation as Simulation
+    from ccbps.overlay.splits.trials import Trial as Trial
+    from ccbps.overlay.splits.trials import TrialResult as TrialResult
+    from ccbps.overlay.topology import PhysicalBroker as PhysicalBroker
+    from ccbps.overlay.topology import Topology as Topology
+    from ccbps.overlay.topology import parallel_paths as parallel_paths
+    from ccbps.overlay.topology import shared_brokers as shared_brokers

@@ -18,10 +18,11 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from ccbps.checks import whole
 from ccbps.errors import ParameterError
+from ccbps.loading import need
 
 if TYPE_CHECKING:
     import networkx
@@ -222,7 +223,7 @@ class Topology:
         Raises:
             ParameterError: m is not at least 1, or networkx is not installed.
         """
-        graph = _networkx("physical").Graph()
+        graph = need("physical", "networks").Graph()
         whole("m", m, 1)
         nodes = {
             name: [str(PhysicalBroker(name, number)) for number in range(1, m + 1)]
@@ -267,7 +268,7 @@ def parallel_paths(
         >>> sorted(map(len, paths))
         [4, 4, 4]
     """
-    networkx = _networkx("parallel_paths")
+    networkx = need("parallel_paths", "networks")
     whole("n", n, 1)
     for name in (publisher, subscriber):
         if name not in graph:
@@ -308,15 +309,6 @@ def shared_brokers(paths: Iterable[Iterable[str]]) -> list[str]:
         shared |= dict.fromkeys(sorted(brokers & seen))
         seen |= brokers
     return [*shared]
-
-
-def _networkx(use: str) -> Any:
-    """Return the module networkx, which a function needs."""
-    try:
-        import networkx
-    except ImportError:
-        raise ParameterError(f"{use} needs networkx: pip install 'ccbps[networks]'") from None
-    return networkx
 
 
 def _brokers(argument: str, count: int, least: int = 1) -> list[str]:

@@ -5,38 +5,29 @@ its plaintext meaning, its code form (`Form`) and, where it is a box, its `Box`.
 belongs to one party; nothing here is encrypted.
 """
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from ccbps.predicates.attributes import Events
-from ccbps.predicates.box import Box
-from ccbps.predicates.form import AllOf, AnyOf, AtLeastOf, Form, HammingWithin, InRange, iter_leaves
-from ccbps.predicates.numeric import Bool, Decimal, Int, UInt
-from ccbps.predicates.schema import Predicate, Schema
-from ccbps.predicates.suggest import Suggestion
-from ccbps.predicates.temporal import Timestamp
-from ccbps.predicates.textual import Category, Keyword, Text
-from ccbps.predicates.types import AttributeType
+from ccbps.loading import on_first_use
 
-__all__ = [
-    "AllOf",
-    "AnyOf",
-    "AtLeastOf",
-    "AttributeType",
-    "Bool",
-    "Box",
-    "Category",
-    "Decimal",
-    "Events",
-    "Form",
-    "HammingWithin",
-    "InRange",
-    "Int",
-    "Keyword",
-    "Predicate",
-    "Schema",
-    "Suggestion",
-    "Text",
-    "Timestamp",
-    "UInt",
-    "iter_leaves",
-]
+if TYPE_CHECKING or not on_first_use(__name__):
+    from ccbps.predicates.attributes import Events as Events
+    from ccbps.predicates.box import Box as Box
+    from ccbps.predicates.form import AllOf as AllOf
+    from ccbps.predicates.form import AnyOf as AnyOf
+    from ccbps.predicates.form import AtLeastOf as AtLeastOf
+    from ccbps.predicates.form import Form as Form
+    from ccbps.predicates.form import HammingWithin as HammingWithin
+    from ccbps.predicates.form import InRange as InRange
+    from ccbps.predicates.form import iter_leaves as iter_leaves
+    from ccbps.predicates.numeric import Bool as Bool
+    from ccbps.predicates.numeric import Decimal as Decimal
+    from ccbps.predicates.numeric import Int as Int
+    from ccbps.predicates.numeric import UInt as UInt
+    from ccbps.predicates.schema import Predicate as Predicate
+    from ccbps.predicates.schema import Schema as Schema
+    from ccbps.predicates.suggest import Suggestion as Suggestion
+    from ccbps.predicates.temporal import Timestamp as Timestamp
+    from ccbps.predicates.textual import Category as Category
+    from ccbps.predicates.textual import Keyword as Keyword
+    from ccbps.predicates.textual import Text as Text
+    from ccbps.predicates.types import AttributeType as AttributeType

@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ccbps.errors import EventError
+from ccbps.loading import need
 from ccbps.predicates.codes import BoolArray
 
 
@@ -72,14 +73,8 @@ def arrow_table(records: Any) -> Any:
 
 
 def _pyarrow(value: object) -> Any:
-    try:
-        return importlib.import_module("pyarrow")
-    except ModuleNotFoundError as error:
-        library = type(value).__module__.partition(".")[0]
-        raise ImportError(
-            f"a {type(value).__name__} of {library} is read through Arrow, which needs pyarrow: "
-            "pip install pyarrow"
-        ) from error
+    library = type(value).__module__.partition(".")[0]
+    return need(f"a {type(value).__name__} of {library}, read through Arrow,", "arrow")
 
 
 def length_of(values: Any, attribute: str) -> int:

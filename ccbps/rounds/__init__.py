@@ -1,6 +1,10 @@
 """Ledgers of rounds, on disk and behind a server: no round is used for two contents."""
 
-from ccbps.rounds.event_ledger import EventLedger
-from ccbps.rounds.remote_ledger import LedgerServer, RemoteLedger
+from typing import TYPE_CHECKING
 
-__all__ = ["EventLedger", "LedgerServer", "RemoteLedger"]
+from ccbps.loading import on_first_use
+
+if TYPE_CHECKING or not on_first_use(__name__):
+    from ccbps.rounds.event_ledger import EventLedger as EventLedger
+    from ccbps.rounds.remote_ledger import LedgerServer as LedgerServer
+    from ccbps.rounds.remote_ledger import RemoteLedger as RemoteLedger

@@ -12,73 +12,51 @@ key: it holds the place of the key (an environment variable, a file) and never t
 The package needs ``pip install 'ccbps[spark]'`` and Java 17 or later.
 """
 
-try:
-    import pyarrow  # noqa: F401
-    import pyspark  # noqa: F401
-except ModuleNotFoundError as error:
-    raise ImportError(
-        f"ccbps.spark needs {error.name}: pip install 'ccbps[spark]'. On a Spark worker, it is the "
-        "worker's Python that lacks it: set PYSPARK_PYTHON to the interpreter that has ccbps"
-    ) from error
+from typing import TYPE_CHECKING
 
-from ccbps.keys.sources import EnvKey, FileKey, KeySource
-from ccbps.rounds.event_ledger import EventLedger
-from ccbps.rounds.remote_ledger import LedgerServer, RemoteLedger
-from ccbps.spark.all_pairs import match_all_pairs
-from ccbps.spark.columns import clean_names
-from ccbps.spark.delivery import deliver, open_payloads, seal_payloads, wrap_keys
-from ccbps.spark.encoding import encode_events, encode_interests
-from ccbps.spark.groups import answer_key_requests, open_from_groups, seal_for_groups
-from ccbps.spark.matching import match, match_column, match_own, register
-from ccbps.spark.networks import simulate
-from ccbps.spark.pairs import match_pairs
-from ccbps.spark.source import register_source
-from ccbps.spark.store_matching import match_messages
-from ccbps.spark.stores import (
-    check_messages,
-    compact_messages,
-    drop_rounds,
-    provided_rounds,
-    write_messages,
+from ccbps.loading import need, on_first_use
+
+need(
+    "ccbps.spark",
+    "spark",
+    "On a Spark worker, it is the worker's Python that lacks it: set PYSPARK_PYTHON to the "
+    "interpreter that has ccbps",
 )
-from ccbps.spark.topic_filter import make_filter, prefilter, topic_tokens
-from ccbps.spark.watching import observe, progress, settings_for
 
-__all__ = [
-    "EnvKey",
-    "EventLedger",
-    "FileKey",
-    "KeySource",
-    "LedgerServer",
-    "RemoteLedger",
-    "answer_key_requests",
-    "check_messages",
-    "clean_names",
-    "compact_messages",
-    "deliver",
-    "drop_rounds",
-    "encode_events",
-    "encode_interests",
-    "make_filter",
-    "match",
-    "match_all_pairs",
-    "match_column",
-    "match_messages",
-    "match_own",
-    "match_pairs",
-    "observe",
-    "open_from_groups",
-    "open_payloads",
-    "prefilter",
-    "progress",
-    "provided_rounds",
-    "register",
-    "register_source",
-    "seal_for_groups",
-    "seal_payloads",
-    "settings_for",
-    "simulate",
-    "topic_tokens",
-    "wrap_keys",
-    "write_messages",
-]
+if TYPE_CHECKING or not on_first_use(__name__):
+    from ccbps.keys.sources import EnvKey as EnvKey
+    from ccbps.keys.sources import FileKey as FileKey
+    from ccbps.keys.sources import KeySource as KeySource
+    from ccbps.rounds.event_ledger import EventLedger as EventLedger
+    from ccbps.rounds.remote_ledger import LedgerServer as LedgerServer
+    from ccbps.rounds.remote_ledger import RemoteLedger as RemoteLedger
+    from ccbps.spark.all_pairs import match_all_pairs as match_all_pairs
+    from ccbps.spark.columns import clean_names as clean_names
+    from ccbps.spark.delivery import deliver as deliver
+    from ccbps.spark.delivery import open_payloads as open_payloads
+    from ccbps.spark.delivery import seal_payloads as seal_payloads
+    from ccbps.spark.delivery import wrap_keys as wrap_keys
+    from ccbps.spark.encoding import encode_events as encode_events
+    from ccbps.spark.encoding import encode_interests as encode_interests
+    from ccbps.spark.groups import answer_key_requests as answer_key_requests
+    from ccbps.spark.groups import open_from_groups as open_from_groups
+    from ccbps.spark.groups import seal_for_groups as seal_for_groups
+    from ccbps.spark.matching import match as match
+    from ccbps.spark.matching import match_column as match_column
+    from ccbps.spark.matching import match_own as match_own
+    from ccbps.spark.matching import register as register
+    from ccbps.spark.networks import simulate as simulate
+    from ccbps.spark.pairs import match_pairs as match_pairs
+    from ccbps.spark.source import register_source as register_source
+    from ccbps.spark.store_matching import match_messages as match_messages
+    from ccbps.spark.stores import check_messages as check_messages
+    from ccbps.spark.stores import compact_messages as compact_messages
+    from ccbps.spark.stores import drop_rounds as drop_rounds
+    from ccbps.spark.stores import provided_rounds as provided_rounds
+    from ccbps.spark.stores import write_messages as write_messages
+    from ccbps.spark.topic_filter import make_filter as make_filter
+    from ccbps.spark.topic_filter import prefilter as prefilter
+    from ccbps.spark.topic_filter import topic_tokens as topic_tokens
+    from ccbps.spark.watching import observe as observe
+    from ccbps.spark.watching import progress as progress
+    from ccbps.spark.watching import settings_for as settings_for

@@ -15,13 +15,9 @@ Needs the extra ``testing``: ``pip install ccbps[testing]``.
 
 from __future__ import annotations
 
-try:
-    import hypothesis  # noqa: F401
-    import pytest
-except ImportError as error:
-    raise ImportError(
-        f"ccbps.testing needs {error.name}, which is not installed: pip install 'ccbps[testing]'"
-    ) from None
+from ccbps.loading import need
+
+pytest = need("ccbps.testing", "testing")
 
 # Failed assertions say what the two sides were, as in test files.
 for _name in ("message_checks", "secrecy", "server_checks"):

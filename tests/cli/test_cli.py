@@ -637,7 +637,7 @@ def test_metrics_need_an_extra_that_is_named(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(sys.modules, "prometheus_client.openmetrics.exposition", None)
     monkeypatch.setitem(sys.modules, "prometheus_client.openmetrics", None)
     broker = broker_of(TagMatch(Schema(price=UInt(8))))
-    wanted = r"a broker's metrics need prometheus-client: pip install 'ccbps\[metrics\]'"
+    wanted = r"MatchingBroker.metrics needs prometheus_client\S*: pip install 'ccbps\[metrics\]'"
     for use in (broker.metrics, lambda: [*broker.collect()], metrics_page(broker, 0).__enter__):
         with pytest.raises(ImportError, match=wanted):
             use()

@@ -133,7 +133,7 @@ def test_a_file_and_a_line_of_the_catalogue_are_enough(tmp_path: Path) -> None:
     with (tmp_path / "ccbps" / "matching" / "catalogue.py").open("a", encoding="utf-8") as file:
         for word in ("affine", "shifted"):
             name = f"{word.title()}Match"
-            file.write(f"from ccbps.matching.one_time.{word} import {name} as {name}\n")
+            file.write(f"    from ccbps.matching.one_time.{word} import {name} as {name}\n")
     failed, passed, said = run_pytest(
         tmp_path,
         "tests/matching/test_conformance.py",
@@ -182,6 +182,4 @@ def test_without_pytest_the_extra_is_named() -> None:
         timeout=600,
         check=True,
     )
-    assert done.stdout.strip() == (
-        "ccbps.testing needs pytest, which is not installed: pip install 'ccbps[testing]'"
-    )
+    assert done.stdout.strip() == ("ccbps.testing needs pytest: pip install 'ccbps[testing]'")

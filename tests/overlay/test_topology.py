@@ -180,6 +180,6 @@ def test_sizes_are_checked(count: int) -> None:
 
 def test_without_networkx_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "networkx", None)
-    with pytest.raises(ParameterError, match=r"pip install 'ccbps\[networks\]'"):
+    with pytest.raises(ImportError, match=r"needs networkx: pip install 'ccbps\[networks\]'"):
         Topology.line(2).physical(2)
     assert Topology.line(2).route == ["B1", "B2"]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import compileall
 import os
+import pkgutil
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
 import venv
 import zipfile
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 
@@ -16,7 +20,7 @@ import pytest
 
 import ccbps
 from ccbps import Category, Decimal, Schema, UInt
-from ccbps.matching import BranchingMatch
+from ccbps.matching import SCHEMES, BranchingMatch
 
 ROOT = Path(__file__).parents[2]
 
@@ -250,6 +254,45 @@ def test_submodules_are_there_after_importing_the_package() -> None:
         "set() True",
         "FileKey",
     ]
+
+
+def packages() -> list[str]:
+    """Return the names of all packages of the library."""
+    inside = pkgutil.walk_packages(ccbps.__path__, "ccbps.")
+    return ["ccbps", *(found.name for found in inside if found.ispkg)]
+
+
+@pytest.mark.parametrize("name", packages())
+def test_a_package_lists_its_names_and_loads_each(name: str) -> None:
+    package = import_module(name)
+    inside = {found.name for found in pkgutil.iter_modules(package.__path__)}
+    exported = set(getattr(package, "__all__", ()))
+    # Importing a module sets its name in the package, over what was loaded before.
+    assert not exported & inside or name == "ccbps.testing"
+    assert exported <= set(dir(package))
+    assert all(getattr(package, exported_name) is not None for exported_name in exported)
+    if name == "ccbps":
+        assert {found for found in inside if f"ccbps.{found}" in packages()} <= set(dir(package))
+
+
+def test_packages_whose_extra_is_missing_are_not_listed() -> None:
+    program = "import importlib.util as util\nfind = util.find_spec\n"
+    program += "util.find_spec = lambda name: None if name == 'paho' else find(name)\n"
+    program += "import ccbps\nprint('mqtt' in dir(ccbps), 'spark' in dir(ccbps))"
+    assert lines_of(program) == ["False True"]
+
+
+def test_without_its_source_a_package_imports_its_names_at_once(tmp_path: Path) -> None:
+    shutil.copytree(
+        ROOT / "ccbps", tmp_path / "ccbps", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    assert compileall.compile_dir(tmp_path / "ccbps", quiet=1, legacy=True)
+    for source in (tmp_path / "ccbps").rglob("*.py"):
+        source.unlink()
+    program = "import ccbps.matching\nprint(ccbps.__file__, *map(repr, ccbps.matching.SCHEMES))"
+    origin, *schemes = run(sys.executable, "-c", program, PYTHONPATH=str(tmp_path)).split(" ", 1)
+    assert origin == str(tmp_path / "ccbps" / "__init__.pyc")
+    assert schemes == [" ".join(map(repr, SCHEMES)) + "\n"]
 
 
 def test_spark_without_pyspark_names_the_extra() -> None:
