@@ -119,7 +119,8 @@ class SharedSeed(_Seeds, PlainKey):
 
         Example:
             >>> from ccbps import SharedSeed
-            >>>             >>> seed = SharedSeed.generate()
+            >>> from ccbps.sharing import Share
+            >>> seed = SharedSeed.generate()
             >>> sent = [share.to_bytes() for share in seed.to_shares(3, 5)]
             >>> came = [Share.from_bytes(message) for message in (sent[4], sent[0], sent[2])]
             >>> SharedSeed.from_shares(came) == seed

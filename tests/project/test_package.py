@@ -290,7 +290,7 @@ def test_without_its_source_a_package_imports_its_names_at_once(tmp_path: Path) 
     for source in (tmp_path / "ccbps").rglob("*.py"):
         source.unlink()
     program = "import ccbps.matching\nprint(ccbps.__file__, *map(repr, ccbps.matching.SCHEMES))"
-    origin, *schemes = run(sys.executable, "-c", program, PYTHONPATH=str(tmp_path)).split(" ", 1)
+    origin, *schemes = run(sys.executable, "-Pc", program, PYTHONPATH=str(tmp_path)).split(" ", 1)
     assert origin == str(tmp_path / "ccbps" / "__init__.pyc")
     assert schemes == [" ".join(map(repr, SCHEMES)) + "\n"]
 
