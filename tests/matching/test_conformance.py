@@ -126,3 +126,12 @@ def test_proposals_take_what_they_are_proposed_for() -> None:
     assert len({type(matcher) for matcher in found}) > 8 * (len(SCHEMES) > 10)
     for matcher in found:
         matcher.prepare(wanted)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.__name__)
+def test_a_matcher_lists_what_its_users_need(scheme: type[Matcher]) -> None:
+    matcher = next(case for offer in OFFERS for case in cases(scheme, [offer])).matcher
+    shown = [name for name in dir(matcher) if not name.startswith("_")]
+    assert {"publisher", "subscriber", "broker", "leakage", "explain"} <= set(shown)
+    assert len(shown) == len(set(shown)) <= 14 and all(hasattr(matcher, name) for name in shown)
+    assert ("key_server" in shown) == (scheme.keying is Keying.SERVER)

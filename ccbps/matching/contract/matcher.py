@@ -102,6 +102,23 @@ def matcher_fields(text: str) -> dict[str, Any]:
     return fields
 
 
+_SHOWN: Final = (
+    "broker",
+    "costs",
+    "event_bytes",
+    "explain",
+    "fingerprint",
+    "interest_bytes",
+    "leakage",
+    "private_names",
+    "publisher",
+    "randomness_bytes",
+    "schema",
+    "subscriber",
+    "to_json",
+)
+
+
 class Matcher(Scheme):
     """Public parameters of a scheme, which make its roles.
 
@@ -154,6 +171,12 @@ class Matcher(Scheme):
     def randomness_bytes(self) -> int:
         """Bytes of shared randomness that one round uses; 0 where there are no rounds."""
         return round_bytes(self)
+
+    def __dir__(self) -> list[str]:
+        # What users need; authors of schemes know the other names from the contract.
+        role = "key_server" if isinstance(self, ServerScheme) else "deferred"
+        roles = [role] if hasattr(type(self), role) else []
+        return [*_SHOWN, *roles, *(name for name in super().__dir__() if name.startswith("_"))]
 
     def __repr__(self) -> str:
         broken = " [broken]" if self.leakage.security == "broken" else ""
