@@ -100,8 +100,6 @@ class Bool(AttributeType):
 class _Number(AttributeType):
     """A type of numbers on a grid. Exact values go by the grid, and floats by arrays of them."""
 
-    _exact_types: ClassVar[tuple[Any, ...]] = (int, decimal.Decimal)
-
     @property
     @abstractmethod
     def _grid(self) -> Grid:
@@ -127,7 +125,7 @@ class _Number(AttributeType):
                 if mask[0]:
                     raise Refused(reason)
             return int(numbers[0])
-        if isinstance(value, bool) or not isinstance(value, self._exact_types):
+        if isinstance(value, bool) or not isinstance(value, int | str | decimal.Decimal):
             raise Refused(f"wrong type ({type(value).__name__})")
         if isinstance(value, int):
             return self._grid.number_of(Fraction(value))
@@ -191,6 +189,8 @@ class UInt(_WholeNumber):
         UInt(16)
         >>> UInt(16).encode([0, 65535])
         array([[    0, 65535]], dtype=uint64)
+        >>> UInt(16).encode(["12", "7"])                  # text, as a CSV file has it
+        array([[12,  7]], dtype=uint64)
         >>> UInt(16).encode([65536])
         Traceback (most recent call last):
             ...
@@ -257,7 +257,6 @@ class Decimal(_Number):
     low: decimal.Decimal
     high: decimal.Decimal
     step: decimal.Decimal
-    _exact_types: ClassVar[tuple[Any, ...]] = (int, str, decimal.Decimal)
 
     @explained('0, 1000, "0.01"')
     def __init__(self, low: Any, high: Any, step: Any, *, nullable: bool = False) -> None:

@@ -374,5 +374,7 @@ def test_the_missing_value_of_numpy_strings_is_null(na: Any) -> None:
     assert kind.encode(column[:0]).shape == (1, 0)
     with pytest.raises(EventError, match="row 1: the value is missing"):
         Category(["a", "b", "gone"]).encode(column)
-    with pytest.raises(EventError, match="row 0: wrong type"):
+    with pytest.raises(EventError, match="row 0: not a number"):
         UInt(8, nullable=True).encode(column)
+    numbers = np.array(["7", na, "12"], dtype=np.dtypes.StringDType(na_object=na))
+    assert unpack(UInt(8, nullable=True).encode(numbers)) == [8, 0, 13]
