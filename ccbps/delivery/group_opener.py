@@ -24,6 +24,7 @@ from msgspec.structs import replace
 
 from ccbps.checks import instance, octets, whole
 from ccbps.ciphers.payloads import NONCE_BYTES, open_sealed
+from ccbps.ciphers.signatures import check_identity, signed_in_batch
 from ccbps.delivery.group_protocol import (
     CARRIED_BYTES,
     ID_BYTES,
@@ -43,6 +44,9 @@ from ccbps.keys.secret import Confined
 from ccbps.records import SecretRecord, read, write
 
 _ALTERED: Final = "a message to a group was altered, or is of another key"
+_NOT_SIGNED: Final = (
+    "a message to a group is not signed by the owner of the identity that the opener verifies"
+)
 _NO_ANSWER: Final = "an altered answer with a key, or to another request: open the message again"
 _NO_SNAPSHOT: Final = "a snapshot was altered, or is another subscriber's"
 
@@ -65,6 +69,8 @@ class GroupOpener(Confined):
         eviction: "frequency" or "recency".
         remember: number of opened events that are remembered one by one, at least: those with the
             largest numbers. Events with smaller numbers are refused.
+        verify: identity of the sender, `SigningKey.identity`: events that it did not sign are
+            refused. None to take events from whoever has a key of the group.
 
     Attributes:
         number: number of the subscriber.
@@ -95,7 +101,9 @@ class GroupOpener(Confined):
         capacity: int,
         eviction: Eviction = "frequency",
         remember: int = 1 << 16,
+        verify: bytes | None = None,
     ) -> None:
+        self._sender = None if verify is None else check_identity(verify)
         self._remembered = whole("remember", remember, 1)
         instance("key", key, SubscriberKey)
         self.number, self._own = key.number, key.export_secret_key()
@@ -117,7 +125,8 @@ class GroupOpener(Confined):
             MissingKeyError: it is under a key that this subscriber does not hold. Send the error's
                 `request` to the broker, keep the message, and `accept` the answer.
             ReplayError: the event was opened before, or is too old to tell.
-            DecodeError: it is malformed, altered, or certainly not for this subscriber. (For a
+            DecodeError: it is malformed, altered, not signed by the sender that this opener
+                verifies, or certainly not for this subscriber. (For a
                 group that the subscriber is not in, the opener requests the key, which the broker
                 refuses.)
         """
@@ -208,7 +217,12 @@ class GroupOpener(Confined):
         content = _decrypt(cipher, event.nonce, encrypted, event.head + sealed_name, _ALTERED)
         if len(content) % CARRIED_BYTES != KEY_BYTES:
             raise DecodeError(_ALTERED)
-        payload = open_sealed(event.payload, content[:KEY_BYTES], event.head)
+        event_key = content[:KEY_BYTES]
+        if self._sender is not None and not (
+            event.proof and signed_in_batch(self._sender, event.to_sign(event_key), event.proof)
+        ):
+            raise DecodeError(_NOT_SIGNED)
+        payload = open_sealed(event.payload, event_key, event.head)
         carried = [
             (content[at : at + ID_BYTES], content[at + ID_BYTES : at + CARRIED_BYTES])
             for at in range(KEY_BYTES, len(content), CARRIED_BYTES)

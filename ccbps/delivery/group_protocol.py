@@ -31,6 +31,11 @@ The keys that travel with events could as well be random. Then each would have t
 as any message under it may be asked for. A thief of S reads everything in both cases, since S opens
 the wraps that carry them.
 
+*Signatures.* A sender may sign events, alone or in batches of one signature. Signed are the fields
+up to `group`, the encrypted payload, and a hash of the event's key. The hash commits to the key, as
+GCM does not: no second key can open the payload to another content. Wraps are not signed, since
+each receiver may get its own only. A wrap that was altered gives the right key or none.
+
 *Messages* are records behind kind and version. A wrap is the sealed name of a key, and content that
 is encrypted under this key: the event's key, and for each key that it carries the first 16 bytes of
 the sealed name and the key. It is bound to the fields up to `group` and to its name. The payload is
@@ -46,18 +51,20 @@ from __future__ import annotations
 import hmac
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import sha256
 from typing import Annotated, ClassVar, Final, NamedTuple, TypeAlias
 
 from msgspec import Meta
 from msgspec.structs import replace
 
 from ccbps.ciphers.payloads import NONCE_BYTES
+from ccbps.ciphers.signatures import BatchProof
 from ccbps.errors import ParameterError
 from ccbps.keys.delivery_keys import EPOCH_BYTES, KEY_BYTES
 from ccbps.records import Message, Number, write
 from ccbps.wire import Kind
 
-VERSION: Final = 2
+VERSION: Final = 3
 ID_BYTES: Final = 16
 """Length of the identifier in front of a sealed name: a hash of the key."""
 TAG_BYTES: Final = 16
@@ -122,6 +129,7 @@ class GroupMessage(Message, frozen=True):
         group: keyed hash of the event's number and group, which tells others nothing.
         payload: payload, encrypted under the event's key.
         wraps: all wraps, or those for one subscriber.
+        proof: the sender's signature; None for events that are not signed.
     """
 
     front: ClassVar[bytes] = bytes([Kind.GROUP_EVENT, VERSION])
@@ -133,11 +141,17 @@ class GroupMessage(Message, frozen=True):
     group: Tag
     payload: bytes = b""
     wraps: tuple[WrapBytes, ...] = ()
+    proof: BatchProof | None = None
 
     @property
     def head(self) -> bytes:
         """Bytes that payload and wraps are bound to: the fields up to `group`."""
         return write((self.event, self.epoch, self.generation, self.nonce, self.group), self.front)
+
+    def to_sign(self, event_key: bytes) -> bytes:
+        """Return the bytes that the sender signs, given the key of the payload."""
+        fixed = derive(event_key, b"event key") + sha256(self.payload).digest()
+        return _LABEL + b"\0signed event\0" + fixed + self.head
 
 
 @dataclass(frozen=True)
@@ -155,7 +169,7 @@ class SealedEvent:
         >>> keys = [sealer.join(i) for i in range(3)]
         >>> event = sealer.seal(b"IBM 119.50", 0, pack_groups(np.array([True, False, True])))
         >>> len(event.to_bytes()), len(event.for_subscriber(2))     # two wraps, one wrap
-        (452, 383)
+        (453, 384)
     """
 
     message: GroupMessage

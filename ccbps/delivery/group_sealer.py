@@ -27,9 +27,10 @@ a strategy of its own.
 *Trust.* The broker reads everything. A thief of its state reads all past events, too; to end that,
 start anew with a new state. A member of a group can forge events to the group, because keys are
 shared. GCM does not commit to its key, so a forger can also show two members two payloads in one
-message. An eavesdropper sees sizes, event numbers, epochs, and which wraps are under equal keys;
-from messages of `for_subscriber` it sees who is in the same group. It learns only the length of a
-key's name, so whether the key is a subscriber's, a whole group's or another.
+message. Both end where events are signed (`sign`) and receivers verify them. An eavesdropper sees
+sizes, event numbers, epochs, which wraps are under equal keys, and which events were signed
+together; from messages of `for_subscriber` it sees who is in the same group. It learns only the
+length of a key's name, so whether the key is a subscriber's, a whole group's or another.
 """
 
 from __future__ import annotations
@@ -45,8 +46,9 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM, AESSIV
 from msgspec.structs import replace
 
 from ccbps.arrays import Bytes
-from ccbps.checks import octets, whole
+from ccbps.checks import instance, octets, whole
 from ccbps.ciphers.payloads import NONCE_BYTES, PAD_TO, seal
+from ccbps.ciphers.signatures import SigningKey, sign_batch
 from ccbps.delivery.group_protocol import (
     ID_BYTES,
     GroupMessage,
@@ -61,7 +63,7 @@ from ccbps.delivery.group_protocol import (
 )
 from ccbps.delivery.groups import check_groups
 from ccbps.delivery.plans import Plan, Strategy, member_mask, personal
-from ccbps.errors import DecodeError, ParameterError
+from ccbps.errors import DecodeError, ParameterError, ShapeError
 from ccbps.keys.delivery_keys import EPOCH_BYTES, KEY_BYTES, BrokerState, SubscriberKey
 from ccbps.keys.secret import Confined
 
@@ -100,6 +102,7 @@ class GroupSealer(Confined):
         capacity: largest number of keys that are held ready, some 3 KB of memory each. Other keys
             are derived when they are needed.
         pad_to: number of bytes. Payloads are padded to a multiple of it.
+        sign: key that signs events; None to sign none. Receivers verify by its `identity`.
 
     Attributes:
         encryptions: number of encryptions so far, of payloads, wraps and answers.
@@ -137,7 +140,9 @@ class GroupSealer(Confined):
         save: Callable[[BrokerState], object] | None = None,
         capacity: int = MOST_KEYS,
         pad_to: int = PAD_TO,
+        sign: SigningKey | None = None,
     ) -> None:
+        self._signing = sign if sign is None else instance("sign", sign, SigningKey)
         self._capacity = whole("capacity", capacity, 1)
         self._pad_to = whole("pad_to", pad_to, 1)
         count = whole("strategy.subscribers", strategy.subscribers, 1, MOST_SUBSCRIBERS)
@@ -304,23 +309,63 @@ class GroupSealer(Confined):
             ParameterError: somebody in the group has not joined, or joined after `as_of`; or the
                 plan does not reach exactly the group, or uses a key twice. Nothing is encrypted.
         """
-        check_groups(group[None], self.strategy.subscribers)
-        event = whole("event", event, 0, (1 << 64) - 1)
-        payload = octets("payload", payload)
-        mask = int.from_bytes(group.tobytes(), "little")
-        if absent := mask & ~self._present:
-            raise ParameterError(f"subscriber {absent.bit_length() - 1} has not joined")
-        if as_of is not None:
-            for late in self._joined_after(as_of):
-                if mask >> late & 1:
+        return self.seal_batch([payload], [event], group[None], as_of=as_of)[0]
+
+    def seal_batch(
+        self,
+        payloads: Sequence[bytes],
+        events: Sequence[int],
+        groups: Bytes,
+        *,
+        as_of: int | None = None,
+    ) -> list[SealedEvent]:
+        """Encrypt payloads for one group each, and sign all with one signature, if at all.
+
+        Args:
+            payloads: any bytes.
+            events: numbers of the events, as for `seal`.
+            groups: packed groups, shape (payloads, subscribers / 8, rounded up).
+            as_of: epoch in which the groups were computed, as for `seal`.
+
+        Raises:
+            ShapeError: there are not as many events and groups as payloads, or groups have another
+                shape.
+            ParameterError: as for `seal`. Nothing is encrypted, unless a plan is at fault.
+        """
+        check_groups(groups, self.strategy.subscribers)
+        if not len(payloads) == len(events) == len(groups):
+            raise ShapeError(
+                f"payloads, events and groups must be as many, got {len(payloads)}, {len(events)} "
+                f"and {len(groups)}"
+            )
+        numbers = [whole("event", event, 0, (1 << 64) - 1) for event in events]
+        contents = [octets("payload", payload) for payload in payloads]
+        masks = [int.from_bytes(group.tobytes(), "little") for group in groups]
+        late = () if as_of is None else self._joined_after(as_of)
+        for mask in masks:
+            if absent := mask & ~self._present:
+                raise ParameterError(f"subscriber {absent.bit_length() - 1} has not joined")
+            for member in late:
+                if mask >> member & 1:
                     raise ParameterError(
-                        f"subscriber {late} joined after epoch {as_of}, which the group is of"
+                        f"subscriber {member} joined after epoch {as_of}, which the group is of"
                     )
-        return self._seal_plan(payload, event, group, mask, self.strategy.plan(group))
+        sealed = [
+            self._seal_plan(payload, number, group, mask, self.strategy.plan(group))
+            for payload, number, group, mask in zip(contents, numbers, groups, masks, strict=True)
+        ]
+        if self._signing is None or not sealed:
+            return [event for event, _ in sealed]
+        proofs = sign_batch(self._signing, [signed for _, signed in sealed])
+        return [
+            SealedEvent(replace(event.message, proof=proof), event.masks)
+            for (event, _), proof in zip(sealed, proofs, strict=True)
+        ]
 
     def _seal_plan(
         self, payload: bytes, event: int, group: Bytes, group_mask: int, plan: Plan
-    ) -> SealedEvent:
+    ) -> tuple[SealedEvent, bytes]:
+        """Return a sealed event without a signature, and the bytes to sign."""
         # A keyed hash that binds the event's number to its group.
         commitment = derive(self._secret, b"group", event.to_bytes(8), group.tobytes())[:ID_BYTES]
         drawn = os.urandom(KEY_BYTES + NONCE_BYTES)
@@ -355,7 +400,7 @@ class GroupSealer(Confined):
         sealed = seal(payload, event_key, head, pad_to=self._pad_to)
         self.encryptions += len(wraps) + 1
         message = replace(message, payload=sealed, wraps=(*wraps,))
-        return SealedEvent(message, (*(key.mask for key, _ in keys),))
+        return SealedEvent(message, (*(key.mask for key, _ in keys),)), message.to_sign(event_key)
 
     def _make_ready(self, name: bytes) -> _NamedKey:
         """Derive a key, and hold it ready.

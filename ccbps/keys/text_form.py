@@ -32,6 +32,7 @@ KINDS: Final = {
     "delivery-key": "a subscriber's key for delivery",
     "delivery-ring": "a ring of subscribers' keys for delivery",
     "delivery-state": "a broker's state for delivery",
+    "signing-key": "a key that signs events",
 }
 """Names of keys in errors, by the kinds that stand in front of their text."""
 VERSION: Final = 3

@@ -23,6 +23,7 @@ from msgspec.structs import replace
 
 from ccbps.arrays import Bytes, Index
 from ccbps.ciphers import payloads
+from ccbps.ciphers.signatures import SigningKey, sign_batch
 from ccbps.delivery import (
     BrokerState,
     GroupOpener,
@@ -49,6 +50,7 @@ from ccbps.wire import Kind
 from tests.support.altered import altered
 from tests.support.delivery_strategies import NAMES, popular, strategy_of
 from tests.support.effort import examples
+from tests.support.salamander import two_openings
 
 N = 6
 PAYLOAD = b"IBM 119.50"
@@ -418,6 +420,117 @@ def test_a_member_cannot_replace_the_keys_of_other_groups() -> None:
             assert openers[victim].open(forged) == b"forged"
     later = sealer.seal(PAYLOAD, 2, group_of(victim, 2)).to_bytes()
     assert [openers[number].open(later) for number in (victim, 2)] == [PAYLOAD, PAYLOAD]
+
+
+# -- signed events -------------------------------------------------------------------------------
+
+SENDER = SigningKey(bytes(range(32)))
+
+
+def signed_broker() -> tuple[GroupSealer, list[GroupOpener]]:
+    """Return a broker whose events are signed, and openers that verify them."""
+    sealer = sealer_of("simple", sign=SENDER)
+    keys = [sealer.join(number) for number in range(N)]
+    return sealer, [GroupOpener(key, capacity=100, verify=SENDER.identity) for key in keys]
+
+
+def forgery(sealer: GroupSealer, opener: GroupOpener, message: GroupMessage) -> bytes:
+    """Return a member's event to another one, in a real event's place and with its signature."""
+    shared = sealer._ready[group_name(group_of(0, 1))]
+    event_key, nonce = bytes(32), message.nonce
+    payload = payloads.seal(b"forged", event_key, message.head, pad_to=16)
+    sealed = AESGCM(shared.carried[-32:]).encrypt(
+        nonce, event_key, message.head + shared.sealed_name
+    )
+    return replace(message, payload=payload, wraps=((shared.sealed_name, sealed),)).to_bytes()
+
+
+def test_a_member_cannot_forge_signed_events() -> None:
+    sealer, openers = signed_broker()
+    first, second = (sealer.seal(PAYLOAD, n, group_of(0, 1)).message for n in range(2))
+    assert openers[1].open(first.to_bytes()) == PAYLOAD
+    forged = forgery(sealer, openers[1], second)
+    assert (
+        again(openers[1]).accept(sealer.answer(request_of(again(openers[1]), forged)), forged)
+        == b"forged"
+    )  # by an opener that does not verify
+    for wrong in (forged, replace(second, proof=None).to_bytes()):
+        with pytest.raises(DecodeError, match="not signed by the owner of the identity"):
+            openers[1].open(wrong)
+    other = replace(second, proof=first.proof).to_bytes()
+    with pytest.raises(DecodeError, match="not signed"):
+        openers[1].open(other)
+    # A forgery changes nothing: neither is its number remembered.
+    assert openers[1].open(second.to_bytes()) == PAYLOAD
+
+
+def test_a_signed_event_has_one_content() -> None:
+    """Two members get one ciphertext and different keys, which open it to different contents."""
+    sealer, openers = signed_broker()
+    message = sealer.seal(PAYLOAD, 0, group_of(0, 1)).message
+    first = bytes(range(32))
+    payload, second = two_openings(first, payloads.ONE_PAYLOAD, message.head)
+    wraps = []
+    for opener, event_key in zip(openers[:2], (first, second), strict=True):
+        own = own_keys_of(opener._own, 0)
+        bound = message.head + own.name
+        wraps.append((own.name, AESGCM(own.key).encrypt(message.nonce, event_key, bound)))
+    unsigned = replace(message, payload=payload, wraps=tuple(wraps))
+    contents = [again(opener).open(unsigned.to_bytes()) for opener in openers[:2]]
+    assert contents[0] != contents[1]
+    # The sender itself, if it is a cheat, signs for one of the two keys.
+    (proof,) = sign_batch(SENDER, [unsigned.to_sign(first)])
+    signed = replace(unsigned, proof=proof).to_bytes()
+    assert openers[0].open(signed) == contents[0]
+    with pytest.raises(DecodeError, match="not signed"):
+        openers[1].open(signed)
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 16])
+def test_one_signature_serves_a_batch(size: int) -> None:
+    sealer, openers = signed_broker()
+    contents = [b"%d" % number for number in range(size)]
+    groups = np.repeat(group_of(0, 1)[None], size, axis=0)
+    sealed = sealer.seal_batch(contents, range(size), groups)
+    proofs = [event.message.proof for event in sealed]
+    assert len({proof.signature for proof in proofs if proof}) == 1
+    assert [opened(openers[0], event.to_bytes(), sealer) for event in sealed] == contents
+    # In another order, and by the messages for one subscriber.
+    for event, content in reversed([*zip(sealed, contents, strict=True)]):
+        assert opened(openers[1], event.for_subscriber(1), sealer) == content
+    for at in range(1, size):
+        swapped = replace(sealed[at].message, proof=proofs[at - 1]).to_bytes()
+        fresh = again(openers[0], verify=SENDER.identity)
+        with pytest.raises(DecodeError, match="not signed"):
+            opened(fresh, swapped, sealer)
+
+
+def test_batches_are_refused_before_anything_is_planned() -> None:
+    sealer, openers = signed_broker()
+    sealer.leave(5)
+    groups = np.stack([group_of(0, 1), group_of(0, 5)])
+    with pytest.raises(ParameterError, match="subscriber 5 has not joined"):
+        sealer.seal_batch([PAYLOAD, PAYLOAD], [0, 1], groups)
+    assert not sealer._ready and sealer.encryptions == 0
+    with pytest.raises(ShapeError, match="got 1, 2 and 2"):
+        sealer.seal_batch([PAYLOAD], [0, 1], groups)
+    assert sealer.seal_batch([], [], groups[:0]) == []
+    with pytest.raises(ParameterError, match="sign must be a SigningKey"):
+        GroupSealer(Naive(N), sign=SENDER.identity)  # type: ignore[arg-type]
+    with pytest.raises(ParameterError, match="identity must be 32 bytes"):
+        again(openers[0], verify=b"short")
+
+
+def test_altered_signed_events_are_refused() -> None:
+    sealer, openers = signed_broker()
+    groups = np.repeat(group_of(0)[None], 3, axis=0)
+    message = sealer.seal_batch([PAYLOAD] * 3, range(3), groups)[2].to_bytes()
+    for wrong in altered(message):
+        refused(openers[0], wrong, sealer)
+    assert opened(openers[0], message, sealer) == PAYLOAD
+
+
+# -- states, requests, snapshots -----------------------------------------------------------------
 
 
 def test_sealers_take_over_what_another_one_changed() -> None:

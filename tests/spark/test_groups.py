@@ -402,7 +402,7 @@ def test_rows_that_cannot_be_used_are_set_aside(spark: SparkSession, parties: Pa
     messages = [(row.event, row.subscriber, bytes(row.message)) for row in good]
     event, one, message = messages[0]
     bad = [
-        (event, one, message[:-1] + bytes([message[-1] ^ 1])),
+        (event, one, message[:-2] + bytes([message[-2] ^ 1]) + message[-1:]),
         (event, one, message),
         (event, one, message),  # again
         (event, one, None),
