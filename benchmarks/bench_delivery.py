@@ -2,7 +2,8 @@
 
 In one run: AES-256-GCM over 64 bytes with a cached key, which is the limit; AES-KW (RFC 3394) and
 Fernet over as many; and the sealer over what it really wraps, an event's key of 32 bytes, or 80
-where another key and its name travel with it, with a plan at hand and with planning.
+where another key and its name travel with it, with a plan at hand and with planning. Then events of
+one wrap, signed alone and in batches of 16 and 256, sealed and opened, against unsigned ones.
 
     python benchmarks/bench_delivery.py [--quick]
 """
@@ -10,9 +11,10 @@ where another key and its name travel with it, with a plan at hand and with plan
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import count
+from itertools import count, islice
+from typing import Any
 
 import numpy as np
 from cryptography.fernet import Fernet
@@ -28,6 +30,7 @@ from ccbps.delivery.group_sealer import GroupSealer
 from ccbps.delivery.groups import pack_groups
 from ccbps.delivery.plans import Plan, Strategy, Wrap, group_name, personal
 from ccbps.delivery.strategies import Naive, SimpleCache
+from ccbps.keys import SigningKey
 
 GOAL = 1.6
 REPEATS = 1000
@@ -48,8 +51,8 @@ class Fixed(Strategy):
         return np.full(len(groups), len(self._fixed))
 
 
-def joined(strategy: Strategy) -> GroupSealer:
-    sealer = GroupSealer(strategy, pad_to=64)
+def joined(strategy: Strategy, **options: Any) -> GroupSealer:
+    sealer = GroupSealer(strategy, pad_to=64, **options)
     for one in range(strategy.subscribers):
         sealer.join(one)
     return sealer
@@ -76,6 +79,42 @@ def ciphers() -> dict[str, Callable[[], None]]:
         "deriving a key of a group": lambda: group_key(key, 7, content),
     }
     return {title: repeated(action, REPEATS) for title, action in actions.items()}
+
+
+def signatures(rounds: int) -> None:
+    """Print what signing and verifying add to events of one wrap, by the size of a batch."""
+    everybody = pack_groups(np.ones(SUBSCRIBERS, dtype=np.bool_))
+    sender = SigningKey.generate()
+    actions: dict[str, Callable[[], object]] = {}
+    for together in (0, 1, 16, 256):
+        sealer = joined(SimpleCache(SUBSCRIBERS, 10), sign=sender if together else None)
+        sealer.leave(0)
+        key = sealer.join(0)
+        groups = np.repeat(everybody[None], together or 256, axis=0)
+
+        def seal(sealer: GroupSealer = sealer, groups: Bytes = groups) -> list[bytes]:
+            numbers = list(islice(NUMBERS, len(groups)))
+            events = sealer.seal_batch([PAYLOAD] * len(groups), numbers, groups)
+            return [event.to_bytes() for event in events]
+
+        batches = 256 // len(groups)
+        opener = GroupOpener(key, capacity=10, verify=sender.identity if together else None)
+        for message in seal():
+            opener.open(message)
+        ready = iter([seal() for _ in range((rounds + 1) * batches)])
+
+        def read(opener: GroupOpener = opener, ready: Iterator[list[bytes]] = ready) -> None:
+            for message in next(ready):
+                opener.open(message)
+
+        title = f"signed, {together} together" if together else "not signed"
+        actions[f"seal: {title}"] = repeated(seal, batches)
+        actions[f"open: {title}"] = repeated(read, batches)
+    took = seconds(actions, rounds)
+    table = Table(56, {"microseconds": ".1f", "times unsigned": ".2f", "events/s": ",.0f"})
+    for title, time in took.items():
+        unsigned = took[f"{title.partition(':')[0]}: not signed"]
+        table.row(title, time / 256 * 1e6, time / unsigned, 256 / time)
 
 
 def main() -> None:
@@ -123,6 +162,8 @@ def main() -> None:
     for title, figure in figures.items():
         goal = figure / GOAL if title.startswith("sealer") else None
         table.row(title, figure, figure / limit, goal)
+    print("\nan event of one wrap, whose group is cached")
+    signatures(rounds)
 
 
 if __name__ == "__main__":

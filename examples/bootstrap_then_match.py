@@ -31,8 +31,8 @@ from threading import Lock
 from typing import Any, Final, TypeAlias
 
 from ccbps import Category, Schema, SharedSeed, UInt
-from ccbps.ciphers.signatures import SigningKey
 from ccbps.errors import DecodeError
+from ccbps.keys.plain_key import SigningKey
 from ccbps.matching import FormulaMatch
 from ccbps.network import Certificate, Channel, Credentials, Identity, Server, connect
 from ccbps.overlay.enclave.attestation import ENCLAVE, Member, Policy, measure

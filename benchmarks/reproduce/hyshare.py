@@ -31,7 +31,7 @@ from report import Table, options, picture
 from timing import machine, one_core, timed
 from tqdm import tqdm
 
-from ccbps.ciphers.signatures import SigningKey
+from ccbps.keys.plain_key import SigningKey
 from ccbps.overlay import (
     ISSPS,
     SSPS,

@@ -1,7 +1,7 @@
 """Signatures under keys handed over beforehand: proof of a message's writer and its wholeness.
 
-The writer has a `SigningKey`. The reader holds its `identity`, 32 public bytes, and ignores a
-message's own claims about its writer. The scheme is Ed25519, about 128 bits; the same
+The writer has a `ccbps.keys.SigningKey`. The reader holds its `identity`, 32 public bytes, and
+ignores a message's own claims about its writer. The scheme is Ed25519, about 128 bits; the same
 message has the same signature, so nothing has to be drawn for one.
 
 *Batches.* One signature serves many messages: the writer signs the root of their Merkle tree, and
@@ -16,22 +16,18 @@ Sources: [RFC8032], RFC 6962 (Merkle trees).
 from __future__ import annotations
 
 import contextlib
-import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from hashlib import sha256
-from typing import Annotated, Any, Final, Self, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import (
-    Ed25519PrivateKey,
-    Ed25519PublicKey,
-)
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from msgspec import Meta
 
 from ccbps.checks import octets
 from ccbps.errors import ParameterError
-from ccbps.keys.plain_key import PlainKey
+from ccbps.keys.plain_key import SigningKey
 from ccbps.records import Number, Record
 
 IDENTITY_BYTES: Final = 32
@@ -46,40 +42,6 @@ Hash: TypeAlias = Annotated[bytes, Meta(min_length=HASH_BYTES, max_length=HASH_B
 Signature: TypeAlias = Annotated[
     bytes, Meta(min_length=SIGNATURE_BYTES, max_length=SIGNATURE_BYTES)
 ]
-
-
-class SigningKey(PlainKey):
-    """The secret half of an identity.
-
-    Attributes:
-        identity: public half, 32 bytes, for the readers of signed messages.
-
-    Example:
-        >>> from ccbps.ciphers.signatures import SigningKey, sign_batch, signed_in_batch
-        >>> key = SigningKey.generate()
-        >>> proofs = sign_batch(key, [b"up", b"down", b"up again"])
-        >>> [signed_in_batch(key.identity, m, proofs[1]) for m in (b"down", b"up")]
-        [True, False]
-    """
-
-    kind = "signing key"
-    length = 32
-    text_kind = "signing-key"
-    __slots__ = ("_key", "identity")
-
-    def __init__(self, secret: bytes) -> None:
-        super().__init__(secret)
-        self._key = Ed25519PrivateKey.from_private_bytes(self._secret)
-        self.identity = self._key.public_key().public_bytes_raw()
-
-    @classmethod
-    def generate(cls, randomness: Callable[[int], bytes] = os.urandom) -> Self:
-        """Draw a signing key."""
-        return cls(randomness(IDENTITY_BYTES))
-
-    def sign(self, message: bytes) -> bytes:
-        """Return the signature of a message, 64 bytes."""
-        return self._key.sign(message)
 
 
 def signed_by(identity: bytes, message: bytes, signature: bytes) -> bool:
@@ -126,6 +88,14 @@ class BatchProof(Record, frozen=True):
 
 def sign_batch(key: SigningKey, messages: Sequence[bytes]) -> list[BatchProof]:
     """Sign messages with one signature, and return the proof of each.
+
+    Example:
+        >>> from ccbps.ciphers.signatures import sign_batch, signed_in_batch
+        >>> from ccbps.keys import SigningKey
+        >>> key = SigningKey.generate()
+        >>> proofs = sign_batch(key, [b"up", b"down", b"up again"])
+        >>> [signed_in_batch(key.identity, m, proofs[1]) for m in (b"down", b"up")]
+        [True, False]
 
     Raises:
         ParameterError: there is no message.

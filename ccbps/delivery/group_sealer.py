@@ -48,7 +48,7 @@ from msgspec.structs import replace
 from ccbps.arrays import Bytes
 from ccbps.checks import instance, octets, whole
 from ccbps.ciphers.payloads import NONCE_BYTES, PAD_TO, seal
-from ccbps.ciphers.signatures import SigningKey, sign_batch
+from ccbps.ciphers.signatures import sign_batch
 from ccbps.delivery.group_protocol import (
     ID_BYTES,
     GroupMessage,
@@ -65,6 +65,7 @@ from ccbps.delivery.groups import check_groups
 from ccbps.delivery.plans import Plan, Strategy, member_mask, personal
 from ccbps.errors import DecodeError, ParameterError, ShapeError
 from ccbps.keys.delivery_keys import EPOCH_BYTES, KEY_BYTES, BrokerState, SubscriberKey
+from ccbps.keys.plain_key import SigningKey
 from ccbps.keys.secret import Confined
 
 MOST_KEYS: Final = 1 << 16

@@ -7,6 +7,7 @@ from ccbps.loading import on_first_use
 if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.keys.pad import OneTimePad as OneTimePad
     from ccbps.keys.plain_key import LedgerKey as LedgerKey
+    from ccbps.keys.plain_key import SigningKey as SigningKey
     from ccbps.keys.role_key import KeyUpdate as KeyUpdate
     from ccbps.keys.role_key import RoleKey as RoleKey
     from ccbps.keys.seeds import EpochSeed as EpochSeed

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Self
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from ccbps.keys.secret import SecretBytes
 from ccbps.keys.text_form import TextKey
@@ -64,3 +67,36 @@ class LedgerKey(PlainKey):
     length = 32
     text_kind = "ledger-key"
     __slots__ = ()
+
+
+class SigningKey(PlainKey):
+    """The secret half of an identity, by which a writer signs messages (Ed25519).
+
+    Attributes:
+        identity: public half, 32 bytes, for the readers of signed messages.
+
+    Example:
+        >>> from ccbps.keys import SigningKey
+        >>> key = SigningKey.generate()
+        >>> SigningKey.from_text(key.to_text()).identity == key.identity
+        True
+    """
+
+    kind = "signing key"
+    length = 32
+    text_kind = "signing-key"
+    __slots__ = ("_key", "identity")
+
+    def __init__(self, secret: bytes) -> None:
+        super().__init__(secret)
+        self._key = Ed25519PrivateKey.from_private_bytes(self._secret)
+        self.identity = self._key.public_key().public_bytes_raw()
+
+    @classmethod
+    def generate(cls, randomness: Callable[[int], bytes] = os.urandom) -> Self:
+        """Draw a signing key."""
+        return cls(randomness(cls.length))
+
+    def sign(self, message: bytes) -> bytes:
+        """Return the signature of a message, 64 bytes."""
+        return self._key.sign(message)

@@ -8,7 +8,7 @@ that needs the key reads it itself, once. The place holds the text that the key'
   same for an epoch, with its pairs' seeds;
 - a `SeedRing`, the seeds of some pairs, for subscribers;
 - a `RoleKey`, which a key server gives out or, where there is none, a role has itself as its `key`;
-- for delivery to groups, a `BrokerState`, a `SubscriberKey` or a `SubscriberRing`;
+- for delivery to groups, a `BrokerState`, a `SubscriberKey`, a `SubscriberRing` or a `SigningKey`;
 - for topics, a `FilterKey`;
 - for the server of a ledger, a `LedgerKey`.
 """
@@ -22,7 +22,7 @@ from typing import Final, Protocol, TypeVar, get_args, runtime_checkable
 
 from ccbps.errors import KeyMismatchError, ParameterError
 from ccbps.keys.delivery_keys import BrokerState, SubscriberKey, SubscriberRing
-from ccbps.keys.plain_key import FilterKey, LedgerKey
+from ccbps.keys.plain_key import FilterKey, LedgerKey, SigningKey
 from ccbps.keys.role_key import KeyUpdate, RoleKey
 from ccbps.keys.secret import confined
 from ccbps.keys.seeds import EpochSeed, SeedRing, SharedSeed
@@ -37,6 +37,7 @@ Key = (
     | BrokerState
     | FilterKey
     | LedgerKey
+    | SigningKey
 )
 T = TypeVar("T")
 U = TypeVar("U")
@@ -225,6 +226,11 @@ def role_key(key: KeySource) -> RoleKey:
 def broker_state(key: KeySource) -> BrokerState:
     """Load the state of a broker that delivers to groups."""
     return _loaded(key, "the text of a GroupSealer's state", BrokerState)
+
+
+def signing_key(key: KeySource) -> SigningKey:
+    """Load the key that signs events."""
+    return _loaded(key, "the text of a SigningKey", SigningKey)
 
 
 def filter_key(key: KeySource) -> FilterKey:

@@ -16,12 +16,13 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor
 
+from ccbps.checks import whole
 from ccbps.delivery.group_opener import GroupOpener
 from ccbps.delivery.group_sealer import GroupSealer
 from ccbps.delivery.groups import pack_groups
@@ -34,8 +35,11 @@ from ccbps.errors import (
     ParameterError,
     ReplayError,
 )
-from ccbps.keys.sources import KeySource, broker_state, subscriber_keys
+from ccbps.keys.sources import KeySource, broker_state, signing_key, subscriber_keys
 from ccbps.spark.workers import on_worker
+
+SIGNED_TOGETHER: Final = 256
+"""Largest number of events of one signature."""
 
 
 class _Remembering(StatefulProcessor):  # type: ignore[misc]
@@ -71,6 +75,7 @@ class Sealing(_Remembering):
         pad_to: block size of padded payloads (bytes).
         reject: whether rows that cannot be sealed are set aside.
         pairs: whether a row has one member, and not all members of a group.
+        sign: source of the key that signs events; None to sign none.
     """
 
     strategy: Strategy
@@ -78,6 +83,7 @@ class Sealing(_Remembering):
     pad_to: int
     reject: bool
     pairs: bool
+    sign: KeySource | None = None
 
     @on_worker
     def handleInputRows(  # noqa: N802  (Spark's name)
@@ -92,28 +98,30 @@ class Sealing(_Remembering):
                 f"strategy is for {strategy.subscribers} subscribers, state for "
                 f"{secret.subscribers}"
             )
-        sealer = GroupSealer(strategy, secret, pad_to=self.pad_to)
+        sign = None if self.sign is None else signing_key(self.sign)
+        sealer = GroupSealer(strategy, secret, pad_to=self.pad_to, sign=sign)
         self._resume(sealer)
         extra = {"rejected": None} if self.reject else {}
         ordered = sorted(rows, key=_event)
+        waiting: list[tuple[Row, list[int]]] = []
         for row in _groups(ordered) if self.pairs else ordered:
             try:
                 if None in (row.event, row.members, row.payload):
                     raise ParameterError("event, members or payload is NULL")
+                whole("event", row.event, 0)
                 members, refused = _present(sealer, row)
-                group = np.zeros(strategy.subscribers, dtype=np.bool_)
-                group[members] = True
-                sealed = sealer.seal(row.payload, row.event, pack_groups(group))
             except CcbpsError as error:
                 if not self.reject:
                     raise ParameterError(f"event {row.event}: {error}") from None
                 yield Row(event=row.event, subscriber=None, message=None, rejected=str(error))
                 continue
-            for member in members:
-                message = sealed.for_subscriber(member)
-                yield Row(event=row.event, subscriber=member, message=message, **extra)
             for member, reason in refused.items() if self.reject else ():
                 yield Row(event=row.event, subscriber=member, message=None, rejected=reason)
+            waiting.append((row, members))
+            if len(waiting) == SIGNED_TOGETHER:
+                yield from _sealed(sealer, waiting, extra)
+                waiting = []
+        yield from _sealed(sealer, waiting, extra)
         self._keep(sealer)
 
 
@@ -126,12 +134,14 @@ class Opening(_Remembering):
         capacity: number of keys that the subscriber keeps.
         remember: number of events that the subscriber remembers.
         reject: whether messages that cannot be opened are set aside.
+        verify: identity of the sender, whose signature each message must have; None for any.
     """
 
     keys: KeySource
     capacity: int
     remember: int
     reject: bool
+    verify: bytes | None = None
 
     @on_worker
     def handleInputRows(  # noqa: N802  (Spark's name)
@@ -145,7 +155,9 @@ class Opening(_Remembering):
         try:
             if number is not None:
                 own = subscriber_keys(self.keys).key(number)
-                opener = GroupOpener(own, capacity=self.capacity, remember=self.remember)
+                opener = GroupOpener(
+                    own, capacity=self.capacity, remember=self.remember, verify=self.verify
+                )
         except KeyMismatchError as error:
             refusal = str(error)
         if opener is not None:
@@ -207,6 +219,21 @@ class Opening(_Remembering):
         yield Row(
             event=row.event, subscriber=row.subscriber, payload=payload, request=request, **extra
         )
+
+
+def _sealed(
+    sealer: GroupSealer, rows: list[tuple[Row, list[int]]], extra: dict[str, None]
+) -> Iterator[Row]:
+    """Yield the messages of events, in rows with their members, signed together if at all."""
+    bits = np.zeros((len(rows), sealer.strategy.subscribers), dtype=np.bool_)
+    for place, (_, members) in enumerate(rows):
+        bits[place, members] = True
+    payloads, numbers = [row.payload for row, _ in rows], [row.event for row, _ in rows]
+    events = sealer.seal_batch(payloads, numbers, pack_groups(bits))
+    for (row, members), sealed in zip(rows, events, strict=True):
+        for member in members:
+            message = sealed.for_subscriber(member)
+            yield Row(event=row.event, subscriber=member, message=message, **extra)
 
 
 def _event(row: Row) -> int:

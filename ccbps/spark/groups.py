@@ -16,6 +16,7 @@ from pyspark.sql.types import ArrayType
 
 from ccbps.checks import instance, whole
 from ccbps.ciphers.payloads import PAD_TO
+from ccbps.ciphers.signatures import check_identity
 from ccbps.columnar.reasons import no_reasons, with_reasons
 from ccbps.delivery.group_sealer import GroupSealer
 from ccbps.delivery.plans import Strategy
@@ -52,6 +53,7 @@ def seal_for_groups(
     as_of: str | None = None,
     lanes: int = 1,
     pad_to: int = PAD_TO,
+    sign: KeySource | None = None,
     on_error: str = "raise",
 ) -> DataFrame:
     """Encrypt each payload for its group, with as few encryptions as the strategy needs.
@@ -77,6 +79,8 @@ def seal_for_groups(
             one lane, and equal groups may be in several.
         pad_to: block size in bytes. Payloads are padded to a multiple of it, since lengths leak
             information.
+        sign: source of the text of a `SigningKey`, for the workers: up to 256 events of a lane and
+            micro-batch are signed together. Without it, a member of a group can forge events.
         on_error: "raise" fails the job at the first row that cannot be sealed. "reject" gives such
             a row no message, and the reason in a column `rejected`. In a batch it does so for each
             row whose event number (and member) occurs more than once, too; to find out, `df` is
@@ -109,6 +113,8 @@ def seal_for_groups(
             # event, subscriber, message
     """
     check_key(state)
+    if sign is not None:
+        check_key(sign)
     reject = check_on_error(on_error)
     instance("strategy", strategy, Strategy)
     lanes = whole("lanes", lanes, 1)
@@ -145,7 +151,7 @@ def seal_for_groups(
     # This import loads pandas.
     from ccbps.spark.group_state import Sealing
 
-    sealing = Sealing(strategy, state, pad_to, reject, pairs)
+    sealing = Sealing(strategy, state, pad_to, reject, pairs, sign)
     sealed = _with_state(rows, "lane", sealing, "message binary", reject)
     return sealed if aside is None else sealed.unionByName(aside)
 
@@ -160,6 +166,7 @@ def open_from_groups(
     answer: str | None = None,
     capacity: int = CAPACITY,
     remember: int = REMEMBER,
+    verify: bytes | None = None,
     on_error: str = "raise",
 ) -> DataFrame:
     """Open messages of `seal_for_groups`, each subscriber with a bounded cache of keys.
@@ -174,6 +181,8 @@ def open_from_groups(
         answer: binary column with answers of `answer_key_requests` to these messages, or NULL.
         capacity: number of keys that each subscriber keeps.
         remember: number of events that each subscriber remembers, so as to refuse replays.
+        verify: identity of the sender (`SigningKey.identity`), which must have signed each event;
+            None to take events from whoever has a key of the group.
         on_error: "raise" fails the job at the first message that cannot be opened, and drops copies
             of events that were opened. "reject" gives each of these NULL and the reason in a column
             `rejected`.
@@ -197,6 +206,8 @@ def open_from_groups(
             # event, subscriber, payload, request
     """
     check_key(keys)
+    if verify is not None:
+        check_identity(verify)
     reject = check_on_error(on_error)
     binary = [message] if answer is None else [message, answer]
     require(df, [], whole=[event, subscriber], binary=binary, rest=False)
@@ -211,7 +222,7 @@ def open_from_groups(
     # This import loads pandas.
     from ccbps.spark.group_state import Opening
 
-    opening = Opening(keys, capacity, remember, reject)
+    opening = Opening(keys, capacity, remember, reject, verify)
     return _with_state(rows, "subscriber", opening, "payload binary, request binary", reject)
 
 

@@ -9,14 +9,9 @@ import numpy as np
 import pytest
 
 from ccbps import Category, Schema
-from ccbps.ciphers.signatures import (
-    IDENTITY_BYTES,
-    SIGNATURE_BYTES,
-    SigningKey,
-    name_of,
-    signed_by,
-)
+from ccbps.ciphers.signatures import IDENTITY_BYTES, SIGNATURE_BYTES, name_of, signed_by
 from ccbps.errors import DecodeError, ParameterError
+from ccbps.keys.plain_key import SigningKey
 from ccbps.matching import ObliviousTopicMatch
 from ccbps.matching.session.layout import OPENED, SIGNED
 from ccbps.matching.session.roles import ObliviousPublisher, ObliviousSubscriber

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from ccbps.ciphers import signatures
-from ccbps.ciphers.signatures import SigningKey, sign_batch, signed_in_batch
+from ccbps.ciphers.signatures import sign_batch, signed_in_batch
 from ccbps.errors import ParameterError
+from ccbps.keys.plain_key import SigningKey
 
 KEY, OTHER = SigningKey(bytes(range(32))), SigningKey(bytes(32))
 

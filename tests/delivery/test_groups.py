@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from ccbps.arrays import Bytes, Index
 from ccbps.ciphers import payloads
-from ccbps.ciphers.signatures import SigningKey, sign_batch
+from ccbps.ciphers.signatures import sign_batch
 from ccbps.delivery import (
     BrokerState,
     GroupOpener,
@@ -46,6 +46,7 @@ from ccbps.errors import (
     SerializationError,
     ShapeError,
 )
+from ccbps.keys.plain_key import SigningKey
 from ccbps.wire import Kind
 from tests.support.altered import altered
 from tests.support.delivery_strategies import NAMES, popular, strategy_of

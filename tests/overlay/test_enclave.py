@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 import ccbps
-from ccbps.ciphers.signatures import SigningKey
 from ccbps.errors import DecodeError, EnclaveError, ParameterError, SerializationError
+from ccbps.keys.plain_key import SigningKey
 from ccbps.overlay.enclave import enclave as enclave_module
 from ccbps.overlay.enclave import enclave_process
 from ccbps.overlay.enclave.attestation import ENCLAVE, Member, Opening, Policy, Quote, measure

@@ -27,9 +27,10 @@ from ccbps.arrays import Bools, Bytes
 from ccbps.checks import octets
 from ccbps.ciphers.oblivious import EqCot
 from ccbps.ciphers.payloads import sealed_bytes
-from ccbps.ciphers.signatures import NAME_BYTES, SIGNATURE_BYTES, SigningKey, name_of
+from ccbps.ciphers.signatures import NAME_BYTES, SIGNATURE_BYTES, name_of
 from ccbps.ciphers.slots import BLOCK
 from ccbps.errors import DecodeError, KeyMismatchError
+from ccbps.keys.plain_key import SigningKey
 from ccbps.keys.role_key import KEY_ID_BYTES, RoleKey
 from ccbps.keys.secret import Confined
 from ccbps.matching.contract.access import check_key

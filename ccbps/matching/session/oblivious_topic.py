@@ -59,10 +59,10 @@ from ccbps.algebra.prime_order import PrimeOrderGroup, prime_order_group
 from ccbps.arrays import Randomness
 from ccbps.checks import whole
 from ccbps.ciphers.oblivious import EqCot
-from ccbps.ciphers.signatures import SigningKey
 from ccbps.ciphers.slots import SLOT_KEY_BYTES
 from ccbps.errors import CcbpsError, ParameterError
 from ccbps.forms.topic import topic_attributes, topic_of
+from ccbps.keys.plain_key import SigningKey
 from ccbps.keys.role_key import RoleKey
 from ccbps.leakage import LeakageCard, Protects
 from ccbps.matching.contract.broker import Broker

@@ -33,8 +33,9 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from ccbps.arrays import Randomness
-from ccbps.ciphers.signatures import SigningKey, check_identity, signed_by
+from ccbps.ciphers.signatures import check_identity, signed_by
 from ccbps.errors import DecodeError, ParameterError
+from ccbps.keys.plain_key import SigningKey
 from ccbps.keys.secret import Confined
 from ccbps.overlay.enclave.sessions import Session, derive_keys
 from ccbps.overlay.splits.fragments import Agreed, Fragment

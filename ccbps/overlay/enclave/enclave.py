@@ -23,8 +23,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final, Self
 
-from ccbps.ciphers.signatures import SigningKey
 from ccbps.errors import DecodeError, EnclaveError, ParameterError
+from ccbps.keys.plain_key import SigningKey
 from ccbps.keys.secret import Confined
 from ccbps.overlay.enclave.attestation import ENCLAVE, Opening, Policy, Quote, measure
 from ccbps.overlay.enclave.enclave_process import DONE, REFUSED, read_frame, write_frame
@@ -50,7 +50,7 @@ class SimulatedPlatform(Confined):
         measurement: measurement of the code that it starts.
 
     Example:
-        >>> from ccbps.ciphers.signatures import SigningKey
+        >>> from ccbps.keys import SigningKey
         >>> from ccbps.overlay.enclave.attestation import ENCLAVE, Member, Policy
         >>> from ccbps.overlay.enclave.enclave import SimulatedPlatform
         >>> from ccbps.overlay.splits.fragments import Agreed, Fragment, join_fragments
