@@ -3,6 +3,8 @@
 A publisher holds an event, a subscriber holds a predicate over the event's attributes, and a broker
 nobody trusts decides whether they match, and learns nothing else.
 
+Example::
+
     from ccbps import Decimal, Category, Schema, SharedSeed
     from ccbps.matching import FormulaMatch
 

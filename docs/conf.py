@@ -7,11 +7,12 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from sphinx.util import inspect
+from sphinx.util import inspect, logging
 
 import ccbps
 
 DOCS = Path(__file__).parent
+_log = logging.getLogger(__name__)
 sys.path.insert(0, str(DOCS))
 
 project = "ccbps"
@@ -93,6 +94,28 @@ def _signature(
     return (arguments and alias.sub(r"\1", arguments), returns and alias.sub(r"\1", returns))
 
 
+def _blocks(app: Any, what: str, name: str, of: Any, options: Any, lines: list[str]) -> None:
+    """Warn of an indented block that is shown as a quotation, its lines run together."""
+    if not str(getattr(of, "__module__", "ccbps") or "ccbps").startswith("ccbps"):
+        return  # imported; autodoc leaves it out
+    for number, (line, space, block) in enumerate(zip(lines, lines[1:], lines[2:], strict=False)):
+        margin = len(line) - len(line.lstrip())
+        is_block = line.strip() and not space.strip() and block[: margin + 1].isspace()
+        # Of sections and directives; output of an example; the end of an item.
+        is_known = re.match(r"(\.\. |- |>>> |\.\.\. |\w+:$)|.*::$", line.strip())
+        if is_block and not is_known and not _in_example(lines, number):
+            _log.warning("%s, line %d: '::' is missing before a block", name, number + 1)
+
+
+def _in_example(lines: list[str], number: int) -> bool:
+    """Return whether a line belongs to an example: it follows a prompt without an empty line."""
+    while number >= 0 and lines[number].strip():
+        if lines[number].lstrip().startswith(">>> "):
+            return True
+        number -= 1
+    return False
+
+
 def _arguments(app: Any, what: str, name: str, of: Any, options: Any, lines: list[str]) -> None:
     """Give arguments that share a line a line each; napoleon takes the first for a type."""
     for number in reversed(range(len(lines))):
@@ -138,5 +161,6 @@ def setup(app: Any) -> None:
     app.connect("builder-inited", _generate)
     app.connect("autodoc-process-signature", _signature)
     # Before napoleon, which reads sections, and after it, when it has written fields.
+    app.connect("autodoc-process-docstring", _blocks, priority=50)
     app.connect("autodoc-process-docstring", _arguments, priority=100)
     app.connect("autodoc-process-docstring", _docstring, priority=900)

@@ -3,7 +3,7 @@
 An element of GF(4) is lo + hi*w with w^2 = w + 1: two bits. A matrix [[a, b], [c, d]] is eight
 bits, in *planes* a0 a1 b0 b1 c0 c1 d0 d1 (0 is lo, 1 is hi); bit i of a word belongs to lane i, so
 one operation on 64-bit words works for 64 matrices. Six of the eight bits are sent: the first row
-(a, b), not zero, and t, two bits, where
+(a, b), not zero, and t, two bits, where::
 
     [[a, b], [c, d]] = [[a, b], base(a, b) + t*(a, b)],
     base(a, b) = (0, a^-1) if a is not 0, else (b^-1, 0).
@@ -16,7 +16,7 @@ three ANDs (Karatsuba: lo*lo', hi*hi', (lo+hi)*(lo'+hi')); sums lo + hi are shar
 the product is reduced once, after its two terms are added.
 
 A sequence is cut into 64 contiguous chunks, one for each bit of a word. Each chunk is cut into V
-contiguous pieces, one for each *column*. A piece has M elements, one for each *step*:
+contiguous pieces, one for each *column*. A piece has M elements, one for each *step*::
 
     position = (bit * V + column) * M + step.
 

@@ -3,7 +3,7 @@
 With E(m) = g_p^m r^n of a Paillier key and lambda = lcm(p - 1, q - 1), E'(m) = E(m)^lambda has lost
 its randomness: E'(m) = E'(1)^m, and E'(1) = 1 + kappa n with kappa = L(g_p^lambda), L(u) =
 (u - 1) / n. The owner of mu = 1 / kappa reads it with one L and one product. Two parties who share
-T = g^t and r_p send
+T = g^t and r_p send::
 
     E_p(m) = T    E'(m)^(r_p) E'(r_q)        of a value m, with a fresh r_q for each
     E_s(s) = T^-1 E'(-s)^(r_p)               of a bound s

@@ -6,7 +6,7 @@ an element that is uniform among those other than k, whatever the receiver poste
 learns the other's word; the sender does not learn whether they were equal.
 
 Conventions: a group of prime order q with generator g; a word x is hashed into it. With the
-receiver's secret z and h = g^z, and k, r, u, y fresh and uniform,
+receiver's secret z and h = g^z, and k, r, u, y fresh and uniform::
 
     request   h, c1 = g^y, c2 = h^y x_receiver
     response  d1 = c1^r g^u, d2 = (c2 / x_sender)^r h^u k

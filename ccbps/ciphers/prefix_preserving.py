@@ -1,5 +1,7 @@
 """Prefix-preserving encryption: two values share k leading bits exactly when their ciphertexts do.
 
+Bit by bit::
+
     a'_i = a_i XOR f_(i-1)(a_1 ... a_(i-1))        i = 1 ... n
 
 Every such cipher on n bits is a bit for each inner node of the binary tree of height n: it tells

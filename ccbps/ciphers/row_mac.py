@@ -1,7 +1,7 @@
 """Tags of many rows at once: an inner-product hash over a prime field, then AES as PRF.
 
 A row of w bytes is read as d = ceil(w / 2) numbers x_i of 16 bits, little-endian. With secret
-numbers k_i modulo p = 2^127 - 1,
+numbers k_i modulo p = 2^127 - 1::
 
     tag(x) = AES-256_K( (sum_i k_i x_i) mod p ), cut to 8 or 16 bytes.
 
@@ -11,7 +11,7 @@ unrelated keys. There is no nonce: equal rows have equal tags.
 Two different rows of one width have the same hash with probability 1/p: the sum is linear, and the
 difference of two numbers of 16 bits is invertible modulo p. Different hashes have unrelated tags as
 long as AES-256 is a pseudorandom permutation. So an attacker who has seen the tags of q rows and
-tries v other rows succeeds with any of them with a probability of at most
+tries v other rows succeeds with any of them with a probability of at most::
 
     v / 2^t + (q + v)^2 / 2^126      for tags of t bits,
 

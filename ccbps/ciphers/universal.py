@@ -12,7 +12,7 @@ is left with m: an onion that is made new at every hop.
 made last, from the others, could cancel them: with y = g^x / (y_1 ... y_n) the product of all is
 g^x, and x alone opens a message that is encrypted for all of them together. Nobody knows the
 logarithm of such a y, so nobody can prove to know it. The proof is Schnorr's, with a hash in the
-verifier's place. For y = g^x and a k that is used once,
+verifier's place. For y = g^x and a k that is used once::
 
     e = H(group, y, g^k, context),   s = k + e x mod q;   the proof is (e, s),
 

@@ -3,7 +3,7 @@
 Values are lists of wires, most significant bit first. A comparison also takes an integer constant,
 whose bits cost nothing. At least one operand of a block is a list of wires.
 
-Comparison and carry are chains of decisions. From the most significant bit down, a chain is
+Comparison and carry are chains of decisions. From the most significant bit down, a chain is::
 
     g_1 | p_1 & (g_2 | p_2 & (... g_k))
 
@@ -226,7 +226,7 @@ def select_one_hot(flags: Bits, items: Sequence[Wire | bool]) -> Wire:
 class Chain:
     """A chain g_1 | p_1 & (g_2 | p_2 & ...) over any stretch of positions, in small depth.
 
-    With H the first part of a stretch and L the rest, strict(H L) equals both
+    With H the first part of a stretch and L the rest, strict(H L) equals both::
 
         strict(H) | all p of H & strict(L)          weak(H) & (some g of H | strict(L))
 

@@ -21,7 +21,7 @@ product of l permutations         divide and conquer                            
 ================================  ==============================================  ==========
 
 with mux_depth = ceil(log2 n) + ceil(log2(1 + ceil(log2 n))). For a circuit of depth c log2 n the
-program has length n**(2 c), and the universal circuit has depth
+program has length n**(2 c), and the universal circuit has depth::
 
     (8 c + 1) log2 n + ceil(log2(1 + log2 n)) + 2
 

@@ -2,13 +2,13 @@
 
 *Keys* are derived from one secret, so nobody has to store them. An epoch is a number that grows
 with every join, leave and renewal. A generation is the epoch of the last renewal, 0 before. The key
-of a name (a group, a small set, a node of a tree) is
+of a name (a group, a small set, a node of a tree) is::
 
     K = HKDF-Expand(S, "group key" | since | name).
 
 S is the broker's secret. *Since* is the generation, or the latest epoch in which a member of that
 name joined, if that is later. A subscriber has a key P, which it got when it joined. In each
-generation its own key follows from it:
+generation its own key follows from it::
 
     HKDF-Expand(P, "own key" | generation),   P = HKDF-Expand(S, "subscriber" | number | joined).
 

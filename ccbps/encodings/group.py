@@ -1,7 +1,7 @@
 """Blinded group programs: a 2-decomposable randomized encoding, perfect, split between two parties.
 
 An alpha-preserving program is a product g0 a1 g1 a2 ... al gl. The publisher knows the a's (alpha
-or the identity, by its bits), the subscriber the g's. With uniform R1 ... R2l, which both know,
+or the identity, by its bits), the subscriber the g's. With uniform R1 ... R2l, which both know::
 
     s1 R1,  R1^-1 s2 R2,  R2^-1 s3 R3,  ...,  R2l^-1 s(2l+1)        (blinding)
 

@@ -1,7 +1,7 @@
 """Bags of bits: predicates as monotone trees whose leaves say that one bit of a code has one value.
 
 An attribute of n bits turns into n literals (position, value), position 0 being the most
-significant bit. A comparison becomes at most n leaves, an interval at most 2n:
+significant bit. A comparison becomes at most n leaves, an interval at most 2n::
 
     x < c:  bit 1 of c -> OR(x_i = 0, rest);  bit 0 of c -> AND(x_i = 0, rest)
 

@@ -5,7 +5,7 @@ other point from k values; its weights are public and are cached.
 
 Values of a polynomial of degree k - 1 at m points are a code word of a Reed-Solomon code. If at
 most (m - k) / 2 of them were altered, decoding finds the altered ones, which are then unique. More
-altered values are often noticed, but never with certainty. The syndromes
+altered values are often noticed, but never with certainty. The syndromes::
 
     S_j = sum over i of  v_i x_i^j y_i,    v_i = product over l != i of 1 / (x_i - x_l)
 

@@ -1,7 +1,7 @@
 """Ishai-Kushilevitz encoding of a mod-2 branching program, perfect, split between two parties.
 
 The program's value is det(L) over GF(2), and L = L_event + L_interest. With shared randomness
-R1 (unit upper-triangular), R2 (identity with a uniform last column) and Z (upper-triangular),
+R1 (unit upper-triangular), R2 (identity with a uniform last column) and Z (upper-triangular)::
 
     event message    = R1 * L_event    * R2 + Z
     interest message = R1 * L_interest * R2 + Z

@@ -2,7 +2,7 @@
 
 An AND gate delivers the n x V matrix sigma (x) beta e w to slots T, bits that the broker gets as
 the sum of a publisher's and a subscriber's part. The clients share sigma and beta and draw rho
-(n bits) and S (V bits). The broker gets, besides T,
+(n bits) and S (V bits). The broker gets, besides T::
 
     E = sigma e + rho        n slots
     W = beta w + S           V slots

@@ -14,6 +14,8 @@ of a subscription's box are sent as well, as events: a box that contains both co
 Who encrypts: in [CGB10] a trusted security manager encrypts subscriptions, not their subscribers.
 "Subscriber" here means that manager; publishers hold the key too.
 
+Example::
+
     manager = matcher.subscriber(server.subscriber_key("security manager"))
 
 A new key needs no new subscriptions. What `KeyServer.rotate` returns holds U = M_new^T M_old^-T of

@@ -1,5 +1,7 @@
 """The key server, which holds a master key and gives each party its own.
 
+Example::
+
     token = server.rotate()                       # keys given out from now on: epoch + 1
     new = matcher.broker(server.broker_key())     # beside the broker of the old epoch, for a while
     table = old.update(table, token, new)         # stored interests, where the scheme can

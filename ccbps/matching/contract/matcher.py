@@ -1,5 +1,7 @@
 """The public side of every matcher: roles, sizes, text form, pickling, explanation.
 
+Example::
+
     matcher = FormulaMatch.box(schema)                         # rounds: a shared seed
     events = matcher.publisher(seed).encode(records, rounds)
     interests = matcher.subscriber(seed).encode(predicates, rounds)

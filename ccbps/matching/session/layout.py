@@ -2,7 +2,7 @@ r"""Messages of `ccbps.matching.session`: places of their parts, signatures, sav
 
 The layout is public. Of a signed message the signature covers all bytes in front of it, the kind of
 message, the whole fingerprint of the matcher and, in a session, a digest of the request that it
-answers:
+answers::
 
     request   Ed25519("ccbps oblivious request\0" fingerprint message)
     session   Ed25519("ccbps oblivious session\0" fingerprint digest message)

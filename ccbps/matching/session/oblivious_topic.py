@@ -5,6 +5,8 @@ a request for each topic it wants; a publisher answers it once for each topic it
 `ccbps.ciphers.oblivious`), after which both hold the same key if the topics are equal and unrelated
 ones otherwise. An event then carries a slot for each request, and a slot is a few AES blocks.
 
+Example::
+
     matcher = ObliviousTopicMatch(schema, ["issue"])
     subscriber = matcher.new_subscriber()
     publisher = matcher.new_publisher(["issue = 'IBM'", "issue = 'SAP'"])

@@ -12,7 +12,7 @@ if every attribute has one.
 learned about the other attributes.
 
 *Groups* of subscribers, and epochs, have a key k each. Keys of different groups are not seen to
-belong together:
+belong together::
 
     matcher = TagMatch(schema, groups=8)
     server = matcher.key_server()
