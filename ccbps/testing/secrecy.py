@@ -238,8 +238,8 @@ def compare_samples(inputs: Inputs, views: int) -> int:
 def _unlike(inputs: Inputs, first: View, other: View) -> int:
     """Count in how much two views differ."""
     records = inputs.sides["event"]
-    differ = [records[first[0]] != records[other[0]], *np.not_equal(first[1:], other[1:])]
-    return sum(differ) + len(set(other[1:]))
+    differ = sum(one != two for one, two in zip(first[1:], other[1:], strict=True))
+    return differ + len(set(other[1:])) + int(records[first[0]] != records[other[0]])
 
 
 # -- samples --------------------------------------------------------------------------------------
