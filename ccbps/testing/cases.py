@@ -139,6 +139,8 @@ SMALLEST: Final[tuple[Offer, ...]] = (
         every(x=range(4)),
         {"y": [0, 1, 3], "t": [0, 1, 1]},
     ),
+    # The answer is one bit of the event plus one of the interest.
+    Offer(TINY, ("hamming(x, :y) <= 0",), every(x=range(2)), {"y": [0, 1], "t": [0, 1]}),
 )
 """Offers where all randomness is enumerated: events of few bits, and all of them."""
 

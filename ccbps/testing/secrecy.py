@@ -3,7 +3,9 @@
 A check that could not compare anything fails, and says what to do: no claim goes untested in
 silence.
 
-At the size of real messages, samples that must be distributed alike are compared. Every statistic
+At the size of real messages, samples that must be distributed alike are compared: of both messages,
+of events without interests, and of interests before there is an event. Where one event serves all
+interests of a round, a view has two of these. Every statistic
 is a parity: the sum modulo 2 of some bits of a view, over many views. If two samples have one
 distribution, a parity is odd about equally often in both. The parities are
 
@@ -24,7 +26,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import combinations
 from typing import Any, Final
 
 import numpy as np
@@ -32,10 +35,10 @@ from numpy.typing import NDArray
 
 from ccbps.arrays import Bytes, Index, Words
 from ccbps.keys.pad import OneTimePad
-from ccbps.matching import Keying, Matcher
+from ccbps.matching import Answers, Keying, Matcher
 from ccbps.testing.cases import OFFERS, SMALLEST, Case, Offer, cases
 from ccbps.testing.views import Exact, exact
-from ccbps.testing.wiring import Inputs, Leak, Pair, Unproven
+from ccbps.testing.wiring import Inputs, Leak, Unproven, View
 
 PROOFS: Final = 3, 12
 """Greatest number of small matchers of a scheme to enumerate: by default, or thoroughly."""
@@ -172,6 +175,11 @@ def samples_of_views_depend_on_the_answer_only(subject: Subject) -> None:
     every = sorted(subject.cases, key=lambda case: (case.matcher.event_bytes, len(case.interests)))
     short = [case for case in every if case.matcher.event_bytes <= LONGEST[subject.thorough]]
     chosen = short if subject.thorough else short[-1:] or every[:1]
+    if subject.scheme.answers is Answers.ROUND:
+        # Where little is computed, there is little that hides it.
+        small = cases(subject.scheme, SMALLEST)
+        small.sort(key=lambda case: sum(cost.count for cost in case.matcher.costs))
+        chosen = [*chosen, *(small if subject.thorough else small[:1])]
     views = 4 * VIEWS if subject.thorough else VIEWS
     assert sum([compare_samples(Inputs(case), views) for case in chosen]), (
         f"no two inputs of {subject.name} had to look alike: add an Offer for which it has "
@@ -192,75 +200,81 @@ def compare_samples(inputs: Inputs, views: int) -> int:
     Raises:
         Leak: two samples are not of one distribution.
     """
+    interests = 2 if inputs.matcher.answers is Answers.ROUND else 1
+    groups = [
+        sorted(group, key=lambda view: len(set(view[1:]))) for group in inputs.groups(interests)
+    ]
+    firsts = [group[0] for group in groups]
+    # Of each group's views, the one that differs from the first one in as much as possible.
+    others = [max(group, key=partial(_unlike, inputs, group[0])) for group in groups]
+    places = {view: 2 * n for n, view in enumerate(firsts)}
+    places.update((view, 2 * n + 1) for n, view in enumerate(others) if view not in places)
+    samples = {view: drawn(inputs, view, seed, views) for view, seed in places.items()}
+    claims = [
+        ("both messages" if interests == 1 else "an event and two interests", slice(None), pair)
+        for pair in zip(firsts, others, strict=True)
+    ]
+    # Messages of one side do not even depend on the answer.
+    if inputs.hidden["event"]:
+        claims += [("event messages", slice(1), (firsts[0], other)) for other in firsts[1:]]
+    if inputs.hidden["interest"]:
+        name = "interest messages" if interests == 1 else "two interests of a round"
+        claims += [(name, slice(1, None), (firsts[0], other)) for other in firsts[1:]]
     compared = 0
-    firsts = []
-
-    def compare(
-        messages: str, first: Pair, other: Pair, sample: list[Bytes], second: list[Bytes]
-    ) -> None:
-        nonlocal compared
+    for messages, at, (first, other) in claims:
+        if first == other:
+            continue
         compared += 1
-        much = difference(sample, second)
+        much = difference(samples[first][at], samples[other][at])
         if much > 1:
             raise Leak(
                 f"{messages} of {inputs.matcher!r} tell apart {inputs.describe(first)} and "
                 f"{inputs.describe(other)}: a parity of their bits differs {much:.1f} times as "
                 "much as chance allows"
             )
-
-    records = inputs.sides["event"]
-    for number, pairs in enumerate(inputs.groups(), 1):
-        first = pairs[0]
-        # The pair that differs from the first one in as much as possible.
-        unlike = [(records[x] != records[first[0]]) + (p != first[1]) for x, p in pairs]
-        other = pairs[int(np.argmax(unlike))]
-        sample = drawn(inputs, first, 2 * number, views)
-        firsts.append((first, sample))
-        if other != first:
-            second = drawn(inputs, other, 2 * number + 1, views)
-            compare("both messages", first, other, sample, second)
-    # A message alone does not even depend on the answer.
-    (first, sample), (other, second) = firsts[0], firsts[-1]
-    for place, (side, hidden) in enumerate(inputs.hidden.items()):
-        if hidden and len(firsts) > 1:
-            alone = slice(place, place + 1)
-            compare(f"{side} messages", first, other, sample[alone], second[alone])
     return compared
+
+
+def _unlike(inputs: Inputs, first: View, other: View) -> int:
+    """Count in how much two views differ."""
+    records = inputs.sides["event"]
+    differ = sum(one != two for one, two in zip(first[1:], other[1:], strict=True))
+    return differ + len(set(other[1:])) + int(records[first[0]] != records[other[0]])
 
 
 # -- samples --------------------------------------------------------------------------------------
 
 
-def drawn(inputs: Inputs, pair: Pair, seed: int, views: int = VIEWS) -> list[Bytes]:
-    """Return messages of one event and one interest, over rounds of a pad with a fixed seed.
+def drawn(inputs: Inputs, view: View, seed: int, views: int = VIEWS) -> list[Bytes]:
+    """Return messages of one event and its interests, over rounds of a pad with a fixed seed.
 
     Args:
         inputs: inputs of a matcher with rounds.
-        pair: places of the event and the interest.
+        view: places of the event and the interests.
         seed: seed of the pad and of the random bytes that the roles draw themselves.
         views: number of rounds, a multiple of 128.
     """
     matcher, rng = inputs.matcher, np.random.default_rng(seed)
-    record, interest = inputs.sides["event"][pair[0]], inputs.sides["interest"][pair[1]]
     secret = rng.bytes(views * matcher.randomness_bytes)
-    records = {name: [value] * views for name, value in record.items()}
+    records = {name: [value] * views for name, value in inputs.sides["event"][view[0]].items()}
     publisher = matcher.publisher(OneTimePad(secret), randomness=rng.bytes)
-    subscriber = matcher.subscriber(OneTimePad(secret), randomness=rng.bytes)
-    return [
-        publisher.encode(records, range(views)),
-        subscriber.encode(interest, rounds=range(views)),
-    ]
+    messages = [publisher.encode(records, range(views))]
+    for place in view[1:]:
+        subscriber = matcher.subscriber(OneTimePad(secret), randomness=rng.bytes)
+        interest = inputs.sides["interest"][place]
+        messages.append(subscriber.encode(interest, rounds=range(views)))
+    return messages
 
 
 def difference(first: list[Bytes], second: list[Bytes]) -> float:
     """Return how much two samples differ: above 1, they are not of one distribution.
 
     Args:
-        first: messages of one side or both, each of shape (views, bytes).
+        first: messages of one side or both, or several interests; each of shape (views, bytes).
         second: messages of another sample, of the same shapes.
     """
     rng = np.random.default_rng(1)
-    most = (len(first[0]) // 2 - MARGIN) // 2
+    most = (len(first[0]) // 2 - MARGIN) // max(2, len(first))
     places = [_places(rows.shape[1], most, rng) for rows in first]
     worst, tests = 0.0, 0
     for some in _statistics(first, second, places):
@@ -329,10 +343,10 @@ def _units(views: int, first: NDArray[Any], second: NDArray[Any]) -> NDArray[Any
 def _byte_parities(sample: list[Bytes], places: list[Index]) -> NDArray[Any]:
     """Return means of the signs of all subsets of bits of bytes, shape (bytes, 256)."""
     columns = [rows[:, np.unique(at // 8)] for rows, at in zip(sample, places, strict=True)]
-    if len(sample) == 2:
-        both = np.unique(np.concatenate([at // 8 for at in places]))
-        both = both[both < min(rows.shape[1] for rows in sample)]
-        columns.append(sample[0][:, both] ^ sample[1][:, both])
+    both = np.unique(np.concatenate([at // 8 for at in places]))
+    both = both[both < min(rows.shape[1] for rows in sample)]
+    for one, other in combinations(sample, 2):
+        columns.append(one[:, both] ^ other[:, both])
     rows = np.hstack(columns)
     places_of = rows + 256 * np.arange(rows.shape[1])
     counts = np.bincount(places_of.reshape(-1), minlength=256 * rows.shape[1])

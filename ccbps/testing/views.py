@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.arrays import Bools, Bytes, Numbers
-from ccbps.testing.wiring import Inputs, Leak, Method, Pair, Unproven, Wiring, wiring_of
+from ccbps.testing.wiring import Inputs, Leak, Method, Unproven, View, Wiring, wiring_of
 
 REJECTED: Final = 0.5
 """Greatest share of a symbol's values that may be rejected draws."""
@@ -223,7 +223,7 @@ def _picked(messages: Bytes, bits: Sequence[int]) -> Bytes:
 # -- distributions --------------------------------------------------------------------------------
 
 
-def _claims(inputs: Inputs) -> Iterator[tuple[tuple[str, ...], list[Pair]]]:
+def _claims(inputs: Inputs) -> Iterator[tuple[tuple[str, ...], list[View]]]:
     """Yield sides of messages, and the inputs for which these must be distributed alike."""
     if inputs.hidden["event"]:
         yield ("event",), [(x, -1) for x in range(len(inputs.sides["event"]))]
@@ -233,7 +233,7 @@ def _claims(inputs: Inputs) -> Iterator[tuple[tuple[str, ...], list[Pair]]]:
         yield ("event", "interest"), pairs
 
 
-def _refuse(inputs: Inputs, sides: tuple[str, ...], first: Pair, other: Pair) -> None:
+def _refuse(inputs: Inputs, sides: tuple[str, ...], first: View, other: View) -> None:
     """Raise a `Leak` that names the inputs."""
     if len(sides) == 2:
         raise Leak(

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from heapq import heapify, heappop, heappush
-from itertools import count
+from itertools import combinations_with_replacement, count, product
 from typing import Any, Final
 
 import numpy as np
@@ -34,8 +34,8 @@ FREQUENT: Final = 0.2
 """Least share of flips of a bit that change a message, if the bit is no spare draw."""
 LINKED: Final = 0.07
 """Least share of flips that change one bit of a message, if that depends on the flipped bit."""
-Pair = tuple[int, int]
-"""Places of an event and an interest."""
+View = tuple[int, ...]
+"""Places of an event and of one interest of its round, or of several."""
 
 
 class Method(Enum):
@@ -72,12 +72,19 @@ class Inputs:
             "interest": {Protects.CONSTANTS, Protects.EQUALITY_OF_INTERESTS} <= protects,
         }
 
-    def groups(self) -> list[list[Pair]]:
-        """Return the groups of pairs whose views must be distributed alike."""
-        alike: dict[tuple[bool, int, int], list[Pair]] = {}
-        for (x, p), answer in np.ndenumerate(self.meaning):
-            shown = -1 if self.hidden["event"] else x, -1 if self.hidden["interest"] else p
-            alike.setdefault((bool(answer), *shown), []).append((x, p))
+    def groups(self, interests: int = 1) -> list[list[View]]:
+        """Return the groups of views that must be distributed alike.
+
+        Args:
+            interests: number of interests of a view.
+        """
+        alike: dict[tuple[Any, ...], list[View]] = {}
+        events, kinds = self.meaning.shape
+        every = combinations_with_replacement(range(kinds), interests)
+        for x, chosen in product(range(events), every):
+            shown = -1 if self.hidden["event"] else x, *(() if self.hidden["interest"] else chosen)
+            answers = tuple(self.meaning[x, list(chosen)].tolist())
+            alike.setdefault((answers, shown), []).append((x, *chosen))
         return list(alike.values())
 
     def vacuous(self) -> str:
@@ -85,7 +92,7 @@ class Inputs:
         answers = self.meaning
         if answers.all() or not answers.any():
             return "all of its answers are the same"
-        if not any(len({x for x, _ in pairs}) > 1 for pairs in self.groups()):
+        if not any(len({view[0] for view in views}) > 1 for views in self.groups()):
             return "no two events have the same answer"
         if self.hidden["interest"] and len(np.unique(answers, axis=1).T) < 2:
             return "all of its interests mean the same"
@@ -105,12 +112,14 @@ class Inputs:
             return self.matcher.publisher(pad, randomness=_no_coins).encode(record, rounds)
         return self.matcher.subscriber(pad, randomness=_no_coins).encode(content, rounds)
 
-    def describe(self, pair: Pair) -> str:
-        """Return the two inputs in words."""
-        event, interest = (
-            side[place] for side, place in zip(self.sides.values(), pair, strict=True)
+    def describe(self, view: View) -> str:
+        """Return the inputs of a view in words."""
+        event, *interests = view
+        texts = [repr(self.sides["interest"][place]) for place in interests]
+        return (
+            f"event {dict(self.sides['event'][event])} with interest{'s' * (len(texts) > 1)} "
+            f"{' and '.join(texts)}"
         )
-        return f"event {dict(event)} with interest {interest!r}"
 
 
 def _no_coins(length: int) -> bytes:
@@ -134,9 +143,9 @@ class Cell:
     bits: tuple[int, ...]
     symbols: tuple[int, ...]
 
-    def place(self, pair: Pair) -> int:
+    def place(self, view: View) -> int:
         """Return the place of the input whose message the bits are of."""
-        return pair[self.side == "interest"]
+        return view[self.side == "interest"]
 
 
 @dataclass(frozen=True)

@@ -123,14 +123,20 @@ def factors(
 def kinds(
     case: Case, twin: RankOneTwin, draws: int
 ) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
-    """Event bits at slots whose factor is one under any randomness, and where it is a product."""
+    """Event bits at slots whose factor is the select bit's, and those that have a row."""
     count = case.whole.slots.random_bits
     rng = np.random.default_rng(8)
     randomness = [[0] * count, [1] * count, *rng.integers(0, 2, (draws, count)).tolist()]
     every = [factors(case, twin, draw)[1] for draw in randomness]
     values = {key: {one[key] for one in every} for key in every[0]}
     direct = {key for key, seen in values.items() if seen == {1}}
-    return direct, {key for key, seen in values.items() if seen == {0, 1}}
+    products = {key for key, seen in values.items() if seen == {0, 1}}
+    # The root, which is in place 0, has to have a pad.
+    at_root = sorted(key for key in direct | products if key[1] == 0)
+    if direct.issuperset(at_root):
+        masking = {at_root[0] if at_root else (0, 0)}
+        direct, products = direct - masking, products | masking
+    return direct, products
 
 
 def check_against_definition(formula: Formula, seed: int) -> None:
@@ -163,9 +169,9 @@ def check_against_definition(formula: Formula, seed: int) -> None:
                     slots[t] ^= select
                 elif (i, t) in products:
                     zero, one = (pad[number] for pad in pads)
-                    rows.append(zero ^ one ^ factor[i, t])
+                    rows.append(zero ^ one ^ factor.get((i, t), 0))
                     # What the value with select 0 opens, and what it adds.
-                    slots[t] ^= (one ^ factor[i, t]) if select else zero
+                    slots[t] ^= (one ^ factor.get((i, t), 0)) if select else zero
                     number += 1
         assert ahead[row, :NONCE_BYTES].tolist() == case.nonces[row].tolist()
         body = unpacked(ahead[row : row + 1, NONCE_BYTES:], len(slots) + len(rows))[0]

@@ -270,7 +270,7 @@ NAMED: dict[str, Formula] = {
     "box": box([16, 16, 20]),
     "hidden": literal_tree(3, 5)[0],
     "over many words": And(event_bit(200) ^ interest_bit(70), event_bit(64) ^ interest_bit(129)),
-    "tied to the root": And(
+    "event bits that cancel": And(
         Sum((event_bit(0), event_bit(0), interest_bit(0))), interest_bit(1) ^ interest_bit(2)
     ),
     "with itself": Sum((event_bit(0), event_bit(0), And(event_bit(0), event_bit(0)))),
@@ -293,9 +293,11 @@ def test_messages_simulated_for_named_formulas_decode_to_the_answer(name: str) -
     assert np.array_equal(encoding.decode(*messages), answers)
 
 
-def test_some_slot_is_tied_to_the_root() -> None:
-    slots = RankOne(NAMED["tied to the root"])
-    assert slots.root in {first for _, first in slots.ties}
+def test_no_slot_is_tied_to_the_root() -> None:
+    """The publisher adds the same to two slots here, nothing at all, and one is the root."""
+    slots = RankOne(NAMED["event bits that cancel"])
+    assert slots.root in slots.both
+    assert slots.root not in {first for _, first in slots.ties}
 
 
 # -- kernels and batches ------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from ccbps import Schema, SharedSeed, wire
 from ccbps.arrays import Bytes
 from ccbps.ciphers.row_mac import RowMac
 from ccbps.dictionary import pair_column
+from ccbps.encodings.broadcast import window_slots
 from ccbps.encodings.group import GroupEncoding
 from ccbps.errors import DecodeError, KeyMismatchError
 from ccbps.keys.used_rounds import RoundLedger, as_rounds
@@ -696,6 +697,15 @@ def test_a_card_that_promises_too_much_is_found(scheme: type[Matcher]) -> None:
     assert TOLD[scheme].keys() <= told.keys()
     for name, pattern in TOLD[scheme].items():
         assert re.search(pattern, told[name]), told[name]
+
+
+def test_interests_that_tell_before_their_event_which_are_equal_are_found(
+    monkeypatch: Patch,
+) -> None:
+    """A select bit, which all interests of a round have, is all that hides the root."""
+    monkeypatch.setattr(window_slots, "ROOT", -1)
+    with pytest.raises(Leak, match=r"two interests of a round of .* tell apart"):
+        SCHEME_CHECKS[SAMPLED](Subject(BroadcastMatch))
 
 
 def test_a_perfect_scheme_is_enumerated_where_draws_are_rejected() -> None:

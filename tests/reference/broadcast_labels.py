@@ -27,6 +27,9 @@ of all that a digit delivers at a slot is one *line* for each value, masked with
 - direct: a digit of one bit, and tables that sum to one before no mask: the line is the value, plus
   something, and the slot gets the line with select bit 0; the broker adds the select bit.
 
+The root's line has to have a pad: where all that digits deliver there is direct, the first digit is
+plain all the same. Where no digit delivers anything, the narrowest one has a plain line of zeros.
+
 Numbers. Slot 0 is the root. Gates are opened in the order of a depth-first walk, a gate before its
 parts, the left part before the right one; each takes the next slots, E before W, and the next
 masks, rho before S. Rows are in the order of digits, then slots, then select bits. In that order
@@ -127,12 +130,18 @@ class BroadcastTwin:
         tables: defaultdict[tuple[int, int], list[Part]] = defaultdict(list)
         self._tables = tables
         self._deliver(formula, [NOTHING], [NOTHING], [[0]])
+        if not tables and self.widths:
+            tables[self.widths.index(min(self.widths)), 0] = []
         self.tables = {key: tables[key] for key in sorted(tables)}
         self.digits = sorted({digit for digit, _ in tables})
         self.kinds: dict[tuple[int, int], int | str] = {}
         self._defined: dict[int, tuple[int, int]] = {}
+        direct = {key for key, parts in self.tables.items() if self._is_direct(key, parts)}
+        at_root = [key for key in self.tables if key[1] == 0]
+        if direct.issuperset(at_root):
+            direct -= set(at_root[:1])
         for key, parts in self.tables.items():
-            self.kinds[key] = self._kind(key, parts)
+            self.kinds[key] = "direct" if key in direct else self._kind(key, parts)
         self.free = [mask for mask in range(self.masks) if mask not in self._defined]
         # Pad bits of a digit are numbered slot by slot.
         self.pad_bits: dict[tuple[int, int], int] = {}
@@ -213,9 +222,11 @@ class BroadcastTwin:
 
     # -- kinds ----------------------------------------------------------------------------------
 
+    def _is_direct(self, key: tuple[int, int], parts: list[Part]) -> bool:
+        plain = all(part.odd and not part.masks for part in parts)
+        return self.widths[key[0]] == 1 and bool(parts) and plain
+
     def _kind(self, key: tuple[int, int], parts: list[Part]) -> int | str:
-        if self.widths[key[0]] == 1 and all(part.odd and not part.masks for part in parts):
-            return "direct"
         for part in parts:
             same = sum(p.masks == part.masks for p in parts)
             if not part.odd or len(part.masks) != 1 or same > 1:

@@ -3,7 +3,8 @@
 Small formulas, over *all* randomness: the publisher's program is run with every value of the pair's
 random bits and mask, of select bits and of pads, as if these were true random bits. The view is all
 that the broker has: select bits and pads that the labels open, slots, rows, and the interest
-message. Next to it, programs without one of these bits, which the same comparison rejects.
+message. Before there are labels it is the messages of all pairs, which have nothing in common but
+select bits. Next to it, programs without one of these bits, which the same comparison rejects.
 """
 
 from __future__ import annotations
@@ -12,11 +13,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from ccbps import Schema, SharedSeed, UInt
 from ccbps.encodings.formula.ahead import AheadEncoding
 from ccbps.encodings.formula.encoding import FormulaEncoding
+from ccbps.encodings.labels import NONCE_BYTES
 from ccbps.encodings.straight_line.planes import planes
+from ccbps.matching import FormulaMatch
+from ccbps.matching.one_time.deferred import BODY
 from ccbps.programs.branching import event_bit, interest_bit
 from ccbps.programs.formula import And, Formula, Sum
+from ccbps.wire import ROUND_HEADER_BYTES
 from tests.support.formula_strategies import (
     comparison,
     interval,
@@ -96,12 +102,23 @@ class Views:
         found += [drawn[:, pads[2 * i + int(chosen[one.bit])]] for i, one in enumerate(rows)]
         return np.stack(found, axis=1) if found else np.zeros((len(drawn), 0), np.bool_)
 
-    def counts(self, x: int, p: int) -> tuple[Counts, Counts]:
-        """Views that occur, and how often each does."""
-        view = np.concatenate([self._opened[x], self.written, self._interests[p]], axis=1)
-        assert view.shape[1] < 63
-        numbers = view.astype(np.int64) @ (1 << np.arange(view.shape[1], dtype=np.int64))
-        return np.unique(numbers, return_counts=True)
+    def counts(self, x: int, p: int) -> Counts:
+        return counts_of(self._opened[x], self.written, self._interests[p])
+
+    def telling_alone(self) -> set[str]:
+        """What tells something before there is the other side.
+
+        Messages of two pairs are independent of what they say exactly if one pair's are, for every
+        value of the select bits.
+        """
+        found, selects = set(), self._drawn[:, self.kinds["select"]]
+        for what, views in (
+            ("labels", [counts_of(opened) for opened in self._opened]),
+            ("ahead", [counts_of(selects, self.written, p) for p in self._interests]),
+        ):
+            if not all(np.array_equal(one, views[0]) for one in views):
+                found.add(what)
+        return found
 
     def answer(self, x: int, p: int) -> bool:
         event, interest = (bit_rows(w).astype(np.bool_)[i] for w, i in zip(
@@ -110,16 +127,24 @@ class Views:
 
     def differing(self, most: int = 1 << 30) -> list[tuple[int, int]]:
         """Inputs whose views are not distributed as those of the first inputs with that answer."""
-        firsts: dict[bool, tuple[Counts, Counts]] = {}
+        firsts: dict[bool, Counts] = {}
         found = []
         for x, p in np.ndindex(1 << self.widths[0], 1 << self.widths[1]):
             counts = self.counts(x, p)
             first = firsts.setdefault(self.answer(x, p), counts)
-            if not all(map(np.array_equal, counts, first)):
+            if not np.array_equal(counts, first):
                 found.append((x, p))
                 if len(found) == most:
                     break
         return found
+
+
+def counts_of(*parts: Bits) -> Counts:
+    """Views that occur, and how often each does."""
+    view = np.concatenate(parts, axis=1)
+    assert view.shape[1] < 63
+    numbers = view.astype(np.int64) @ (1 << np.arange(view.shape[1], dtype=np.int64))
+    return np.stack(np.unique(numbers, return_counts=True))
 
 
 def literal(event: int, interest: int) -> Formula:
@@ -128,6 +153,9 @@ def literal(event: int, interest: int) -> Formula:
 
 SMALL: dict[str, tuple[Formula, int, int]] = {
     "and of literals": (And(literal(0, 0), literal(1, 1)), 2, 2),
+    "literal": (literal(0, 0), 1, 1),
+    "event bit": (event_bit(0), 1, 1),
+    "literal and private bits": (Sum((literal(0, 0), And(interest_bit(1), interest_bit(2)))), 1, 3),
     "and of literals of one bit": (And(literal(0, 0), literal(0, 1)), 1, 2),
     "of event bits": (And(event_bit(0), event_bit(1)), 2, 1),
     "tied": (And(Sum((event_bit(0), event_bit(0), interest_bit(0))), interest_bit(1)), 1, 2),
@@ -149,8 +177,28 @@ def test_what_the_broker_sees_depends_on_the_answer_only(name: str) -> None:
     views = Views(*SMALL[name])
     assert views.randomness <= MOST
     assert views.differing() == []
+    assert views.telling_alone() == set()
     answers = {views.answer(x, p) for x, p in np.ndindex(*(1 << w for w in views.widths))}
     assert answers == {False, True}
+
+
+def test_two_pairs_do_not_show_before_the_labels_whether_their_answers_are_equal() -> None:
+    """The sum of both messages' roots, behind headers and nonce."""
+    matcher = FormulaMatch(Schema(x=UInt(1)), "hamming(x, :a) <= 0")
+    own, master, rounds = SharedSeed(bytes(32)), SharedSeed(bytes(range(32))), range(1000)
+    deferred = matcher.deferred(own, master)
+    first, equal, other = (
+        deferred.prepare(rounds, pairs=[name] * 1000)[:, BODY + NONCE_BYTES]
+        ^ matcher.subscriber(master.pair(name)).encode({"a": a}, rounds)[:, ROUND_HEADER_BYTES]
+        for name, a in (("ann", 0), ("bob", 0), ("cyd", 1))
+    )
+    for shown in (first ^ equal, first ^ other):
+        assert 400 < np.count_nonzero(shown & 1) < 600
+
+
+def test_an_answer_that_no_event_changes_is_not_shown_before_there_is_one() -> None:
+    views = Views(And(interest_bit(0), interest_bit(1)), 1, 2)
+    assert (views.differing(), views.telling_alone()) == ([], set())
 
 
 def test_what_the_broker_sees_of_random_formulas_depends_on_the_answer_only() -> None:
@@ -161,7 +209,8 @@ def test_what_the_broker_sees_of_random_formulas_depends_on_the_answer_only() ->
         whole = FormulaEncoding(formula, 2, 2).slots
         bits = whole.random_bits + slots.masked + len(slots.bits) + 2 * slots.rows
         if found < 40 and 4 <= bits <= 14 and slots.bits:
-            assert Views(formula, 2, 2).differing() == []
+            views = Views(formula, 2, 2)
+            assert (views.differing(), views.telling_alone()) == ([], set())
             found, with_rows = found + 1, with_rows + bool(slots.rows)
     assert found == 40
     assert with_rows >= 10

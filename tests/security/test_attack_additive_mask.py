@@ -4,6 +4,7 @@
   of it.
 - Nothing known: a range as wide as the domain starts at the mask; so does x < c.
 - Events alone: if values fill the domain, the least of them is the mask.
+- Events alone, of a domain that is wide beside the masks: one message bounds all values.
 """
 
 from __future__ import annotations
@@ -141,3 +142,31 @@ def test_null_is_the_mask_as_soon_as_it_occurs() -> None:
     gaps = np.diff(values.astype(np.int64))
     assert counts[0] == counts.max() and gaps[0] == gaps.max()  # how NULL is recognized
     assert np.array_equal(seen - values[0], schema.encode(records).codes["price"][0])
+
+
+def keys_that_exclude(bits: int, keys: int) -> int:
+    """Count keys under which one message shows that no value is in some part of the domain.
+
+    The values are few, in the middle of the domain.
+    """
+    middle = 1 << bits - 1
+    matcher = AdditiveMaskMatch(Schema(serial=UInt(bits)))
+    excluding = 0
+    for _ in range(keys):
+        events, _ = sent(matcher, {"serial": [middle, middle + 100]}, [])
+        message = int(words(events)[0, 0])
+        low, high = max(0, message - (1 << 62) + 1), min((1 << bits) - 1, message)
+        assert low <= middle <= high
+        excluding += (low, high) != (0, (1 << bits) - 1)
+    return excluding
+
+
+def test_a_message_of_a_wide_domain_bounds_its_value() -> None:
+    """Half of the keys where the domain is half of the masks, and the card says so."""
+    assert 60 < keys_that_exclude(61, 200) < 140
+    assert keys_that_exclude(42, 200) == 0
+    wide = Schema(price=UInt(42), serial=UInt(61))
+    (told,) = (line for line in AdditiveMaskMatch(wide).leakage.learns if "wide" in line)
+    assert told.startswith("of serial, ") and told.endswith("under one key in 2")
+    assert not any("wide" in line for line in AdditiveMaskMatch(QUOTES).leakage.learns)
+    assert all("at most 42 bits" in line for line in AdditiveMaskMatch(wide).leakage.hides)

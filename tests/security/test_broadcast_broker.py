@@ -14,7 +14,7 @@ from scipy import stats
 
 from ccbps import Schema, SharedSeed, UInt
 from ccbps.arrays import Bools, Bytes
-from ccbps.encodings.labels import LABEL_BYTES
+from ccbps.encodings.labels import LABEL_BYTES, NONCE_BYTES
 from ccbps.matching import BroadcastMatch
 from ccbps.wire import ROUND_HEADER_BYTES
 from tests.support.statistics import bit_statistics, broadcast_view, corrected
@@ -96,6 +96,26 @@ def test_a_subscriber_who_sees_an_interest_message_reads_it_without_the_broker()
     # Who leaves keeps the seed; with another one he has nothing.
     old = again(SharedSeed.generate(), {"a": 2000, "b": 500}, 4)
     assert not anybody.examine(old, interest)[0].any()
+
+
+# -- before there is an event -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("window", [1, 2])
+def test_interests_do_not_show_before_their_event_which_are_equal(window: int) -> None:
+    """One bit of the event plus one private bit: all interests of a round share the event's part.
+
+    Were that a bit, two interests would show the sum of their constants. By the sum of the slots
+    that end as the answer, behind header and nonce.
+    """
+    matcher = BroadcastMatch(Schema(x=UInt(1)), "hamming(x, :a) <= 0", window=window)
+    seed, rounds = SharedSeed(bytes(32)), range(1000)
+    first, equal, other = (
+        matcher.subscriber(seed).encode({"a": a}, rounds)[:, ROUND_HEADER_BYTES + NONCE_BYTES] & 1
+        for a in (0, 0, 1)
+    )
+    for shown in (first ^ equal, first ^ other):
+        assert 400 < np.count_nonzero(shown) < 600
 
 
 # -- what the broker does not find --------------------------------------------------------------

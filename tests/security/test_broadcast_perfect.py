@@ -2,7 +2,8 @@
 
 Over *all* randomness: free masks, select bits, and the pads of all labels. The broker's view is the
 select bits and pads that the event's labels open, and the slots and rows of one interest, or of
-several under the same labels. Then faults, planted: each is found.
+several under the same labels. Before there is an event it is the interests alone. Then faults,
+planted: each is found.
 
 Real messages rest on AES as a pseudorandom function, which is not looked at here.
 """
@@ -182,11 +183,32 @@ class Views:
     def views(self, event: Event, interest: Interest) -> Numbers:
         """The view for each number of the randomness."""
         selects, pads = self._opens(event)
-        view, at = self._message(interest)[1], self.slots.bits
+        view, at = self.messages(interest), self.slots.bits
         for part, count in zip([*pads, selects], [*self._pads, self.selects], strict=True):
             view = view | part << at
             at += count
         return view
+
+    def events(self, event: Event) -> Numbers:
+        """What the event alone shows for each number of the randomness."""
+        selects, pads = self._opens(event)
+        view, at = selects, self.selects
+        for part, count in zip(pads, self._pads, strict=True):
+            view, at = view | part << at, at + count
+        return view
+
+    def messages(self, interest: Interest) -> Numbers:
+        """The interest alone for each number of the randomness."""
+        return self._message(interest)[1]
+
+    def interests(self, interest: Interest) -> Numbers:
+        """The interest alone for each number of the randomness, select bits lowest.
+
+        Interests of a round have nothing but select bits in common. So they are independent of one
+        another, and of what they say, exactly if each is so for every value of the select bits.
+        """
+        shared = self._numbers & ((1 << self.selects) - 1)
+        return self.messages(interest) << self.selects | shared
 
     def answers(self, event: Event, interest: Interest) -> Bits:
         """What the broker's program says for each number of the randomness."""
@@ -238,9 +260,23 @@ def faults(views: Views) -> set[str]:
     return found
 
 
+def faults_of_one_side(views: Views) -> set[str]:
+    """What is wrong with events without interests, and with interests before there is an event."""
+    found = set()
+    for side, alone, contents in (
+        ("event", views.events, views.inputs.events),
+        ("interest", views.interests, views.inputs.interests),
+    ):
+        counts = [np.bincount(alone(content), minlength=1 << views.bits) for content in contents]
+        if not all(np.array_equal(one, counts[0]) for one in counts):
+            found.add(f"the {side} alone tells")
+    return found
+
+
 def check_perfect(inputs: Inputs) -> None:
     views = Views(inputs)
     assert faults(views) == set()
+    assert faults_of_one_side(views) == set()
     # There are twice as many views as values of the randomness: each is one answer's, and occurs
     # under one value of the randomness.
     assert views.bits == views.drawn + 1
@@ -311,9 +347,14 @@ SMALL = {
     "a digit in sums of leaves": every(TWICE[3], (1,), 3),
     "a digit of 2 bits in two leaves": every(And(odd(0, 2, 0), odd(0, 2, 2)), (2,), 5),
     "private bits only": every(
-        conjunction([interest_bit(0), interest_bit(1), interest_bit(2)]), (), 3
+        conjunction([interest_bit(0), interest_bit(1), interest_bit(2)]), (2, 1), 3
     ),
     "private bits and a digit": every(MIXED, (1,), 3),
+    "a digit of 1 bit": every(odd(0, 1, 0), (1,), 2),
+    "a sum of digits of 1 bit": every(Sum((odd(0, 1, 0), odd(1, 1, 1))), (1, 1), 3),
+    "a digit, and private bits": every(
+        Sum((odd(0, 1, 0), And(interest_bit(1), interest_bit(2)))), (1,), 3
+    ),
 }
 LARGE = {
     "x < c of 3 bits": less(1, 1, 1),
@@ -381,19 +422,24 @@ def test_views_of_random_formulas_depend_on_the_answer_only() -> None:
 
 
 def joint_views(
-    views: Sequence[Views], event: Event, interests: Sequence[Interest], *, same_pads: bool = False
+    views: Sequence[Views],
+    event: Event | None,
+    interests: Sequence[Interest],
+    *,
+    same_pads: bool = False,
 ) -> Numbers:
     """What one event and several interests show, for all randomness, sorted.
 
     Select bits are common; free masks and pads are each interest's own.
 
     Args:
+        event: None before there is one.
         same_pads: pads are common, too: a fault.
     """
     joint: Numbers = np.zeros((1, 1), np.int64)
     for one, interest in zip(views, interests, strict=True):
         # By pads, free masks and select bits.
-        shown: Numbers = one.views(event, interest)
+        shown: Numbers = one.messages(interest) if event is None else one.views(event, interest)
         shown = shown.reshape(-1, 1 << one.free, 1 << one.selects)
         if same_pads:
             shown = shown.transpose(1, 0, 2).reshape(1 << one.free, -1)
@@ -408,9 +454,13 @@ def joint_faults(subscriptions: Sequence[Inputs], *, same_pads: bool = False) ->
     views = [Views(one) for one in subscriptions]
     assert len({one.slots.digits == views[0].slots.digits for one in views}) == 1
     firsts: dict[tuple[bool, ...], Numbers] = {}
+    before: list[Numbers] = []
     found = set()
-    for event in subscriptions[0].events:
-        for interests in product(*(one.interests for one in subscriptions)):
+    for interests in product(*(one.interests for one in subscriptions)):
+        before.append(joint_views(views, None, interests, same_pads=same_pads))
+        if not np.array_equal(before[-1], before[0]):
+            found.add("interests show something before there is an event")
+        for event in subscriptions[0].events:
             pairs = zip(subscriptions, interests, strict=True)
             answers = tuple(one.answer(event, interest) for one, interest in pairs)
             shown = joint_views(views, event, interests, same_pads=same_pads)
@@ -433,6 +483,12 @@ TOGETHER: dict[str, list[Inputs]] = {
         both_less([1], [1]).some(3, 4),
     ],
     "interval and a hidden tree of 1 bit": [within(1), hidden(1).some(2, 12)],
+    "twice a digit of 1 bit": [every(odd(0, 1, 0), (1,), 2)] * 2,
+    "three times a sum of digits of 1 bit": [
+        every(Sum((odd(0, 1, 0), odd(1, 1, 0))), (1, 1), 1),
+    ]
+    * 3,
+    "twice a private bit, and a digit that is not used": [every(interest_bit(0), (1,), 1)] * 2,
     "a digit in two leaves, twice": [every(TWICE[0], (1,), 2), every(TWICE[3], (1,), 3)],
 }
 

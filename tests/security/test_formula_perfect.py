@@ -170,6 +170,19 @@ class Views:
             view = event ^ interest & low | interest >> both << publisher
         return np.bincount(view, minlength=1 << self.bits)
 
+    def telling_alone(self) -> set[str]:
+        """Which side's message tells something without the other's.
+
+        Slots of both are not looked at where the mask is zero: with it they are uniform bits.
+        """
+        shift = 0 if self._masked else len(self.encoding.slots.both)
+        found = set()
+        for side, contents in (("event", self._of_event), ("interest", self._of_interest)):
+            counts = [np.bincount(some >> shift, minlength=1 << self.bits) for some in contents]
+            if not all(np.array_equal(one, counts[0]) for one in counts):
+                found.add(side)
+        return found
+
     def decoded(self, x: int, p: int) -> Bits:
         return self.encoding.decode(self._events[x], self._interests[p])
 
@@ -197,6 +210,7 @@ def check_perfect(inputs: Inputs, *, masked: bool = False) -> None:
         assert (views.decoded(x, p) == answer).all()
         firsts.setdefault(answer, views.counts(x, p))
     assert differing(views) == []
+    assert views.telling_alone() == set()
     # There are twice as many views as values of the randomness: each is one answer's, and occurs
     # once.
     assert views.bits == views.randomness + 1
@@ -261,7 +275,7 @@ PAIRS = {
     "hidden tree of 2 literals over 1 bit": SMALL["hidden tree of 2 literals over 1 bit"],
     "of event bits only": every(And(event_bit(0), event_bit(1)), 2, 1),
     "of interest bits only": every(And(interest_bit(0), interest_bit(1)), 1, 2),
-    "tied to the root": every(
+    "event bits that cancel": every(
         And(Sum((event_bit(0), event_bit(0), interest_bit(0))), interest_bit(1)), 1, 2
     ),
 }

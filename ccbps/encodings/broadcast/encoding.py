@@ -30,7 +30,7 @@ from ccbps.encodings.straight_line.planes import run_rows
 from ccbps.encodings.straight_line.program import StraightLine
 from ccbps.programs.formula import Formula
 
-LAYOUT: Final = 1
+LAYOUT: Final = 2
 """Number of the rule by which messages follow from a formula; part of fingerprints."""
 DECODE_ROWS: Final = 1 << 12
 """Largest number of pairs decoded together."""

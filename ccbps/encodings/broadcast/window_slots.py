@@ -19,6 +19,10 @@ A view is one label for each digit, one pad for each label opened, and slots and
 opened are unknown, each is used once, and hides a row or a programmed bit. Slots are uniform given
 the answer, as in `ccbps.encodings.formula.rank_one`.
 
+Before there is an event, no pad is opened, and interests must show nothing at all. Every slot but
+the root has a random bit of its own. The root has a pad: of a coordinate that is not direct, or of
+one that is made plain for this. A select bit would not do, as all interests of the round have it.
+
 Sources: Naor, Pinkas and Sumner, EC 1999 (row reduction); Yao, FOCS 1986, and Applebaum, Ishai and
 Kushilevitz, CRYPTO 2006 (labels); Pinkas, Schneider, Smart and Williams, ASIACRYPT 2009.
 """
@@ -39,6 +43,8 @@ Entries: TypeAlias = tuple[Label, ...]
 Column: TypeAlias = list[tuple[Coefficient, Entries, bool]]
 """Coefficients, entries by value, and whether the entries sum to one."""
 
+ROOT: Final = 0
+"""Slot that ends as the answer."""
 MOST_COUNTED: Final = 32
 """Digits of a scan for which all cuts are compared, in time of the fourth power."""
 
@@ -128,6 +134,10 @@ class WindowSlots(GateWalk):
                         key = term.digit, slot
                         coordinate = coordinates.setdefault(key, Coordinate(*key))
                         coordinate.lines.append(Line(c, number, v))
+        if not coordinates and self.widths:
+            # The answer does not depend on the event, and is shown no earlier for that.
+            narrowest = min(range(len(self.widths)), key=self.widths.__getitem__)
+            coordinates[narrowest, ROOT] = Coordinate(narrowest, ROOT)
         self.coordinates = [coordinates[key] for key in sorted(coordinates)]
         self.digits = sorted({digit for digit, _ in coordinates})
         self._define()
@@ -213,6 +223,12 @@ class WindowSlots(GateWalk):
                 summands.append((tuple(bits), entries, odd))
         return summands
 
+    def _can_be_direct(self, coordinate: Coordinate) -> bool:
+        """Tell whether a digit is one bit, and stands at a slot without a random bit."""
+        if self.widths[coordinate.digit] > 1 or not coordinate.lines:
+            return False
+        return all(odd and not monomial for monomial, _, odd in self.parts(coordinate))
+
     def _define(self) -> None:
         """Choose each coordinate's kind, and the random bits that programmed ones define."""
         needs: dict[int, set[int]] = {}
@@ -229,10 +245,15 @@ class WindowSlots(GateWalk):
             return False
 
         for coordinate in self.coordinates:
-            parts = self.parts(coordinate)
-            if self.widths[coordinate.digit] == 1 and all(odd and not m for m, _, odd in parts):
+            if self._can_be_direct(coordinate):
                 coordinate.kind = "direct"
+        at_root = [coordinate for coordinate in self.coordinates if coordinate.slot == ROOT]
+        if at_root and all(coordinate.kind == "direct" for coordinate in at_root):
+            at_root[0].kind = "plain"
+        for coordinate in self.coordinates:
+            if coordinate.kind == "direct":
                 continue
+            parts = self.parts(coordinate)
             for monomial, _, odd in parts:
                 if not odd or len(monomial) != 1 or monomial[0] in needs:
                     continue

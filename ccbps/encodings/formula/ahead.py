@@ -20,9 +20,13 @@ each slot is a *coordinate*. There are two kinds:
 
 Privacy. Select bits are uniform, a pad's bit that is opened is uniform, and a row is hidden by the
 bit that is not. So labels, opened pads and rows are uniform and independent of the event message,
-and slots are the message plus what these say: `AheadEncoding.simulate`. Pads are AES-128 under
-labels, which is pseudorandom. Subscribers know the factors, and so may find the other pads of
-messages that are for them; the nonce keeps those of other messages from them.
+and slots are the message plus what these say: `AheadEncoding.simulate`. Before there are labels the
+broker has the sums of both messages' slots, without what labels add. All of these are uniform: the
+root has a pad, and every other slot has a random bit of the pair. A select bit would not do, as all
+messages for one event have it.
+
+Pads are AES-128 under labels, which is pseudorandom. Subscribers know the factors, and so may find
+the other pads of messages that are for them; the nonce keeps those of other messages from them.
 
 Hazard: labels of a round serve one event. A second one under the same labels opens the pads of both
 values, and with them random bits of the pair.
@@ -47,7 +51,7 @@ from ccbps.encodings.rows import Draw, used_bits
 from ccbps.encodings.straight_line.planes import run_rows
 from ccbps.encodings.straight_line.program import WORD, StraightLine, StraightLineBuilder
 
-LAYOUT: Final = 1
+LAYOUT: Final = 2
 """Number of the rule by which messages follow from a formula; part of fingerprints."""
 
 Monomials: TypeAlias = frozenset[frozenset[int]]
@@ -107,6 +111,14 @@ class AheadSlots:
         self.masked = len(slots.both)
         self.constants = [factors[None, slot] for slot in range(self.slots)]
         used = {(b, slot): sum_ for (b, slot), sum_ in factors.items() if b is not None and sum_}
+        direct = {key for key, factor in used.items() if factor == ALWAYS}
+        root = place[slots.root]
+        at_root = sorted(key for key in used if key[1] == root)
+        if direct.issuperset(at_root):
+            # A bit that is not used, if need be.
+            masking = at_root[0] if at_root else (0, root)
+            used.setdefault(masking, frozenset())
+            direct.discard(masking)
         self.bits = sorted({bit for bit, _ in used})
         self.coordinates: list[Coordinate] = []
         self.rows = 0
@@ -114,7 +126,7 @@ class AheadSlots:
         number = {bit: i for i, bit in enumerate(self.bits)}
         for bit, slot in sorted(used):
             row = pad = -1
-            if used[bit, slot] != ALWAYS:
+            if (bit, slot) not in direct:
                 row, pad = self.rows, pads[bit]
                 self.rows += 1
                 pads[bit] += 1

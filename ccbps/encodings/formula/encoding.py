@@ -188,13 +188,9 @@ class FormulaEncoding(PairEncoding):
         for part, bits in zip((events, interests), self.slots.bits, strict=True):
             part[:, -1] &= used_bits(bits)
         wrong = (self.decode(events, interests) != answers).astype(np.uint8)
-        # The answer is the root slot plus products that the root is not in. A slot that is tied to
-        # the root must keep its value.
-        root, order = self.slots.root, self.slots.order["subscriber"]
-        flipped = [root, *(slot for slot, first in self.slots.ties if first == root)]
-        for slot in flipped:
-            place = order.index(slot)
-            interests[:, place // 8] ^= wrong << np.uint8(place % 8)
+        # The answer is the root slot plus products that the root is not in.
+        place = self.slots.order["subscriber"].index(self.slots.root)
+        interests[:, place // 8] ^= wrong << np.uint8(place % 8)
         return events, interests
 
     def _encode(

@@ -18,7 +18,8 @@ Which slots a message holds:
 - slots to which both parties contribute are masked with a common one-time pad and sent by both;
 - slots to which one party alone contributes are sent by that one, masked by their own rho or S;
 - where the publisher contributes the same to several slots, he sends the first; the subscriber
-  alone sends the sum of both, from which the broker makes the second. Publisher's slots
+  alone sends the sum of both, from which the broker makes the second. The root stays apart: an
+  interest by itself would show the answer if it holds for every event. Publisher's slots
   sigma_0 e + rho_0 of several gates with the same e are one slot and share rho_0.
 
 Privacy. For fixed inputs, (rho, S) to the decoded (E, W) of all gates is a bijection, and decoded
@@ -106,7 +107,9 @@ class RankOne(GateWalk):
         self.both, self.ties = [], []
         for slot in slots:
             if slot in publisher and slot in subscriber:
-                first = firsts.setdefault(frozenset(contents[slot]), slot)
+                # Nothing is tied to the root: its sum with another slot could be the answer.
+                own = slot == self.root
+                first = slot if own else firsts.setdefault(frozenset(contents[slot]), slot)
                 if first == slot:
                     self.both.append(slot)
                 else:

@@ -28,6 +28,12 @@ from ccbps.predicates.box import Box
 TOKEN_BYTES: Final = 16
 MASK_BITS: Final = 62
 """Masks are below 2^62 and codes at most 2^61: the sum fits 64 bits, and nothing wraps around."""
+COVERED_BITS: Final = 42
+"""Largest number of bits of an attribute of which only one mask in a million tells something.
+
+A message v + k is at least v, and at most v + 2^62 - 1. For a domain of b bits, one key in
+2^(62 - b) is so near an end of the masks that this excludes a part of the domain.
+"""
 
 
 def box_ranges(schema: Schema, box: Box) -> Words:
@@ -75,17 +81,24 @@ class AdditiveMaskMatch(ReusableMatcher):
 
     @property
     def leakage(self) -> LeakageCard:
+        wide = [name for name in self.schema if self.schema[name].bits > COVERED_BITS]
+        one_in = 1 << MASK_BITS - max(self.schema.widths.values())
+        near_ends = (
+            f"of {', '.join(wide)}, whose domains are wide beside the masks: a bound on all "
+            f"values, from one message, under one key in {one_in:,}"
+        )
         return self._card(
             hides=(
-                "where in its domain an attribute's values lie, as long as they fill a small "
-                "part of it, none is NULL, no range is open at an end, and neither a value nor "
-                "a bound nor their distribution is known",
+                f"where in its domain of at most {COVERED_BITS} bits an attribute's values lie, as "
+                "long as they fill a small part of it, none is NULL, no range is open at an end, "
+                "and neither a value nor a bound nor their distribution is known",
             ),
             learns=(
                 "every match",
                 "the differences and the order of all values and bounds of an attribute",
                 "the values and bounds themselves, where the events fill an attribute's domain",
                 "which attributes a subscription constrains",
+                *([near_ends] if wide else []),
             ),
             security="broken",
             assumption="a few events give away the key of a Bool, a Category or a UInt(8)",
@@ -101,6 +114,9 @@ class AdditiveMaskMatch(ReusableMatcher):
                 "below all others",
                 "distribution: if it is known, the median of all events gives the key to about "
                 "a thousandth of the domain",
+                "events alone: a message is at least its value, and less than it plus "
+                f"2^{MASK_BITS}; of a domain of b bits, that excludes a part for one key in "
+                f"2^({MASK_BITS} - b)",
             ),
         )
 
