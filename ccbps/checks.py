@@ -10,7 +10,7 @@ Convention: bounds include both ends. A `hint` ends the message, after a semicol
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -18,6 +18,9 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from ccbps.errors import ParameterError, ShapeError
 
 T = TypeVar("T")
+
+_MAX_SHOWN: Final = 200
+"""Characters of a value in an error."""
 
 
 def whole(
@@ -59,7 +62,7 @@ def whole(
     elif isinstance(value, int) and not isinstance(value, bool):  # a subclass, such as IntEnum
         return whole(name, int(value), low, high, unit=unit, hint=hint)
     kind = f"a whole number of {unit}" if unit else "a whole number"
-    raise _wrong(name, f"{kind}{_bounds(low, high)}", repr(value), hint)
+    raise _wrong(name, f"{kind}{_bounds(low, high)}", shown(value), hint)
 
 
 def number(
@@ -99,7 +102,7 @@ def number(
         inside = (low is None or low <= real) and (high is None or real <= high)
         if inside and abs(real) < np.inf:
             return real
-    raise _wrong(name, f"a finite number{_bounds(low, high)}", repr(value), hint)
+    raise _wrong(name, f"a finite number{_bounds(low, high)}", shown(value), hint)
 
 
 def flag(name: str, value: Any) -> bool:
@@ -109,7 +112,7 @@ def flag(name: str, value: Any) -> bool:
         ParameterError: it is neither, such as 1 or "yes".
     """
     if not isinstance(value, bool | np.bool_):
-        raise _wrong(name, "True or False", repr(value))
+        raise _wrong(name, "True or False", shown(value))
     return bool(value)
 
 
@@ -127,7 +130,7 @@ def choice(name: str, value: T, options: Collection[Any], *, hint: str = "") -> 
         ccbps.errors.ParameterError: when_full must be 'drop' or 'refuse', got 'wait'
     """
     if not any(type(value) is type(option) and value == option for option in options):
-        raise _wrong(name, _either(map(repr, options)), repr(value), hint)
+        raise _wrong(name, _either(map(repr, options)), shown(value), hint)
     return value
 
 
@@ -246,6 +249,15 @@ def fields(name: str, value: Any, names: Iterable[str], *, hint: str = "") -> Ma
     if value.keys() != keys:
         raise _wrong(name, wanted, ", ".join(sorted(map(str, value))) or "none", hint)
     return value
+
+
+def shown(value: Any) -> str:
+    """Write a public value for an error, cut off where it is long."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no whole number of more than 4,300 digits
+        return "a number of very many digits"
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
 def _wrong(name: str, wanted: str, came: str, hint: str = "") -> ParameterError:

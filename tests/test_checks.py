@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbps import checks
+from ccbps import Decimal, UInt, checks
 from ccbps.errors import ParameterError, ShapeError
 
 
@@ -63,6 +63,16 @@ def test_numbers_are_finite_and_bounded() -> None:
     for value in (True, "1", None, np.nan, np.inf, -np.inf, 10**400, 1.1, -0.1):
         with pytest.raises(ParameterError, match=r"^rate must be a finite number from 0 to 1, got"):
             checks.number("rate", value, 0, 1)
+
+
+def test_long_numbers_are_cut_off_in_errors() -> None:
+    for value, shown in ((10**5000, "a number of very many digits"), (10**4000, r"10{199}\.\.\.")):
+        with pytest.raises(ParameterError, match=f"^depth must be .* from 0 to 8, got {shown}$"):
+            checks.whole("depth", value, 0, 8)
+        with pytest.raises(ParameterError, match=f"got {shown}"):
+            UInt(value)
+        with pytest.raises(ParameterError, match=f"got {shown}"):
+            Decimal(0, value, 1)
 
 
 def test_flags_are_booleans() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import re
 import sys
 from argparse import Namespace
 from decimal import Decimal
@@ -116,10 +117,11 @@ def _values(text: str) -> dict[str, Any]:
 
 
 def _rounds(text: str) -> range:
-    first, _, count = text.partition(":")
-    if not first.isdecimal() or not count.isdecimal() or not int(count):
-        raise ParameterError(f"--rounds takes FIRST:COUNT, such as 0:1000, got {text!r}")
-    return range(int(first), int(first) + int(count))
+    match = re.fullmatch("([0-9]{1,20}):([0-9]{1,20})", text)
+    if match is None or not int(match[2]):
+        shown = checks.shown(text)
+        raise ParameterError(f"--rounds takes FIRST:COUNT, such as 0:1000, got {shown}")
+    return range(int(match[1]), int(match[1]) + int(match[2]))
 
 
 def _receive(

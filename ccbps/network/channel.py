@@ -20,6 +20,7 @@ Source: RFC 8446 (TLS 1.3).
 from __future__ import annotations
 
 import logging
+import re
 import socket
 import ssl
 import threading
@@ -28,7 +29,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final, Self, TypeAlias
 
-from ccbps.checks import whole
+from ccbps.checks import shown, whole
 from ccbps.errors import KeyMismatchError, NetworkError, ParameterError, PeerError
 from ccbps.keys.secret import Confined, confined
 from ccbps.keys.used_rounds import this_process
@@ -232,9 +233,10 @@ def split_address(address: str) -> tuple[str, int]:
         ParameterError: the text is no address.
     """
     host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
-    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+    if not host or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < 1 << 16:
         raise ParameterError(
-            f"address must be the server's 'host:port', such as '10.0.0.5:7400', got {address!r}"
+            f"address must be the server's 'host:port', such as '10.0.0.5:7400', got "
+            f"{shown(address)}"
         )
     return host.removeprefix("[").removesuffix("]"), int(port)
 

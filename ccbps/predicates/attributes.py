@@ -13,7 +13,7 @@ import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,9 @@ from ccbps.errors import EventError, ParameterError
 from ccbps.predicates.codes import CodeArray
 from ccbps.predicates.columns import arrow_table, comes_from, is_arrow, length_of
 from ccbps.predicates.types import AttributeType
+
+_COMPARED: Final = 200
+"""Names that a guess looks at, and characters of each; time grows with the square of a length."""
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
@@ -201,8 +204,9 @@ def named_columns(records: Any) -> tuple[list[Any], Callable[[Any], Any]] | None
 
 def closest(name: str, present: list[Any]) -> str:
     """Guess which column was meant, for an error."""
-    by_folded = {other.lower(): other for other in present if isinstance(other, str)}
-    close = difflib.get_close_matches(name.lower(), by_folded, n=1)
+    names = [other for other in present[:_COMPARED] if isinstance(other, str)]
+    by_folded = {other.lower(): other for other in names if len(other) <= _COMPARED}
+    close = difflib.get_close_matches(name.lower()[:_COMPARED], by_folded, n=1)
     return f"; the closest is {by_folded[close[0]]!r}" if close else ""
 
 

@@ -20,12 +20,13 @@ from typing import Any, ClassVar, Final
 import numpy as np
 import numpy.typing as npt
 
-from ccbps.checks import whole
+from ccbps.checks import shown, whole
 from ccbps.errors import ParameterError
 from ccbps.predicates.grid import Grid
 from ccbps.predicates.types import AttributeType, ConstantError, Outcome, Refused, explained
 
 _MAX_DIGITS: Final = 1000
+_MAX_TEXT: Final = 4000  # characters of a number
 _EXACT_FLOAT: Final = 2**53
 _TOLERANCE: Final = 1e-3  # in steps; far above float64's error on 2**40 steps, far below a half
 _MAX_STEPS: Final = 2**40
@@ -129,6 +130,8 @@ class _Number(AttributeType):
             raise Refused(f"wrong type ({type(value).__name__})")
         if isinstance(value, int):
             return self._grid.number_of(Fraction(value))
+        if isinstance(value, str) and len(value) > _MAX_TEXT:
+            raise Refused(f"text of more than {_MAX_TEXT:,} characters")
         try:
             number = decimal.Decimal(value) if isinstance(value, str) else value
             return self._grid.number_of(_fraction(number))
@@ -219,11 +222,11 @@ def _parameter(name: str, value: Any) -> decimal.Decimal:
     try:
         if isinstance(value, bool):
             raise TypeError
-        number = decimal.Decimal(str(value))
+        number = decimal.Decimal(value if isinstance(value, int) else str(value))
     except (decimal.InvalidOperation, TypeError):
-        raise ParameterError(f"Decimal {name} must be a number, got {value!r}") from None
+        raise ParameterError(f"Decimal {name} must be a number, got {shown(value)}") from None
     if not number.is_finite() or abs(number.adjusted()) > 100:
-        raise ParameterError(f"Decimal {name} must be finite and below 10**100, got {value!r}")
+        raise ParameterError(f"Decimal {name} must be finite and below 10**100, got {shown(value)}")
     return number
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from ccbps.errors import (
     DecodeError,
@@ -39,9 +39,6 @@ from ccbps.predicates.sql import read_sql
 from ccbps.predicates.suggest import Suggestion, suggest, types_of_columns
 from ccbps.predicates.syntax import single_quoted
 from ccbps.predicates.types import AttributeType, ConstantError, PatternError
-
-_MAX_TEXT: Final = 1 << 20
-"""Characters of a template that comes as JSON."""
 
 
 class Schema(Attributes):
@@ -233,8 +230,8 @@ class Predicate:
         """
         content = from_text("predicate", text, {"schema", "text"})
         schema, written = Schema(types_of(content["schema"])), content["text"]
-        if not isinstance(written, str) or len(written) > _MAX_TEXT:
-            raise DecodeError(f"a template is a string of at most {_MAX_TEXT} characters")
+        if not isinstance(written, str):
+            raise DecodeError(f"a template is a string, got {type(written).__name__}")
         try:
             return schema.parse(written)
         except PredicateError as error:

@@ -32,6 +32,12 @@ from ccbps.predicates.types import AttributeType, ConstantError, PatternError
 if TYPE_CHECKING:
     from sqlglot import exp
 
+MAX_TEXT: Final = 1 << 17
+"""Characters of a predicate; the parser takes seconds for so many."""
+_MAX_DIGITS: Final = 1000
+"""Characters of a number."""
+_MAX_SPAN: Final = 100
+"""Characters of a string beside INTERVAL; the parser's time grows with their square."""
 # The parser spends about 20 frames of Python's stack on one level of parentheses or NOT.
 _MAX_NESTING: Final = 24
 _OPENING: Final = frozenset({"(", "[", "{"})
@@ -103,6 +109,10 @@ def read_syntax(text: str, names: Sequence[str]) -> Syntax:
     from sqlglot.dialects.dialect import Dialect
     from sqlglot.errors import ParseError, TokenError
 
+    if len(text) > MAX_TEXT:
+        problem = f"a predicate has at most {MAX_TEXT:,} characters, got {len(text):,}"
+        # Without the text: the error would print all of it.
+        raise PredicateSyntaxError(f"{problem}; join the answers of several shorter predicates")
     if not text.strip():
         raise _malformed(text, "the predicate is empty", 0)
     dialect = Dialect.get_or_raise("")
@@ -119,6 +129,7 @@ def read_syntax(text: str, names: Sequence[str]) -> Syntax:
     tokens = _suffixed(tokens)
     _check_operators(text, tokens)
     _check_nesting(text, tokens)
+    _check_spans(text, tokens)
     parsing = _parsing.set(True)
     try:
         parser = dialect.parser(error_level=ErrorLevel.IMMEDIATE)
@@ -193,6 +204,18 @@ def _check_nesting(text: str, tokens: list[Any]) -> None:
             raise _malformed(text, problem, int(token.start))
 
 
+def _check_spans(text: str, tokens: list[Any]) -> None:
+    """Refuse long strings beside INTERVAL, which the parser searches for numbers with units."""
+    words = [token for token in tokens if token.token_type.name == "INTERVAL"]
+    strings = [len(token.text) for token in tokens if token.token_type.name == "STRING"]
+    if words and max(strings, default=0) > _MAX_SPAN:
+        problem = (
+            f"INTERVAL is not supported; beside an attribute of that name, which may be written "
+            f"`interval`, strings have at most {_MAX_SPAN} characters"
+        )
+        raise UnsupportedPredicateError(problem, text=text, position=int(words[0].start))
+
+
 def _explain(text: str, error: Any) -> tuple[str, int]:
     """Return (problem, position) of a ParseError, whose column is that of a token's end."""
     if not error.errors:
@@ -231,17 +254,20 @@ def single_quoted(text: str) -> str:
     from sqlglot.dialects.dialect import Dialect
     from sqlglot.errors import TokenError
 
-    if not isinstance(text, str) or '"' not in text or _open_quote(text) is not None:
+    if not isinstance(text, str) or '"' not in text or len(text) > MAX_TEXT:
+        return text
+    if _open_quote(text) is not None:
         return text
     try:
         tokens = Dialect.get_or_raise("").tokenize(_backticks_quoted(text))
     except TokenError:
         return text
-    for token in reversed(tokens):
+    pieces, end = [], 0
+    for token in tokens:
         if token.token_type.name == "IDENTIFIER" and text[token.start] == '"':
-            quoted = "'" + token.text.replace("'", "''") + "'"
-            text = text[: token.start] + quoted + text[token.end + 1 :]
-    return text
+            pieces += [text[end : token.start], "'" + token.text.replace("'", "''") + "'"]
+            end = token.end + 1
+    return "".join([*pieces, text[end:]])
 
 
 def _open_quote(text: str) -> int | None:
@@ -270,11 +296,10 @@ def read_string(text: str) -> str:
 
 def read_number(digits: str) -> int | decimal.Decimal:
     """Read a number without a sign."""
+    if len(digits) > _MAX_DIGITS:
+        raise ConstantError(f"a number is written with at most {_MAX_DIGITS:,} characters")
     try:
-        # int() refuses very long texts; a Decimal of them is exact as well.
-        if digits.isdigit() and len(digits) <= 1000:
-            return int(digits)
-        return decimal.Decimal(digits)
+        return int(digits) if digits.isdigit() else decimal.Decimal(digits)
     except (ValueError, decimal.InvalidOperation):
         raise ConstantError("not a number that can be read") from None
 

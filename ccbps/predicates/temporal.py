@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ccbps.checks import choice
+from ccbps.checks import choice, shown
 from ccbps.errors import ParameterError
 from ccbps.predicates.codes import BoolArray
 from ccbps.predicates.grid import Grid
@@ -148,7 +148,7 @@ def _parameter(name: str, value: Any) -> Instant:
         return instant
     except (TypeError, ValueError, OverflowError) as problem:
         raise ParameterError(
-            f"Timestamp {name} must be an ISO date or timestamp, got {value!r}: {problem}"
+            f"Timestamp {name} must be an ISO date or timestamp, got {shown(value)}: {problem}"
         ) from None
 
 

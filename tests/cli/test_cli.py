@@ -457,7 +457,8 @@ def test_one_time_matchers(shell: Shell, scheme: str) -> None:
         rounds = "--ledger alice.rounds --publisher feed --rounds 0:10 --count 0"
         assert "--ledger" in shell.refused(f"{subscribe} --publisher feed --rounds 0:10")
         assert "--rounds" in shell.refused(f"{subscribe} --ledger alice.rounds")
-        assert "FIRST:COUNT" in shell.refused(f"{subscribe} {rounds.replace('0:10', '10')}")
+        for wrong in ("10", "0:0", "0:-1", "0:" + "9" * 5000):
+            assert "FIRST:COUNT" in shell.refused(f"{subscribe} {rounds.replace('0:10', wrong)}")
         shell.done(f"{subscribe} {rounds}")
         assert "used" in shell.refused(f"{subscribe.replace('10', '11')} {rounds}")
         publish = f"ccbps publish prices.csv --matcher m --key feed.seed {at(url, 'feed')}"

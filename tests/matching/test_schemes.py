@@ -33,7 +33,7 @@ from ccbps.matching.contract.matcher import MAX_TEXT, MAX_TEXT_BYTES
 from ccbps.matching.contract.roles import interest_column
 from ccbps.matching.group.universal import least_length
 from ccbps.matching.one_time import templates
-from ccbps.matching.one_time.templates import MAX_SIZE, MAX_TEMPLATE
+from ccbps.matching.one_time.templates import MAX_SIZE
 from ccbps.programs.barrington import preserving_length
 from ccbps.programs.selector import barrington_selector, optimized_selector
 from tests.support.one_time import WIDE, cheap_refusal, text_of
@@ -88,8 +88,8 @@ def test_a_template_far_too_large_is_not_compiled_to_the_end() -> None:
 
 
 def test_a_text_cannot_have_a_template_of_any_length() -> None:
-    text = text_of(BranchingMatch.box(SMALL), template="x < 3" + " " * MAX_TEMPLATE, nodes=9)
-    cheap_refusal(lambda: from_json(text), "template has at most 131,072 characters")
+    text = text_of(BranchingMatch.box(SMALL), template="x < 3" + " " * (1 << 17), nodes=9)
+    cheap_refusal(lambda: from_json(text), "predicate has at most 131,072 characters", DecodeError)
 
 
 def test_a_large_matcher_that_somebody_made_is_pickled(monkeypatch: pytest.MonkeyPatch) -> None:

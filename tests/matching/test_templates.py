@@ -37,7 +37,6 @@ from ccbps.matching import (
     Matcher,
     from_json,
 )
-from ccbps.matching.one_time.templates import MAX_TEMPLATE
 from ccbps.predicates import AttributeType, Events, Predicate
 from ccbps.programs.formula import depth
 from ccbps.wire import ROUND_HEADER_BYTES, Cause
@@ -451,8 +450,12 @@ def test_private_constants_may_have_any_name(scheme: Any) -> None:
         (FormulaMatch, BITS, {"gates": None}, "gates must be a whole number"),
         (FormulaMatch, BITS, {"gates": True}, "gates must be a whole number"),
         (
-            FormulaMatch, BITS, {"template": "a < 3" + " " * MAX_TEMPLATE},
-            "template has at most 131,072 char",
+            FormulaMatch, BITS, {"template": "a < 3" + " " * (1 << 17)},
+            "predicate has at most 131,072 char",
+        ),
+        (
+            FormulaMatch, BITS, {"template": f"a < INTERVAL '{'1' * 100_000}'"},
+            "the template does not parse: INTERVAL is not supported",
         ),
         (
             FormulaMatch, BITS, {"template": "hamming(a, :p) <= 2", "gates": 1},

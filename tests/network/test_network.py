@@ -733,7 +733,16 @@ def test_private_keys_leave_no_file(
 
 
 def test_arguments_are_checked() -> None:
-    for address in ("here", "here:", ":7400", "here:0", "here:70000", 7400, None):
+    for address in (
+        "here",
+        "here:",
+        ":7400",
+        "here:0",
+        "here:70000",
+        "here:" + "1" * 5000,
+        7400,
+        None,
+    ):
         with pytest.raises(ParameterError, match=r"address must be the server's 'host:port'"):
             connect(address, ALICE, BOB.certificate())  # type: ignore[arg-type]
     for port in (-1, 70000, "7400"):

@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import decimal
 import itertools
+import json
 import logging
 import pickle
 from typing import Any
@@ -16,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccbps.errors import (
+    DecodeError,
     ParameterError,
     PredicateError,
     PredicateSyntaxError,
@@ -47,7 +49,9 @@ from ccbps.predicates import (
 from ccbps.predicates.codes import pack
 from ccbps.predicates.expression import AtLeast, Not
 from ccbps.predicates.form import ALWAYS, NEVER
+from ccbps.predicates.syntax import MAX_TEXT
 from tests.support.effort import examples
+from tests.support.refusals import refused
 from tests.support.strategies import Drawn, predicates, record, rows, schemas, small_types
 
 SCHEMA = Schema(
@@ -486,6 +490,60 @@ def test_places_are_found_in_long_texts(text: str) -> None:
     except PredicateError as error:
         outcome = error
     assert outcome.text == text
+
+
+LONG = "1" * (MAX_TEXT - 100)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (f"price < INTERVAL '{LONG}'", "INTERVAL is not supported"),
+        (f"price < INTERVAL '1 {' ' * len(LONG)}'", "INTERVAL is not supported"),
+        (f"price < INTERVAL price DAY '{LONG}'", "INTERVAL is not supported"),
+        (f"price < '{LONG}' + INTERVAL '1' day", "INTERVAL is not supported"),
+        (f"price < INTERVAL {LONG}", "not supported"),
+        (f"price < {LONG}", "a number is written with at most 1,000 characters"),
+        (f"price < -{LONG}.5", "a number is written with at most 1,000 characters"),
+        (f"price < {LONG}L", "a number is written with at most 1,000 characters"),
+        (f"price < 1e{LONG}", "a number is written with at most 1,000 characters"),
+        (f"at_least({LONG}, price = 1)", "public whole number"),
+        (f"price{LONG} < 3", "unknown attribute"),
+        ("price < 3" + " " * MAX_TEXT, "at most 131,072 characters, got 131,081"),
+        ('price < "3"' + " " * MAX_TEXT, "at most 131,072 characters, got 131,083"),
+        ("(" * MAX_TEXT + "price", "at most 131,072 characters"),
+    ],
+)
+@pytest.mark.parametrize("double", [False, True])
+def test_long_texts_are_refused_in_linear_time(text: str, problem: str, double: bool) -> None:
+    # The parser would look for minutes for units in strings beside INTERVAL.
+    error = refused(PredicateError, problem, SCHEMA.parse, text, double_quoted_strings=double)
+    assert error.text == (text if len(text) <= MAX_TEXT else "")
+    template = f'{{"ccbps": "predicate", "version": 1, "schema": {json.dumps(SCHEMA.describe())}'
+    json_text = f'{template}, "text": {json.dumps(text)}}}'
+    assert len(str(refused(DecodeError, "", Predicate.from_json, json_text))) < 500
+
+
+def test_an_attribute_may_be_called_interval() -> None:
+    schema = Schema(interval=UInt(8), t=Text(100))
+    same = schema.parse("`interval` < 3 AND t = 'a'").expression
+    assert schema.parse("interval   < 3 AND t = 'a'").expression == same
+    text = "a" * 101
+    refused(
+        UnsupportedPredicateError,
+        "may be written `interval`",
+        schema.parse,
+        f"interval < 3 AND t = '{text}'",
+    )
+    assert not schema.parse(f"`interval` < 3 AND t = '{text}'").evaluate(
+        {"interval": [2], "t": ["a"]}
+    )
+
+
+def test_names_are_guessed_in_little_time() -> None:
+    # A guess takes the square of a name's length, and a schema may come from anybody.
+    schema = Schema({"ab" * 50_000: UInt(4), **{f"{'ab' * 90}{i}": UInt(4) for i in range(5_000)}})
+    refused(UnknownAttributeError, "unknown attribute", schema.parse, "ba" * 50_000 + " < 3")
 
 
 def test_long_chains_are_not_deep() -> None:

@@ -28,7 +28,7 @@ from functools import lru_cache
 from typing import Any, Final, Self
 
 from ccbps.arrays import Randomness
-from ccbps.errors import BrokenSchemeWarning, DecodeError, ParameterError
+from ccbps.errors import BrokenSchemeWarning, DecodeError, ParameterError, PredicateError
 from ccbps.keys.randomness import RandomnessSource
 from ccbps.keys.role_key import RoleKey
 from ccbps.leakage import LeakageCard, Protects
@@ -272,13 +272,18 @@ class Matcher(Scheme):
             raise DecodeError(
                 f"the text describes {scheme!r} {version!r}, wanted {cls.name!r} {cls.version}"
             )
-        schema = Schema(types_of(fields["schema"]))
+        schema, problem = Schema(types_of(fields["schema"])), ""
+        matcher: Self | None = None
         try:
             with making(from_text=True):
                 matcher = cls.from_parameters(schema, fields["parameters"])
                 within_text(max(matcher.event_bytes, matcher.interest_bytes))
         except TypeError:
-            matcher = None
+            pass
+        except PredicateError as error:
+            problem = error.summary
+        if problem:
+            raise DecodeError(f"the template does not parse: {problem}")
         # As text: to Python, 1 is True and 1.0. Omitted parameters would follow later defaults.
         given = json.dumps(fields["parameters"], sort_keys=True)
         if matcher is None or json.dumps(matcher.parameters(), sort_keys=True) != given:

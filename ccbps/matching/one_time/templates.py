@@ -43,8 +43,6 @@ MAX_SIZE: Final = 4096
 
 A message of a program with so many nodes is a megabyte, one of a formula some kilobytes.
 """
-MAX_TEMPLATE: Final = 1 << 17
-"""Largest number of characters of a template in a text: so many take some seconds to parse."""
 
 
 class TemplateScheme(Matcher, PairScheme):
@@ -130,8 +128,6 @@ class TemplateScheme(Matcher, PairScheme):
         if options.keys() != {"template", unit, *cls._own_parameters}:
             raise ParameterError(f"the parameters are not those of a {cls.__name__}")
         template, size = options.pop("template"), whole(unit, options.pop(unit), 0)
-        if from_text() and isinstance(template, str) and len(template) > MAX_TEMPLATE:
-            raise ParameterError(f"a text's template has at most {MAX_TEMPLATE:,} characters")
         if from_text() and size > MAX_SIZE:
             raise ParameterError(
                 f"a text may ask for at most {MAX_SIZE:,} {unit}, got {size:,}; if such messages "
