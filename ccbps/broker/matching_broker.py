@@ -73,6 +73,7 @@ class MatchingBroker(Confined):
         numbering: 8 random bytes that tell this broker's sequence numbers from those of others. A
             broker that starts again with its file goes on with them.
         on_delivery: called with a client's name when something was put into its queue.
+        on_revoked: called with a client's name when it was revoked; must return at once.
 
     Example:
         >>> from ccbps import Schema, UInt
@@ -142,6 +143,7 @@ class MatchingBroker(Confined):
         choice("when_full", when_full, ("drop", "refuse"))
         self._broker, self.quota = broker, quota or Quota()
         self.on_delivery, self._timer = on_delivery, timer
+        self.on_revoked: Callable[[str], object] | None = None
         # One thread at a time changes subscriptions. The lock is for what takes no time.
         self._changing, self._lock = RLock(), RLock()
         self._metrics, self._revoked = Metrics(), set[bytes]()
@@ -324,6 +326,8 @@ class MatchingBroker(Confined):
             if user is not None:
                 self._forget_user(user)
             self._subscriptions.remove(client, names)
+        if self.on_revoked is not None:
+            self.on_revoked(client)
 
     def admit(self, client: str) -> None:
         """Let a client that was revoked come back. It must subscribe anew."""

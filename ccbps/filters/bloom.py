@@ -43,6 +43,23 @@ def bloom_size(capacity: int, rate: float) -> int:
     return max(1, ceil(-capacity * log(rate) / log(2) ** 2))
 
 
+def _size(capacity: int, rate: float) -> int:
+    """Return the bits of a filter that can be made.
+
+    Raises:
+        ParameterError: it would have too many, or the rate is no rate.
+    """
+    if not 0 < rate < 1:
+        raise ParameterError(f"rate must be above 0 and below 1, got {rate!r}")
+    size = bloom_size(capacity, rate)
+    if size > MOST_BITS:
+        raise ParameterError(
+            f"capacity={capacity} at rate={rate} takes {size} bits, more than 2^32 - 1; use "
+            "several filters"
+        )
+    return size
+
+
 class Bloom(Filter):
     """The common part of Bloom filters with and without counters: the places of keys.
 
@@ -62,14 +79,7 @@ class Bloom(Filter):
     def __init__(self, capacity: int, rate: float = 0.01, hashing: Hashing | None = None) -> None:
         super().__init__(hashing)
         self.capacity, self.rate = whole("capacity", capacity, 1), number("rate", rate)
-        if not 0 < self.rate < 1:
-            raise ParameterError(f"rate must be above 0 and below 1, got {rate!r}")
-        self.size = bloom_size(self.capacity, self.rate)
-        if self.size > MOST_BITS:
-            raise ParameterError(
-                f"capacity={capacity} at rate={rate} takes {self.size} bits, more than 2^32 - 1; "
-                "use several filters"
-            )
+        self.size = _size(self.capacity, self.rate)
         # The number with the least rate of false positives: k = m / n ln 2, rounded.
         self.hashes = max(1, round(self.size / self.capacity * log(2)))
         self._cells: Bytes = np.zeros(-(-self.size // self.cells), dtype=np.uint8)
@@ -120,11 +130,13 @@ class Bloom(Filter):
     @classmethod
     def _restored(cls, numbers: Numbers, content: bytes, hashing: Hashing) -> Self | None:
         capacity, size, hashes, count, rate = numbers
-        if -(-size // cls.cells) != len(content):
+        # The bytes that came, not the numbers in them, say how much memory is taken.
+        has_size = -(-size // cls.cells) == len(content) and size == _size(capacity, rate)
+        if not has_size or count > capacity:
             return None
         out = cls(capacity, rate, hashing)
         out._cells, out.count = np.frombuffer(content, dtype=np.uint8).copy(), count
-        return out if (out.size, out.hashes) == (size, hashes) else None
+        return out if out.hashes == hashes else None
 
     def __repr__(self) -> str:
         return (
@@ -256,7 +268,7 @@ class CountingBloomFilter(Bloom):
         Raises:
             FilterFullError: the filter has reached its capacity.
         """
-        self.add_all([key])
+        self.add_all([one_key(key)])
 
     def remove(self, key: str | bytes) -> None:
         """Remove a copy of a key.
@@ -264,7 +276,7 @@ class CountingBloomFilter(Bloom):
         Raises:
             ParameterError: the key is not in the filter.
         """
-        self.remove_all([key])
+        self.remove_all([one_key(key)])
 
     def __contains__(self, key: str | bytes) -> bool:
         return all(self._cells[place] for place in self._places_of(key))

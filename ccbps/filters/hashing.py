@@ -76,14 +76,19 @@ def as_key_bytes(keys: Keys) -> KeyBytes:
     try:
         parts = [key.encode() if isinstance(key, str) else key for key in keys]
         joined = b"".join(parts)
-    except (TypeError, UnicodeEncodeError) as error:
-        raise ParameterError(f"keys must be strings or bytes: {error}") from None
+    except (TypeError, UnicodeEncodeError):
+        parts = [one_key(key, f"keys[{place}]") for place, key in enumerate(keys)]
+        joined = b"".join(parts)
     lengths = np.fromiter(map(len, parts), dtype=np.int64, count=len(parts))
     return _spared(np.frombuffer(joined, dtype=np.uint8), _offsets(lengths))
 
 
-def one_key(key: str | bytes) -> bytes:
+def one_key(key: str | bytes, name: str = "a key") -> bytes:
     """Convert a single key to bytes.
+
+    Args:
+        key: the key.
+        name: its name in errors.
 
     Raises:
         ParameterError: the key is neither text in Unicode nor bytes.
@@ -91,11 +96,11 @@ def one_key(key: str | bytes) -> bytes:
     if isinstance(key, bytes):
         return key
     if not isinstance(key, str):
-        return octets("a key", key, hint="text is a key, too")
+        return octets(name, key, hint="text is a key, too")
     try:
         return key.encode()
     except UnicodeEncodeError as error:
-        raise ParameterError(f"a key must be text in Unicode or bytes: {error}") from None
+        raise ParameterError(f"{name} must be text in Unicode or bytes: {error}") from None
 
 
 def _offsets(lengths: Numbers) -> Numbers:

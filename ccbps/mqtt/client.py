@@ -13,8 +13,9 @@ from time import monotonic
 from typing import Any, Final
 
 from ccbps.broker import Delivery, Payloads, Publication, Receipt, Subscription
-from ccbps.errors import CcbpsError, DecodeError
+from ccbps.errors import CcbpsError, DecodeError, RefusedError
 from ccbps.mqtt.connection import (
+    HELLO,
     UP,
     WAIT_SECONDS,
     Connection,
@@ -22,11 +23,14 @@ from ccbps.mqtt.connection import (
     Startable,
     answers_topic,
     deliveries_topic,
+    requests_topic,
 )
-from ccbps.mqtt.service import NUMBER_BYTES, POSITION_BYTES, Answer, Position
+from ccbps.mqtt.service import NOTICE, NUMBER_BYTES, POSITION_BYTES, Answer, Position
 
 PATIENCE: Final = 1.0
 """Seconds after which a client that waits asks again; then twice as many."""
+GREETING_SECONDS: Final = 5.0
+"""Longest time until a client that the broker does not listen to says hello again."""
 GOODBYE_SECONDS: Final = 1.0
 
 
@@ -37,6 +41,8 @@ class MqttClient(Startable):
     That does no harm: a broker knows a publication by its number, and a subscription by its name.
     `receive` acknowledges each delivery that it returns. A delivery comes again if the client was
     killed with it, or the acknowledgement was lost. Its publisher and number tell.
+
+    The client says hello first, and sends its requests once the broker has answered.
 
     A client may have several connections at once, if one of them receives.
 
@@ -57,7 +63,14 @@ class MqttClient(Startable):
         self._numbers = count(int.from_bytes(os.urandom(NUMBER_BYTES - 1)))
         self._lock = threading.Lock()
         self._waiting: dict[bytes, tuple[str, bytes, Future[Any]]] = {}
-        self._deliveries: queue.SimpleQueue[tuple[Position, Delivery]] = queue.SimpleQueue()
+        # Numbers of hellos without an answer, whether the broker listens, and the timer of the
+        # next hello.
+        self._hellos, self._is_heard = set[bytes](), False
+        # Whether an error that says so waits for `receive`.
+        self._is_revoked = False
+        self._timer: threading.Timer | None = None
+        self._deliveries: queue.SimpleQueue[tuple[Position, Delivery] | RefusedError]
+        self._deliveries = queue.SimpleQueue()
         self._position, self._asked = Position(), -PATIENCE
         self._acknowledges = False
         self._broker = b""
@@ -75,7 +88,8 @@ class MqttClient(Startable):
         if self._acknowledges:
             # The broker answers in order, so an answer to this means that it has what came before.
             with contextlib.suppress(CcbpsError, OSError):
-                self._ask("resume", self._position.to_bytes(), GOODBYE_SECONDS)
+                self._ask(HELLO, self._position.to_bytes(), GOODBYE_SECONDS)
+        self._set_timer(None)
         self._connection.close()
 
     def subscribe(self, subscription: Subscription) -> None:
@@ -114,20 +128,25 @@ class MqttClient(Startable):
 
         Raises:
             TimeoutError: none came.
+            RefusedError: the client was revoked.
         """
         end = None if timeout is None else monotonic() + timeout
         patience = PATIENCE
         while True:
             left = patience if end is None else min(patience, end - monotonic())
             try:
-                position, delivery = self._deliveries.get(timeout=max(0.0, left))
+                received = self._deliveries.get(timeout=max(0.0, left))
                 break
             except queue.Empty:
                 if end is not None and monotonic() >= end:
                     raise TimeoutError(f"nothing for {self._name} in {timeout} s") from None
             # The last one may have been lost, so that nothing shows that it is missing.
-            self._send("resume", self._position.to_bytes())
+            self._greet()
             patience = min(2 * patience, WAIT_SECONDS)
+        if isinstance(received, RefusedError):
+            self._is_revoked = False
+            raise received
+        position, delivery = received
         self._acknowledges = True
         self._send("acknowledge", position.to_bytes())
         return delivery
@@ -135,16 +154,42 @@ class MqttClient(Startable):
     # -- inside ----------------------------------------------------------------------------------
 
     def _came_up(self) -> None:
-        """Ask again for all that may be lost, when a connection or a broker is new."""
-        self._send("resume", self._position.to_bytes())
-        self._send_again()
+        """Say hello, when a connection or a broker is new."""
+        with self._lock:
+            self._is_heard = False
+        self._greet(PATIENCE)
+
+    def _greet(self, patience: float | None = None) -> None:
+        """Say hello, which asks for all deliveries that the client does not have.
+
+        Args:
+            patience: seconds after which to say it again if there is no answer; then twice as
+                many. None if the caller will.
+        """
+        self._send(HELLO, self._position.to_bytes())
+        if patience is not None:
+            self._set_timer(threading.Timer(patience, self._greet_again, [patience]))
+
+    def _greet_again(self, patience: float) -> None:
+        if not self._is_heard:
+            self._greet(min(2 * patience, GREETING_SECONDS))
+
+    def _set_timer(self, timer: threading.Timer | None) -> None:
+        """Start a timer in place of the last one."""
+        with self._lock:
+            last, self._timer = self._timer, timer
+        if last is not None:
+            last.cancel()
+        if timer is not None:
+            timer.daemon = True
+            timer.start()
 
     def _send_again(self) -> None:
         """Send the requests without an answer."""
         with self._lock:
             again = [(number, *request) for number, request in self._waiting.items()]
         for number, verb, message, _ in again:
-            self._connection.send(f"ccbps/to/{self._name}/{verb}", number + message)
+            self._connection.send(requests_topic(self._name, verb), number + message)
 
     def _ask(self, verb: str, message: bytes, timeout: float | None = None) -> Any:
         """Send a request, and return the result of its answer."""
@@ -160,11 +205,14 @@ class MqttClient(Startable):
                     with self._lock:  # nobody waits for it any more
                         self._waiting.pop(number, None)
                     raise TimeoutError(f"no answer to {verb} in {seconds} s") from None
-            self._send_again()
+            if self._is_heard:
+                self._send_again()
+            else:
+                self._greet()
             patience *= 2
 
     def _send(self, verb: str, message: bytes, answered: Future[Any] | None = None) -> bytes:
-        """Send a request, and return its number.
+        """Send a request, and return its number. If the broker does not listen, it waits.
 
         Args:
             verb: one of `ccbps.mqtt.connection.VERBS`.
@@ -176,7 +224,13 @@ class MqttClient(Startable):
             if answered is not None:
                 answered.set_running_or_notify_cancel()  # it cannot be cancelled any more
                 self._waiting[number] = verb, message, answered
-        self._connection.send(f"ccbps/to/{self._name}/{verb}", number + message)
+            elif verb == HELLO:
+                self._hellos.add(number)
+            is_sent = self._is_heard or verb == HELLO
+        if is_sent:
+            self._connection.send(requests_topic(self._name, verb), number + message)
+        elif answered is not None and not self._hellos:
+            self._greet(PATIENCE)
         return number
 
     def _take_in(self, content: bytes) -> None:
@@ -192,7 +246,7 @@ class MqttClient(Startable):
         if before.sequence > self._position.sequence:
             if monotonic() > self._asked + PATIENCE:
                 self._asked = monotonic()
-                self._send("resume", self._position.to_bytes())
+                self._greet()
         elif delivery.sequence > self._position.sequence:
             self._position = Position(before.numbering, delivery.sequence)
             self._deliveries.put((self._position, delivery))
@@ -203,15 +257,48 @@ class MqttClient(Startable):
             return
         if topic == UP:
             if content != self._broker:
+                if self._broker:  # another one answered, or would have
+                    self._hellos.clear()
                 self._broker = content
                 self._came_up()
             return
+        number, answer = content[:NUMBER_BYTES], content[NUMBER_BYTES:]
         with self._lock:
-            request = self._waiting.pop(content[:NUMBER_BYTES], None)
-        if request is None:
-            return  # answered before: it was sent twice
-        verb, _, answered = request
+            request = self._waiting.pop(number, None)
+        if request is not None:
+            verb, _, answered = request
+            try:
+                answered.set_result(Answer.from_bytes(answer).result(verb))
+            except CcbpsError as error:
+                answered.set_exception(error)
+        elif number == NOTICE or number in self._hellos:
+            self._take_note(number, answer)
+
+    def _take_note(self, number: bytes, content: bytes) -> None:
+        """Accept the answer to a hello, or a notice."""
+        error: CcbpsError | None = None
         try:
-            answered.set_result(Answer.from_bytes(content[NUMBER_BYTES:]).result(verb))
-        except CcbpsError as error:
-            answered.set_exception(error)
+            Answer.from_bytes(content).result(HELLO)
+        except DecodeError:
+            return  # altered on its way
+        except CcbpsError as refusal:
+            error = refusal
+        is_revoked = isinstance(error, RefusedError) and error.reason == "revoked"
+        with self._lock:
+            is_new = not self._is_heard
+            self._is_heard = number != NOTICE and not is_revoked
+            self._hellos.clear()
+            lost = [*self._waiting.values()] if not self._is_heard else []
+            if lost:
+                self._waiting.clear()
+        for _, _, answered in lost:
+            answered.set_exception(error or CcbpsError("the broker does not listen"))
+        if self._is_heard and is_new:
+            self._send_again()
+        elif isinstance(error, RefusedError) and is_revoked:
+            self._set_timer(None)
+            if not self._is_revoked:
+                self._is_revoked = True
+                self._deliveries.put(error)
+        elif not self._is_heard:
+            self._greet(PATIENCE)

@@ -13,7 +13,13 @@ topic                                carries
 ``ccbps/for/<client>/delivery``      deliveries, each behind the position of the one before it,
                                      so that a lost one is missed
 ``ccbps/up``                         8 random bytes, retained: a broker has started
+``ccbps/claim``                      the service that answers here, retained (`ccbps.mqtt.claim`)
 ===================================  ==================================================
+
+The service subscribes to the requests of each client by the client's name, so it can also cease to
+listen to one client: the server then drops that client's requests. A client's first request is
+``resume``, which another connection of the service reads, for all names. The client sends other
+requests once it has the answer.
 
 All messages have quality of service 1, which an MQTT server gives while both sides are connected.
 Nothing depends on the server's memory: when a broker or a client comes back, clients send requests
@@ -50,6 +56,9 @@ from ccbps.errors import ParameterError
 BROKER: Final = "broker"
 """Name of the service at the MQTT server."""
 UP: Final = "ccbps/up"
+REQUESTS: Final = "ccbps/to/"
+HELLO: Final = "resume"
+"""A client's first verb."""
 VERBS: Final = ("subscribe", "unsubscribe", "publish", "deliver", "acknowledge", "resume")
 WAIT_SECONDS: Final = 30.0
 QOS: Final = 1
@@ -141,7 +150,10 @@ class Connection:
             on_message: called with topic and content of a message.
             on_up: called each time that the topics are subscribed to.
         """
-        self._url, self._topics = url, topics
+        self._url, self._topics = url, dict.fromkeys(topics)
+        # Functions to call when the server confirms a subscription, by the number of its request.
+        self._lock, self._confirming = threading.Lock(), dict[int, Callable[[], object]]()
+        self._all: int | None = None
         self._on_message, self._on_up = on_message, on_up
         self._paho = paho.Client(
             CallbackAPIVersion.VERSION2,
@@ -176,6 +188,20 @@ class Connection:
             self.close()
             raise OSError(f"the MQTT server refuses {self._url.client}: {self._refused}")
 
+    def listen(self, topic: str, then: Callable[[], object]) -> None:
+        """Subscribe to one more topic, and call a function once the server has confirmed it."""
+        with self._lock:
+            self._topics[topic] = None
+            _, number = self._paho.subscribe(topic, QOS)
+            # Without a connection there is no number. The next one subscribes to all topics.
+            self._confirming[number or -len(self._confirming)] = then
+
+    def ignore(self, topic: str) -> None:
+        """Unsubscribe from a topic."""
+        with self._lock:
+            self._topics.pop(topic, None)
+            self._paho.unsubscribe(topic)
+
     def send(self, topic: str, content: bytes, *, retain: bool = False) -> None:
         """Send a message; it waits if there is no connection."""
         info = self._paho.publish(topic, content, qos=QOS, retain=retain)
@@ -200,11 +226,27 @@ class Connection:
         if reason.is_failure:
             self._up.set()
         else:
-            self._paho.subscribe([(topic, QOS) for topic in self._topics])
+            with self._lock:
+                wanted = [(topic, QOS) for topic in self._topics]
+                _, self._all = self._paho.subscribe(wanted)
 
-    def _subscribed(self, *_: Any) -> None:
-        self._on_up()
-        self._up.set()
+    def _subscribed(self, *arguments: Any) -> None:
+        number = arguments[2]
+        with self._lock:
+            is_all = number == self._all
+            numbers = [*self._confirming] if is_all else [number]
+            confirmed = [self._confirming.pop(one, None) for one in numbers]
+        for then in confirmed:
+            if then is not None:
+                then()
+        if is_all:
+            self._on_up()
+            self._up.set()
+
+
+def requests_topic(client: str, verb: str = "+") -> str:
+    """Return the topic of a client's requests with a verb, + for all verbs."""
+    return f"{REQUESTS}{client}/{verb}"
 
 
 def answers_topic(client: str) -> str:

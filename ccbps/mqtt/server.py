@@ -1,6 +1,8 @@
 """An MQTT server in this process, for examples, tests and small installations: aMQTT.
 
-It knows clients by their passwords, and lets each client speak for itself only.
+It knows clients by their passwords, and lets each client speak for itself only. It reads a client's
+messages no faster than at a rate: aMQTT takes some 200 us for a message, so one client that sends
+thousands a second would hold all others up.
 """
 
 from __future__ import annotations
@@ -14,16 +16,25 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from os import PathLike
-from typing import Any
+from time import monotonic
+from typing import Any, Final
 
+from amqtt.adapters import ReaderAdapter
 from amqtt.broker import Broker
 from amqtt.contexts import Action, BrokerConfig
 from amqtt.plugins.base import BaseAuthPlugin, BaseTopicPlugin
 from amqtt.session import Session
 
 from ccbps.broker.messages import check_name
+from ccbps.broker.quotas import Bucket
+from ccbps.checks import number
 from ccbps.errors import ParameterError
 from ccbps.mqtt.connection import BROKER, UP, WAIT_SECONDS, Startable
+
+RATE: Final = 1000.0
+"""Messages of a client that are read in a second."""
+BURST: Final = 1000.0
+"""Messages of a client that are read at once."""
 
 
 class Passwords(BaseAuthPlugin):  # type: ignore[misc]
@@ -83,6 +94,50 @@ class _Subscriptions(dict[str, list[Any]]):
         return [(topic, [*some]) for topic, some in super().items()]
 
 
+class _PacedReader(ReaderAdapter):  # type: ignore[misc]
+    """A connection's reader that waits while its client is too fast, and so holds it back by TCP.
+
+    aMQTT reads a message's kind and length byte by byte, so two such reads are a message; one of
+    more than 127 bytes counts half as much again.
+    """
+
+    def __init__(self, reader: ReaderAdapter, rate: float) -> None:
+        self._reader, self._bucket = reader, Bucket(2 * rate, 2 * BURST, monotonic)
+
+    async def read(self, n: int = -1) -> bytes:
+        """Read bytes."""
+        if n == 1:
+            self._bucket.take(1)
+            if pause := self._bucket.debt():
+                await asyncio.sleep(pause)
+        content: bytes = await self._reader.read(n)
+        return content
+
+    def feed_eof(self) -> None:
+        """End the stream."""
+        self._reader.feed_eof()
+
+
+class _Broker(Broker):  # type: ignore[misc]
+    """aMQTT's server, which paces its clients."""
+
+    rate = RATE
+
+    async def _handle_client_session(
+        self, reader: ReaderAdapter, writer: Any, client_session: Session, *others: Any
+    ) -> None:
+        if client_session.username != BROKER:
+            reader = _PacedReader(reader, self.rate)
+        await super()._handle_client_session(reader, writer, client_session, *others)
+
+    async def _publish_retained_messages_for_subscription(
+        self, subscription: tuple[str, int], session: Session
+    ) -> None:
+        # aMQTT 0.12 calls this for the topics of all clients.
+        if session.username == BROKER or subscription[0] == UP:
+            await super()._publish_retained_messages_for_subscription(subscription, session)
+
+
 class LocalServer(Startable):
     """An MQTT 3.1.1 server on this machine, in a thread of its own.
 
@@ -103,6 +158,7 @@ class LocalServer(Startable):
         port: int = 0,
         certificate: str | PathLike[str] | None = None,
         key: str | PathLike[str] | None = None,
+        rate: float = RATE,
     ) -> None:
         """Prepare a server.
 
@@ -111,6 +167,7 @@ class LocalServer(Startable):
             port: port of 127.0.0.1; 0 for a free one.
             certificate: file with the server's certificate, for TLS.
             key: file with the certificate's key.
+            rate: messages of a client that are read in a second. A client that sends more waits.
 
         Raises:
             ParameterError: a name is malformed, or certificate and key are not given together.
@@ -127,6 +184,7 @@ class LocalServer(Startable):
             "listeners": {"default": listener},
             "plugins": {passwords: {"users": dict(users)}, own_topics: {}},
         }
+        self._rate = number("rate", rate, 1)
         self._scheme, self.url = "mqtt" if certificate is None else "mqtts", ""
         self._thread = threading.Thread(target=self._run, name="MQTT server", daemon=True)
         self._started: Future[str] = Future()
@@ -162,7 +220,8 @@ class LocalServer(Startable):
 
     async def _serve(self) -> None:
         self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
-        broker = Broker(BrokerConfig.from_dict(self._config))
+        broker = _Broker(BrokerConfig.from_dict(self._config))
+        broker.rate = self._rate
         broker._subscriptions = _Subscriptions()
         await broker.start()
         server = broker._servers["default"].instance

@@ -5,24 +5,31 @@ Deliveries go to a client in order, a window of them at a time. A client tells w
 Deliveries that it has not acknowledged are sent again when it asks for them. Only a window of them
 is on its way at once. So no client, slow or asking again and again, makes the service or the MQTT
 server hold more.
+
+Requests wait in a queue for each client, and clients have their turns one after another. A client
+that floods the service is not listened to for a time (`ccbps.mqtt.guests`).
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import queue
 import struct
 import threading
 from collections import deque
 from collections.abc import Callable
-from time import monotonic
+from functools import partial
+from time import monotonic, sleep
 from typing import ClassVar, Final, NamedTuple
 
 from ccbps import errors
 from ccbps.broker import MatchingBroker, Receipt
+from ccbps.broker.quotas import Bucket
 from ccbps.errors import CcbpsError, DecodeError, RefusedError
+from ccbps.mqtt.claim import CLAIM, Claim
 from ccbps.mqtt.connection import (
+    HELLO,
+    REQUESTS,
     UP,
     VERBS,
     WAIT_SECONDS,
@@ -31,13 +38,18 @@ from ccbps.mqtt.connection import (
     Startable,
     answers_topic,
     deliveries_topic,
+    requests_topic,
 )
+from ccbps.mqtt.fair_queue import FairQueue, Request
+from ccbps.mqtt.guests import BLOCK_SECONDS, Guests
 from ccbps.records import Message
 
 NUMBER_BYTES: Final = 8
-WAITING: Final = 2000
-WAITING_BYTES: Final = 1 << 24
-"""Number and bytes of a client's requests that may wait for their turn."""
+NOTICE: Final = bytes(NUMBER_BYTES)
+"""Number of an answer that is to no request, but to all: the service does not listen any more."""
+HELLOS: Final = 2000.0
+HELLOS_BURST: Final = 5000.0
+"""First requests that are read in a second, and at once. The service reads no faster."""
 PUSH: Final = "push"
 """Verb of the service's own requests to send deliveries."""
 WINDOW: Final = 256
@@ -227,37 +239,58 @@ class MqttService(Startable):
         b'encrypted'
     """
 
-    def __init__(self, broker: MatchingBroker, url: MqttUrl) -> None:
+    def __init__(
+        self, broker: MatchingBroker, url: MqttUrl, *, on_lost: Callable[[], object] = lambda: None
+    ) -> None:
         """Prepare a service.
 
         Args:
             broker: the broker.
             url: address of the MQTT server, with the name `broker`.
+            on_lost: called if another service has taken this one's place at the server, and this
+                one has ended its work. Must return at once.
         """
-        self.broker = broker
-        self._requests: queue.SimpleQueue[tuple[str, str, bytes] | None] = queue.SimpleQueue()
+        self.broker, self._on_lost = broker, on_lost
+        self._guests, self._requests = Guests(broker.quota), FairQueue()
         self._lock = threading.Lock()
-        # Number and bytes of each client's requests that wait.
-        self._waiting: dict[str, tuple[int, int]] = {}
         # Clients with deliveries for which a push waits.
         self._told: set[str] = set()
-        topics = [f"ccbps/to/+/{verb}" for verb in VERBS]
-        self._connection = Connection(url, topics, self._arrived)
+        self._connection = Connection(url, [CLAIM], self._arrived)
+        # First requests of clients come here, so that a flood of them holds nobody else up. Of
+        # quality 1, since the server's buffers would let others wait behind them for a minute.
+        self._door = Connection(url, [requests_topic("+", HELLO)], self._knocked)
+        self._hellos = Bucket(HELLOS, HELLOS_BURST, monotonic)
+        self._claim = Claim(self._connection.send, broker.numbering, self._lost)
         self._outgoing: dict[str, Outgoing] = {}
         self._worker = threading.Thread(target=self._work, name="ccbps broker", daemon=True)
 
     def start(self) -> None:
+        """Connect, and answer.
+
+        Raises:
+            OSError: the server cannot be reached, or refuses.
+            RefusedError: another service answers at the server.
+        """
         self._connection.open(WAIT_SECONDS)
-        self.broker.on_delivery = self._tell
+        try:
+            self._claim.acquire()
+            self._door.open(WAIT_SECONDS)
+        except BaseException:
+            self._claim.release()
+            self._connection.close()
+            raise
+        self.broker.on_delivery, self.broker.on_revoked = self._tell, self._revoked
         self._worker.start()
-        # Clients that hear it send requests without an answer again, and tell where they are.
+        # Clients that hear it say hello, and send requests without an answer again.
         self._connection.send(UP, os.urandom(NUMBER_BYTES), retain=True)
 
     def stop(self) -> None:
         """Answer the requests that have arrived, and disconnect."""
-        self._requests.put(None)
+        self._door.close()
+        self._requests.close()
         self._worker.join()
-        self.broker.on_delivery = None
+        self.broker.on_delivery = self.broker.on_revoked = None
+        self._claim.release()
         self._connection.close()
 
     # -- in other threads ------------------------------------------------------------------------
@@ -268,50 +301,88 @@ class MqttService(Startable):
             is_new = client not in self._told
             self._told.add(client)
         if is_new:
-            self._requests.put((client, PUSH, b""))
+            self._requests.put(Request(client, PUSH, b""), bounded=False)
+
+    def _revoked(self, client: str) -> None:
+        self._cease(client, RefusedError(f"{client} was revoked", reason="revoked"))
+
+    def _lost(self) -> None:
+        """End all work: another service has taken this one's place."""
+        _log.critical("another service answers at this MQTT server: this one ends")
+        self._requests.close()
+        self._on_lost()
+
+    def _knocked(self, topic: str, content: bytes) -> None:
+        """Listen to a client that says hello, unless it is listened to, or shut out."""
+        self._hellos.take(1)
+        if pause := self._hellos.debt():
+            sleep(pause)  # the server drops what does not fit into its queue
+        client = topic[len(REQUESTS) : -len(HELLO) - 1]
+        if not self._guests.is_outside(client):
+            return
+        try:
+            self.broker.turn_away(client, 0)
+        except CcbpsError as error:
+            self._refuse(client, HELLO, content, error)
+            return
+        self._guests.let_in(client)
+        self._connection.listen(requests_topic(client), partial(self._listening, topic, content))
+
+    def _listening(self, topic: str, content: bytes) -> None:
+        """Take in the hello of a client, now that its other requests arrive."""
+        client = topic[len(REQUESTS) : -len(HELLO) - 1]
+        self._guests.confirm(client)
+        self._arrived(topic, content)
 
     def _arrived(self, topic: str, content: bytes) -> None:
-        parts = topic.split("/")
-        if len(parts) != 4 or parts[3] not in VERBS:
+        if topic == CLAIM:
+            self._claim.arrived(content)
             return
-        _, _, client, verb = parts
+        client, _, verb = topic[len(REQUESTS) :].rpartition("/")
+        if not self._guests.is_heard(client) or verb not in VERBS:
+            return
         try:
+            if not self._guests.arrived(client, len(content)):
+                raise RefusedError("too many requests: send later", reason="rate")
             self.broker.turn_away(client, len(content) - NUMBER_BYTES)
-            with self._lock:
-                count, size = self._waiting.get(client, (0, 0))
-                if count >= WAITING or (count and size + len(content) > WAITING_BYTES):
-                    raise RefusedError("too many requests wait: send later", reason="rate")
-                self._waiting[client] = count + 1, size + len(content)
+            self._requests.put(Request(client, verb, content))
         except CcbpsError as error:
+            self._refuse(client, verb, content, error)
+
+    def _refuse(self, client: str, verb: str, content: bytes, error: CcbpsError) -> None:
+        """Answer with an error; cease to listen to a client that gets too many of them."""
+        if self._guests.refused(client):
             self._answer(client, verb, content, Answer.of(error))
-        else:
-            self._requests.put((client, verb, content))
+        elif self._guests.shut_out(client):
+            _log.warning("%s sends too much: not listened to for %s s", client, BLOCK_SECONDS)
+            text = f"too many requests were refused: nothing is read for {BLOCK_SECONDS:g} s"
+            self._cease(client, RefusedError(text, reason="rate"))
+
+    def _cease(self, client: str, error: RefusedError) -> None:
+        """Listen to a client no more, forget its requests that wait, and tell it why."""
+        self._guests.leave(client)
+        self._connection.ignore(requests_topic(client))
+        self._requests.forget(client)
+        with self._lock:
+            self._told.discard(client)
+        self._connection.send(answers_topic(client), NOTICE + Answer.of(error).to_bytes())
 
     # -- in the worker's thread ------------------------------------------------------------------
 
     def _work(self) -> None:
         while (request := self._requests.get()) is not None:
             client, verb, content = request
-            answer = Answer()
             try:
                 answer = self._do(client, verb, content[NUMBER_BYTES:])
             except CcbpsError as error:
-                answer = Answer.of(error)
+                if verb != PUSH:
+                    self._refuse(client, verb, content, error)
+                continue
             except Exception:  # one client's request must not end the service for all
                 _log.exception("a request of %s to %s failed", client, verb)
                 answer = Answer(None, "CcbpsError", "the broker failed; it has a log")
             if verb != PUSH:
-                self._forget(client, len(content))
                 self._answer(client, verb, content, answer)
-
-    def _forget(self, client: str, size: int) -> None:
-        """Count a request that waits no longer."""
-        with self._lock:
-            count, total = self._waiting[client]
-            if count == 1:
-                del self._waiting[client]
-            else:
-                self._waiting[client] = count - 1, total - size
 
     def _do(self, client: str, verb: str, message: bytes) -> Answer:
         """Serve a request, and return its answer."""
@@ -341,8 +412,9 @@ class MqttService(Startable):
             outgoing.resume(Position.from_bytes(message))
 
     def _answer(self, client: str, verb: str, content: bytes, answer: Answer) -> None:
-        if verb != "acknowledge" and len(content) >= NUMBER_BYTES:
-            message = content[:NUMBER_BYTES] + answer.to_bytes()
+        number = content[:NUMBER_BYTES]
+        if verb != "acknowledge" and len(number) == NUMBER_BYTES and number != NOTICE:
+            message = number + answer.to_bytes()
             self._connection.send(answers_topic(client), message)
 
     def _deliver(self, client: str, message: bytes) -> None:

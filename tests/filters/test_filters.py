@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +28,9 @@ from ccbps.filters import (
     cuckoo_buckets,
 )
 from ccbps.filters.cuckoo import cuckoo_rate
+from ccbps.filters.filter import CHECK_BYTES, MAGIC, _Form
 from ccbps.filters.hashing import as_key_bytes
+from ccbps.records import write
 from tests.support.effort import examples
 from tests.support.kernels import both_kernels, each_kernel, wished  # noqa: F401  (a fixture)
 
@@ -114,8 +117,9 @@ def test_columns_of_all_kinds_are_the_same_keys() -> None:
     ("keys", "message"),
     [
         ("news", "a list or a column of strings or bytes, got str"),
-        ([1], "must be strings or bytes"),
-        (["\ud800"], "must be strings or bytes"),
+        (["a", 1], r"keys\[1\] must be bytes, got int; text is a key, too"),
+        ([None], r"keys\[0\] must be bytes, got NoneType"),
+        (["\ud800"], r"keys\[0\] must be text in Unicode or bytes"),
         (pa.array(["a", None]), "1 are NULL"),
         (pa.array([1]), "column of strings or binary, got int64"),
         (5, "got int"),
@@ -131,7 +135,7 @@ def test_what_is_no_key_is_refused(keys: Any, message: str) -> None:
 def test_a_single_key_that_is_none_is_refused(key: Any) -> None:
     for held in (BloomFilter(10), CountingBloomFilter(10), CuckooFilter(10)):
         for action in (held.add, held.__contains__):
-            with pytest.raises(ParameterError, match="key"):
+            with pytest.raises(ParameterError, match="^a key must be "):
                 action(key)
         held.add(bytearray(b"news"))
         assert "news" in held
@@ -429,6 +433,23 @@ def test_any_bytes_are_no_filter(message: bytes) -> None:
     for kind in (BloomFilter, CountingBloomFilter, CuckooFilter):
         with pytest.raises(DecodeError):
             kind.from_bytes(message)
+
+
+@pytest.mark.parametrize("kind", [BloomFilter, CountingBloomFilter])
+def test_a_filter_takes_no_more_memory_than_its_bytes(kind: type[Any]) -> None:
+    """Its numbers may say that it has 2^32 counters."""
+    numbers = 400_000_000, 8, 7, 0, 0.01
+    form = _Form(kind.kind, Murmur3().identity(), numbers, bytes(8 // kind.cells))
+    message = write(form, MAGIC, check=CHECK_BYTES)
+    assert len(message) < 80
+    tracemalloc.start()
+    try:
+        with pytest.raises(DecodeError, match="parameters that no"):
+            kind.from_bytes(message)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1 << 20
 
 
 def test_a_filter_under_a_key_says_nothing_to_who_does_not_hold_it() -> None:

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import datetime
-import getpass
 import ipaddress
-import os
-import shutil
 import socket
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -29,11 +25,14 @@ from paho.mqtt.enums import CallbackAPIVersion
 from ccbps.broker import Delivery, MatchingBroker, Payloads, Publication, Quota, Receipt
 from ccbps.delivery import GroupOpener, GroupSealer, SimpleCache, pack_groups
 from ccbps.errors import CcbpsError, DecodeError, ParameterError, RefusedError, ReplayError
-from ccbps.mqtt import LocalServer, MqttClient, MqttService, MqttUrl, client, service
+from ccbps.mqtt import LocalServer, MqttClient, MqttService, MqttUrl, client, guests, service
 from ccbps.mqtt.connection import Connection
+from ccbps.mqtt.fair_queue import FairQueue, Request
+from ccbps.mqtt.guests import Guests
 from ccbps.mqtt.service import POSITION_BYTES, Answer, Outgoing, Position
 from ccbps.records import write
 from tests.support.broker_world import Clock, World, refused
+from tests.support.mosquitto import MOSQUITTO, mosquitto
 
 USERS = {name: f"password of {name}" for name in ("broker", "alice", "bob", "feed", "mallory")}
 WAIT = 10.0
@@ -115,8 +114,8 @@ def test_clients_get_what_matches_and_errors_come_back(server: LocalServer, worl
             alice.subscribe(world.wants("c", "price < 10"))
         feed.publish(world.event(3, 7, "quotes"))
         assert bob.receive(WAIT).number == 3
-        with pytest.raises(TimeoutError, match="nothing for alice"):
-            alice.receive(0.2)
+        with pytest.raises(TimeoutError, match="nothing for bob"):
+            bob.receive(0.2)
     # What was acknowledged is gone.
     assert broker.take("bob") == []
 
@@ -284,10 +283,19 @@ def test_requests_that_nobody_waits_for_are_not_sent_again(
 
 
 class Recorded:
-    """Messages that a service or `Outgoing` would have sent."""
+    """Messages that a service or `Outgoing` would have sent, and topics that it listens to."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, bytes]] = []
+        self.listened: list[str] = []
+        self.ignored: list[str] = []
+
+    def listen(self, topic: str, then: Any) -> None:
+        self.listened.append(topic)
+        then()
+
+    def ignore(self, topic: str) -> None:
+        self.ignored.append(topic)
 
     def send(self, to: str, message: bytes, *, retain: bool = False) -> None:
         self.sent.append((to, message))
@@ -349,20 +357,22 @@ def test_requests_that_wait_are_bounded(
 ) -> None:
     """Refused before they are read: of who was revoked, too large, and too many."""
     broker, out = world.broker(quota=Quota(message_bytes=1000)), Recorded()
-    broker.revoke("mallory")
     running = MqttService(broker, url(server, "broker"))
+    for name in ("mallory", "alice", "bob"):
+        running._guests.let_in(name)
+    broker.revoke("mallory")
     monkeypatch.setattr(running, "_connection", out)
-    monkeypatch.setattr("ccbps.mqtt.service.WAITING", 3)
-    monkeypatch.setattr("ccbps.mqtt.service.WAITING_BYTES", 1500)
+    monkeypatch.setattr("ccbps.mqtt.fair_queue.WAITING", 3)
+    monkeypatch.setattr("ccbps.mqtt.fair_queue.WAITING_BYTES", 1500)
     wanted: list[tuple[str, str, bytes, str]] = [
-        ("mallory", "deliver", bytes(20), "revoked"),
-        ("alice", "publish", bytes(1009), "size"),
-        ("alice", "publish", bytes(600), ""),
-        ("alice", "publish", bytes(600), ""),
-        ("alice", "publish", bytes(600), "rate"),
-        ("alice", "unsubscribe", bytes(8) + b"a", ""),
-        ("alice", "unsubscribe", bytes(8) + b"b", "rate"),
-        ("bob", "unsubscribe", bytes(8) + b"b", ""),
+        ("mallory", "deliver", b"number 1" + bytes(12), "revoked"),
+        ("alice", "publish", b"number 2" + bytes(1001), "size"),
+        ("alice", "publish", b"number 3" + bytes(592), ""),
+        ("alice", "publish", b"number 4" + bytes(592), ""),
+        ("alice", "publish", b"number 5" + bytes(592), "rate"),
+        ("alice", "unsubscribe", b"number 6a", ""),
+        ("alice", "unsubscribe", b"number 7b", "rate"),
+        ("bob", "unsubscribe", b"number 8b", ""),
     ]
     for client_, verb, content, reason in wanted:
         out.sent.clear()
@@ -370,13 +380,87 @@ def test_requests_that_wait_are_bounded(
         said = [(topic, Answer.from_bytes(one[8:]).reason) for topic, one in out.sent]
         assert said == ([(f"ccbps/for/{client_}/answer", reason)] if reason else [])
     running._arrived("ccbps/to/alice/nonsense", bytes(8))
+    running._arrived("ccbps/to/nobody/publish", bytes(8))
     running._arrived("ccbps/else", bytes(8))
-    assert running._requests.qsize() == 4
-    running._requests.put(None)
+    assert len(running._requests) == 4
+    running._requests.close()
     running._work()
-    assert running._waiting == {}
-    running._arrived("ccbps/to/alice/publish", bytes(600))
-    assert running._requests.qsize() == 1
+    assert len(running._requests) == 0
+
+
+def test_clients_have_their_turns_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting = FairQueue()
+    for client_, count in (("mallory", 100), ("alice", 2), ("bob", 1)):
+        for number in range(count):
+            waiting.put(Request(client_, "publish", bytes([number])))
+    turns = [waiting.get() for _ in range(6)]
+    assert [(one.client, one.content[0]) for one in turns if one is not None] == [
+        ("mallory", 0),
+        ("alice", 0),
+        ("bob", 0),
+        ("mallory", 1),
+        ("alice", 1),
+        ("mallory", 2),
+    ]
+    # All together have a share of the memory each.
+    monkeypatch.setattr("ccbps.mqtt.fair_queue.TOTAL_BYTES", 200)
+    waiting.put(Request("bob", "publish", bytes(50)))
+    waiting.put(Request("bob", "publish", bytes(50)))
+    with refused("rate", "too many requests wait"):
+        waiting.put(Request("bob", "publish", bytes(1)))
+    waiting.put(Request("bob", "push", b""), bounded=False)
+    waiting.forget("mallory")
+    waiting.forget("nobody")
+    assert len(waiting) == 3
+    waiting.close()
+    waiting.put(Request("bob", "publish", b""))
+    assert [one.verb for one in iter(waiting.get, None)] == ["publish", "publish", "push"]
+
+
+@pytest.mark.parametrize("verb", ["publish", "resume", "acknowledge"])
+def test_a_client_that_floods_is_not_listened_to_for_a_time(
+    server: LocalServer, world: World, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """It gets some refusals and a notice. Then its requests cost nothing."""
+    broker, out, clock = world.broker(), Recorded(), Clock()
+    running = MqttService(broker, url(server, "broker"))
+    running._guests = Guests(broker.quota, clock)
+    monkeypatch.setattr(running, "_connection", out)
+    greeting = "ccbps/to/mallory/resume", b"number 7" + Position().to_bytes()
+    running._knocked(*greeting)
+    assert out.listened == ["ccbps/to/mallory/+"]
+    for _ in range(20_000):
+        running._arrived(f"ccbps/to/mallory/{verb}", b"number 8flood")
+    notices = [Answer.from_bytes(one[8:]) for _, one in out.sent if one[:8] == service.NOTICE]
+    assert ["nothing is read for 30 s" in one.message for one in notices] == [True]
+    assert len(out.sent) <= 1001
+    assert len(running._requests) == 0
+    assert out.ignored == ["ccbps/to/mallory/+"]
+    sent = len(out.sent)
+    for seconds, listened in ((0, 1), (guests.BLOCK_SECONDS - 1, 1), (1, 2)):
+        clock.now += seconds
+        running._knocked(*greeting)
+        assert len(out.listened) == listened
+    assert len(out.sent) == sent
+
+
+def test_requests_of_who_floods_come_back_with_an_error(
+    server: LocalServer, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None of them hangs, and the client is served when its time is over."""
+    monkeypatch.setattr(guests, "REFUSALS_BURST", 20.0)
+    monkeypatch.setattr(guests, "BLOCK_SECONDS", 0.5)
+    broker = world.broker(quota=Quota(rate=10.0, burst=20.0))
+    with connected(server, broker, "alice", "feed") as (alice, feed):
+        alice.subscribe(world.wants("a", "price < 10"))
+        errors = [feed.publish_later(world.event(n, 3)).exception(WAIT) for n in range(20)]
+        assert errors == [None] * 20
+        later = [feed.publish_later(world.event(20 + n, 3)) for n in range(200)]
+        reasons = {getattr(one.exception(WAIT), "reason", None) for one in later}
+        assert reasons <= {"rate", None}
+        assert "rate" in reasons
+        time.sleep(1.0)
+        assert feed.publish(world.event(1000, 3)).number == 1000
 
 
 @pytest.mark.parametrize("content", [b"", b"short", bytes(8), bytes(9), bytes(8) + b"\x11\x01x"])
@@ -458,43 +542,20 @@ def test_misuse_is_refused() -> None:
             LocalServer({}, port=taken.getsockname()[1]).start()
 
 
-MOSQUITTO = os.environ.get("MOSQUITTO") or shutil.which("mosquitto", path="/usr/sbin:/usr/bin")
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(MOSQUITTO is None, reason="mosquitto is not installed")
 @pytest.mark.parametrize("version", [3, 5])
 def test_mosquitto_serves_as_well(world: World, tmp_path: Path, version: int) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    (tmp_path / "acl").write_text(
-        "user broker\ntopic readwrite ccbps/#\n\n"
-        "pattern write ccbps/to/%u/#\npattern read ccbps/for/%u/#\npattern read ccbps/up\n"
-    )
-    config = tmp_path / "mosquitto.conf"
-    config.write_text(
-        f"user {getpass.getuser()}\nlistener {port} 127.0.0.1\nallow_anonymous true\n"
-        f"acl_file {tmp_path / 'acl'}\n"
-    )
-    (tmp_path / "acl").chmod(0o600)
-    process = subprocess.Popen([str(MOSQUITTO), "-c", str(config)], stderr=subprocess.PIPE)
-    try:
-        for _ in range(50):
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.1)
-        address, broker = f"mqtt://127.0.0.1:{port}", world.broker()
-        with connected(address, broker, "alice", "feed", version=version) as (alice, feed):
-            alice.subscribe(world.wants("a", "price < 10"))
-            receipts = [feed.publish_later(world.event(n, n % 32)) for n in range(100)]
-            assert [one.result(WAIT).number for one in receipts] == [*range(100)]
-            wanted = [n for n in range(100) if n % 32 < 10]
-            assert [alice.receive(WAIT).number for _ in wanted] == wanted
-    finally:
-        process.terminate()
-        process.wait()
+    broker = world.broker()
+    with (
+        mosquitto(tmp_path) as address,
+        connected(address, broker, "alice", "feed", version=version) as (alice, feed),
+    ):
+        alice.subscribe(world.wants("a", "price < 10"))
+        receipts = [feed.publish_later(world.event(n, n % 32)) for n in range(100)]
+        assert [one.result(WAIT).number for one in receipts] == [*range(100)]
+        wanted = [n for n in range(100) if n % 32 < 10]
+        assert [alice.receive(WAIT).number for _ in wanted] == wanted
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,125 @@
+"""One service at a server: claims with a lease, on a server that a test makes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from ccbps.mqtt import LocalServer, MqttClient, MqttService, MqttUrl, claim
+from ccbps.mqtt.claim import CLAIM, Claim
+from tests.support.broker_world import World, refused
+
+USERS = {name: f"password of {name}" for name in ("broker", "alice", "feed")}
+WAIT = 10.0
+
+
+class Retained:
+    """A server with one topic, whose messages arrive at once."""
+
+    def __init__(self) -> None:
+        self.kept = b""
+        self.readers: list[Callable[[bytes], None]] = []
+
+    def send(self, topic: str, content: bytes, *, retain: bool = False) -> None:
+        assert topic == CLAIM
+        self.kept = content if retain else self.kept
+        for read in [*self.readers]:
+            read(content)
+
+    def claim(self, numbering: bytes, on_lost: Callable[[], object] = lambda: None) -> Claim:
+        made = Claim(self.send, numbering, on_lost)
+        self.readers.append(made.arrived)
+        if self.kept:
+            made.arrived(self.kept)
+        return made
+
+
+@pytest.fixture(autouse=True)
+def short_leases(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claim, "LEASE_SECONDS", 0.3)
+
+
+def test_a_second_service_with_another_file_does_not_start() -> None:
+    """Both would answer, and clients would get each delivery twice."""
+    world = World()
+    with LocalServer(USERS) as server:
+        at = {name: MqttUrl(server.url, name, password) for name, password in USERS.items()}
+        with (
+            MqttService(world.broker(), at["broker"]),
+            MqttClient(at["alice"]) as alice,
+            MqttClient(at["feed"]) as feed,
+        ):
+            alice.subscribe(world.wants("a", "price < 10"))
+            with refused("claimed", "another service answers at this MQTT server"):
+                MqttService(world.broker(), at["broker"]).start()
+            for number in range(10):
+                feed.publish(world.event(number, 3))
+            assert [alice.receive(WAIT).number for _ in range(10)] == [*range(10)]
+            with pytest.raises(TimeoutError):
+                alice.receive(0.3)
+        with MqttService(world.broker(), at["broker"]):
+            pass  # the first one has ended
+
+
+def test_claims() -> None:
+    server, lost = Retained(), threading.Event()
+    first = server.claim(b"numbers1", lost.set)
+    first.acquire()
+    with refused("claimed"):
+        server.claim(b"numbers2").acquire()
+    assert not lost.is_set()
+    # It dies, and its lease ends; or it starts again with its file.
+    first._ended.set()
+    server.readers.clear()
+    start = time.monotonic()
+    again = server.claim(b"numbers1")
+    again.acquire()
+    assert time.monotonic() - start < 0.2
+    server.readers.clear()
+    again._ended.set()
+    again._renewer.join()
+    kept = server.kept
+    other = server.claim(b"numbers2")
+    other.acquire()
+    assert server.kept not in (kept, b"")
+    # What is no claim is ignored, a released one is gone.
+    other.arrived(b"of a later version")
+    other.release()
+    assert server.kept == b""
+    other.release()
+
+
+def test_a_service_whose_claim_was_taken_ends() -> None:
+    world, lost = World(), threading.Event()
+    with LocalServer(USERS) as server:
+        at = {name: MqttUrl(server.url, name, password) for name, password in USERS.items()}
+        with MqttService(world.broker(), at["broker"], on_lost=lost.set) as service:
+            taken = b"identity" + b"numbers9" + (1).to_bytes(8)
+            service._connection.send(CLAIM, taken, retain=True)
+            assert lost.wait(WAIT)
+            service._worker.join(WAIT)
+            assert not service._worker.is_alive()
+
+
+def test_a_client_that_waits_is_told_that_it_was_revoked() -> None:
+    """It need not ask, and does not wait for ever."""
+    world = World()
+    broker = world.broker()
+    with LocalServer(USERS) as server:
+        at = {name: MqttUrl(server.url, name, password) for name, password in USERS.items()}
+        with MqttService(broker, at["broker"]), MqttClient(at["alice"]) as alice:
+            alice.subscribe(world.wants("a", "price < 10"))
+            threading.Timer(0.2, broker.revoke, ["alice"]).start()
+            with refused("revoked", "alice was revoked"):
+                alice.receive(WAIT)
+            with refused("revoked"):
+                alice.subscribe(world.wants("b", "price < 10"))
+        # Away when it happened, it is told when it comes.
+        with MqttService(broker, at["broker"]), MqttClient(at["alice"]) as alice:
+            with refused("revoked"):
+                alice.receive(WAIT)
+            broker.admit("alice")
+            alice.subscribe(world.wants("b", "price < 10"))
