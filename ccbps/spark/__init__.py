@@ -8,6 +8,8 @@ classic sessions and Spark Connect.
 and those of the result, follow from `matcher.keying` and `matcher.answers`. `match` chooses one of
 `match_pairs`, `match_all_pairs` and `match_own`, which have more options. A `KeySource` names a
 key: it holds the place of the key (an environment variable, a file) and never the key itself.
+`match_udf`, `encode_event_udf` and `encode_interest_udf` make functions of columns, for `select`
+and SQL.
 
 The package needs ``pip install 'ccbps[spark]'`` and Java 17 or later.
 """
@@ -29,7 +31,7 @@ from ccbps.spark.columns import clean_names
 from ccbps.spark.delivery import deliver, open_payloads, seal_payloads, wrap_keys
 from ccbps.spark.encoding import encode_events, encode_interests
 from ccbps.spark.groups import answer_key_requests, open_from_groups, seal_for_groups
-from ccbps.spark.matching import match, match_column, match_own, register
+from ccbps.spark.matching import match, match_own
 from ccbps.spark.networks import simulate
 from ccbps.spark.pairs import match_pairs
 from ccbps.spark.source import register_source
@@ -42,6 +44,7 @@ from ccbps.spark.stores import (
     write_messages,
 )
 from ccbps.spark.topic_filter import make_filter, prefilter, topic_tokens
+from ccbps.spark.udf import encode_event_udf, encode_interest_udf, match_udf
 from ccbps.spark.watching import observe, progress, settings_for
 
 __all__ = [
@@ -57,22 +60,23 @@ __all__ = [
     "compact_messages",
     "deliver",
     "drop_rounds",
+    "encode_event_udf",
     "encode_events",
+    "encode_interest_udf",
     "encode_interests",
     "make_filter",
     "match",
     "match_all_pairs",
-    "match_column",
     "match_messages",
     "match_own",
     "match_pairs",
+    "match_udf",
     "observe",
     "open_from_groups",
     "open_payloads",
     "prefilter",
     "progress",
     "provided_rounds",
-    "register",
     "register_source",
     "seal_for_groups",
     "seal_payloads",
