@@ -150,7 +150,7 @@ def measure(
     def on_one_core() -> int:
         return int(broker.match(event_rows, interest_rows).sum())
 
-    column = cs.match_column("event_message", "interest_message", matcher)
+    column = cs.match_udf(matcher)("event_message", "interest_message")
     matches = read("pairs").select(column.alias("matched"))
     joined = cs.match(read("events"), read("interests"), matcher)
     transport = read("pairs").where("event_message = interest_message")

@@ -117,7 +117,8 @@ def interest_messages(
         messages = _interests(matcher, subscriber, interests, batch.public)
     except PredicateError as error:
         if not reject:
-            where = row_name(ids, batch.public, error.row or 0)
+            place = error.row or 0
+            where = row_name(ids, batch.public, place) or f"row {place} of the batch"
             raise type(error)(f"{where}: {error.summary}") from None
         good = batch.set_aside(examine_interests(matcher, interests))
         interests = DictionaryColumn(interests.values, interests.index[good])

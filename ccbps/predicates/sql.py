@@ -52,6 +52,14 @@ _QUOTES: Final = (
     "strings are written in single quotes; double_quoted_strings=True takes them in double quotes, "
     "and names in backticks only"
 )
+_CASTS: Final[dict[str, Reading]] = {
+    "DATE": syntax.read_date,
+    **dict.fromkeys(
+        ("TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMPLTZ", "DATETIME"), syntax.read_timestamp
+    ),
+    "TIMESTAMPNTZ": syntax.read_clock,
+}
+"""How a string is read that is cast, by sqlglot's names of types."""
 _HAMMING: Final = "hamming(...) is only compared with <= or < and a limit"
 _PRIVATE: Final = "a private constant is written :name"
 _ADVICE: Final = {
@@ -386,14 +394,15 @@ class _Reader:
     def _cast(self, node: exp.Expr) -> tuple[Reading, exp.Expr]:
         """Read DATE '...', TIMESTAMP '...' and casts of a string to one of them."""
         self._only(node, "this", "to", "_type")
-        target = getattr(node.args["to"].this, "name", "")
+        reading = _CASTS.get(getattr(node.args["to"].this, "name", ""))
         text = _unwrapped(node.this)
-        if not _is_string(text) or target not in ("DATE", "TIMESTAMP", "TIMESTAMPTZ", "DATETIME"):
+        if not _is_string(text) or reading is None:
             problem = (
-                "only a string is cast, to DATE or TIMESTAMP; other constants are written plainly"
+                "only a string is cast, to DATE, TIMESTAMP or TIMESTAMP_NTZ; other constants are "
+                "written plainly"
             )
             raise self._unsupported(problem, node)
-        return syntax.read_date if target == "DATE" else syntax.read_timestamp, text
+        return reading, text
 
     # -- complaints -----------------------------------------------------------------------------
 

@@ -55,6 +55,7 @@ _FOREIGN: Final = {
 # Spark keeps the backslash of these two, for LIKE.
 _ESCAPE: Final = re.compile(r"\\(?![%_])")
 _SUFFIXED: Final = re.compile(r"(.*?)(BD|[A-Z])", re.IGNORECASE)
+_ZONE: Final = re.compile(r"(?<=:\d\d)(\.\d+)?\s*(Z|[+-]\d\d(:?\d\d)?)$")
 _WIDTHS: Final = {"Y": 8, "S": 16, "L": 64}
 
 Reading: TypeAlias = Callable[[str], Any]
@@ -375,6 +376,12 @@ def read_timestamp(text: str, expected: str = "expected text such as '2024-01-31
         return Instant.parse(text)
     except ValueError as problem:
         raise ConstantError(f"{problem}; {expected} '2024-01-31 12:30:00'") from None
+
+
+def read_clock(text: str) -> Instant:
+    """Read TIMESTAMP_NTZ '...': date and time as written, without the zone, as in Spark."""
+    read_timestamp(text)
+    return Instant.parse(_ZONE.sub(r"\1", text.strip()))
 
 
 def read_date(text: str) -> Instant:

@@ -8,6 +8,8 @@ classic sessions and Spark Connect.
 and those of the result, follow from `matcher.keying` and `matcher.answers`. `match` chooses one of
 `match_pairs`, `match_all_pairs` and `match_own`, which have more options. A `KeySource` names a
 key: it holds the place of the key (an environment variable, a file) and never the key itself.
+`match_udf`, `encode_event_udf` and `encode_interest_udf` make functions of columns, for `select`
+and SQL.
 
 The package needs ``pip install 'ccbps[spark]'`` and Java 17 or later.
 """
@@ -42,9 +44,7 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.spark.groups import open_from_groups as open_from_groups
     from ccbps.spark.groups import seal_for_groups as seal_for_groups
     from ccbps.spark.matching import match as match
-    from ccbps.spark.matching import match_column as match_column
     from ccbps.spark.matching import match_own as match_own
-    from ccbps.spark.matching import register as register
     from ccbps.spark.networks import simulate as simulate
     from ccbps.spark.pairs import match_pairs as match_pairs
     from ccbps.spark.source import register_source as register_source
@@ -57,6 +57,9 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.spark.topic_filter import make_filter as make_filter
     from ccbps.spark.topic_filter import prefilter as prefilter
     from ccbps.spark.topic_filter import topic_tokens as topic_tokens
+    from ccbps.spark.udf import encode_event_udf as encode_event_udf
+    from ccbps.spark.udf import encode_interest_udf as encode_interest_udf
+    from ccbps.spark.udf import match_udf as match_udf
     from ccbps.spark.watching import observe as observe
     from ccbps.spark.watching import progress as progress
     from ccbps.spark.watching import settings_for as settings_for

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from threading import Lock
 from typing import Any, Final, TypeAlias
-from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Row, Window
@@ -28,17 +26,6 @@ _EXACT_TYPES: Final = {
     *_INTEGERS,
     *("string", "binary", "boolean", "date", "timestamp", "timestamp_ntz"),
 }
-
-_UNSTABLE: Final = re.compile(
-    r"\b(rand|randn|random|randstr|uniform|uuid|shuffle|monotonically_increasing_id|"
-    r"spark_partition_id)\(",
-    re.IGNORECASE,
-)
-# Headings in the text of a plan, and the setting that cuts off its long rows.
-_OPTIMIZED: Final = "== Optimized Logical Plan =="
-_PHYSICAL: Final = "== Physical Plan =="
-_FIELDS: Final = "spark.sql.debug.maxToStringFields"
-_explaining: Final = Lock()
 
 
 def clean_names(df: DataFrame) -> DataFrame:
@@ -245,43 +232,3 @@ def _first_repeated(df: DataFrame, columns: Sequence[str]) -> list[Row]:
     """Return one row of values that several rows have, with their count; or no row."""
     rows: list[Row] = df.groupBy(*columns).count().where("`count` > 1").limit(1).collect()
     return rows
-
-
-def refuse_unstable(df: DataFrame, name: str, argument: str) -> None:
-    """Refuse a column that has other values when Spark runs a task again.
-
-    The check searches the plan of the column for functions whose values change. It does not see
-    functions of the caller, or an order with ties, such as `row_number` of equal rows.
-
-    Raises:
-        ParameterError: there is rand(), monotonically_increasing_id(), uuid() or the like.
-    """
-    unstable = _UNSTABLE.search(_plan_of(df, name))
-    if unstable:
-        raise ParameterError(
-            f"{argument}={name!r} comes from {unstable[1].lower()}(), or from rows that are chosen "
-            "or put in order by it, and has another value when a task is run again: number rows "
-            "once, in a table, and read that"
-        )
-
-
-def _plan_of(df: DataFrame, name: str) -> str:
-    """Return the text of Spark's plan for a column, optimized unless the column is of a stream."""
-    spark, view = df.sparkSession, f"ccbps_{uuid4().hex}"
-    df.select(column(name)).createTempView(view)
-    try:
-        # `explain` prints, and so would have to take the output of all threads.
-        with _explaining:
-            fields = spark.conf.get(_FIELDS)
-            spark.conf.set(_FIELDS, str(1 << 20))
-            try:
-                (row,) = spark.sql(f"EXPLAIN EXTENDED SELECT * FROM {view}").collect()  # noqa: S608
-            finally:
-                spark.conf.set(_FIELDS, fields)
-    finally:
-        spark.catalog.dropTempView(view)
-    plan = str(row[0])
-    optimized = plan.partition(_OPTIMIZED)[2].partition(_PHYSICAL)[0]
-    # A stream has no optimized plan until it starts. In its place stands an error.
-    is_optimized = optimized and not df.isStreaming and "Exception" not in optimized
-    return optimized if is_optimized else plan

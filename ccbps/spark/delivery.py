@@ -15,8 +15,9 @@ from ccbps.columnar.reasons import readable, refuse_rows, with_reasons
 from ccbps.delivery.naive import KEY_BYTES, PayloadOpener, PayloadSealer
 from ccbps.errors import ParameterError
 from ccbps.keys.sources import KeySource, master, seeds
-from ccbps.spark.columns import column, encode_rows, refuse_unstable
+from ccbps.spark.columns import column, encode_rows
 from ccbps.spark.frames import check_keep, check_key, check_on_error, require
+from ccbps.spark.stability import refuse_unstable
 
 _ONE_EVENT: Final = "each number names one event, always"
 _ONE_KEY: Final = "each pair and round wraps one key, once"

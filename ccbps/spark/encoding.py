@@ -49,7 +49,6 @@ from ccbps.spark.columns import (
     column,
     encode_rows,
     mark_repeated,
-    refuse_unstable,
     row_function,
 )
 from ccbps.spark.frames import (
@@ -64,6 +63,7 @@ from ccbps.spark.frames import (
     refuse_given,
     require,
 )
+from ccbps.spark.stability import refuse_unstable
 
 _ONCE: Final = "each pair and round encodes one event and one predicate, once"
 _ONE_EVENT: Final = "each number is for one event, once"

@@ -30,9 +30,9 @@ from ccbps.spark.columns import (
     column,
     encode_rows,
     mark_repeated,
-    refuse_unstable,
 )
 from ccbps.spark.frames import WHOLE, check_key, check_on_error, require
+from ccbps.spark.stability import refuse_unstable
 
 CAPACITY: Final = 1 << 12
 REMEMBER: Final = 1 << 12

@@ -21,20 +21,16 @@ anyone who knows the other's. `ccbps.spark.encode_events` says who must care for
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
-import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from ccbps.columnar.pairs import answer_column, examine_rows
-from ccbps.columnar.reasons import refuse
 from ccbps.columnar.sessions import Opening, payload_bytes
 from ccbps.errors import ParameterError
 from ccbps.keys.sources import KeySource
 from ccbps.matching.contract.matcher import Matcher
-from ccbps.matching.contract.scheme import Answers, Keying
+from ccbps.matching.contract.scheme import Answers
 from ccbps.spark.all_pairs import match_all_pairs
 from ccbps.spark.columns import map_batches
 from ccbps.spark.frames import (
@@ -47,7 +43,6 @@ from ccbps.spark.frames import (
     require,
 )
 from ccbps.spark.pairs import match_pairs
-from ccbps.spark.workers import on_worker
 
 
 def match(
@@ -169,100 +164,3 @@ def match_own(
         schema.add(name, kind)
     opening = Opening(matcher, key, event, kept, tuple(schema.names), on_error)
     return map_batches(events, opening.matches, schema)
-
-
-def match_column(
-    event: Column | str,
-    interest: Column | str,
-    matcher: Matcher,
-    key: KeySource | None = None,
-    *,
-    on_error: Literal["raise", "reject"] = "raise",
-) -> Column:
-    """Decide the event and interest message of the same row, in a BOOLEAN column.
-
-    Use it for DataFrames that hold both already; `match` joins them. The result is NULL where a
-    message is NULL. It sees no rounds, so the caller must know whether one occurs twice.
-
-    Example:
-        .. code-block:: python
-
-            both = events.join(interests, ["subscription", "round"])
-            matched = cs.match_column("event_message", "interest_message", matcher)
-            answers = both.select("round", matched.alias("matched"))
-
-    Args:
-        event: binary column of event messages.
-        interest: binary column of interest messages.
-        matcher: the matcher; public. A broker answers for it.
-        key: source of the broker's `RoleKey` for the workers; None with rounds.
-        on_error: "raise" fails the job at the first malformed message. With "reject" the column is
-            a STRUCT of `matched`, NULL where a message is malformed, and `rejected`, the reason as
-            a string, or NULL.
-
-    Raises:
-        ParameterError: no broker answers, or the key does not apply or is missing; or, when
-            computed, a column is neither binary nor NULL.
-        DecodeError: (as the cause of Spark's error, when computed) with "raise", a message is
-            malformed. The error names its row by position in the Arrow batch.
-    """
-    return _decider(matcher, key, on_error)(event, interest)
-
-
-def register(
-    spark: SparkSession,
-    matcher: Matcher,
-    key: KeySource | None = None,
-    *,
-    name: str = "ccbps_match",
-    on_error: Literal["raise", "reject"] = "raise",
-) -> None:
-    """Teach a session's SQL `match_column` for a matcher, as a function of two BINARY columns.
-
-    Example:
-        .. code-block:: python
-
-            cs.register(spark, matcher)
-            events.createOrReplaceTempView("events")
-            interests.createOrReplaceTempView("interests")
-            answered = spark.sql(
-                "SELECT subscription, round, "
-                "ccbps_match(event_message, interest_message) AS matched "
-                "FROM events JOIN interests USING (subscription, round)"
-            )
-
-    Args:
-        spark: the session.
-        matcher: the matcher; public. A broker answers for it.
-        key: source of the broker's `RoleKey` for the workers; None with rounds.
-        name: name of the function; another matcher needs another one.
-        on_error: treatment of malformed messages, as in `match_column`.
-
-    Raises:
-        ParameterError: the name is no identifier; or as `match_column` does.
-    """
-    if not isinstance(name, str) or not name.isidentifier():
-        raise ParameterError(f"name must be an identifier, such as 'ccbps_match', got {name!r}")
-    spark.udf.register(name, _decider(matcher, key, on_error))
-
-
-def _decider(matcher: Matcher, key: KeySource | None, on_error: str) -> Any:
-    """Return the function of two columns of messages."""
-    check_matcher(matcher)
-    reject = check_on_error(on_error)
-    if matcher.answers is Answers.SUBSCRIBER:
-        refuse_given(matcher, matcher.answers, interest="interest_message")
-    if matcher.keying is Keying.ROUNDS:
-        refuse_given(matcher, matcher.keying, key=key)
-    else:
-        check_key(key)
-
-    @F.arrow_udf("matched boolean, rejected string" if reject else "boolean")
-    @on_worker
-    def decide(event: pa.Array, interest: pa.Array) -> pa.Array:
-        examined = examine_rows(matcher, key, event, interest)
-        if not reject:
-            refuse(examined[2], (), ())
-        return answer_column(examined, reject=reject)
-
-    return decide

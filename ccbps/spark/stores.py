@@ -30,6 +30,7 @@ from ccbps.spark.frames import (
 )
 from ccbps.spark.workers import on_worker
 from ccbps.store.commit import (
+    Overtaken,
     abandon,
     add_generation,
     drop_below,
@@ -51,6 +52,8 @@ Stores: TypeAlias = "StorePath | Sequence[StorePath]"
 
 SPAN_BITS: Final = 16
 """Binary logarithm of the number of rounds of a subscription that one task writes."""
+_TRIES: Final = 5
+"""Number of times that an append is written, if others remove what it has written."""
 _PART_BYTES: Final = 256 << 20
 """Approximate size of the messages in a file that compaction writes (bytes)."""
 _CAUSES: Final = {
@@ -113,7 +116,8 @@ def write_messages(
         round: column with the round, a whole number.
         mode: "error" refuses a folder that is not empty, apart from files that unfinished writers
             left. "overwrite" replaces a store once the new one is complete. "append" adds a
-            generation to a store, or makes one. Several calls may append at once.
+            generation to a store, or makes one. Several calls may append at once, also while the
+            store is compacted. An append that a compaction overtakes runs its job once more.
         batch: name of a stream and number of its batch, with "append" only. If the last batch of
             the store comes again, it is computed (a stream's state may need it), and not written
             again. A stream that begins anew, with another checkpoint, needs another name.
@@ -176,11 +180,6 @@ def write_messages(
             df.write.format("noop").mode("overwrite").save()
             return
     folder.make("path")
-    run = WriterRun(version + 1)
-
-    @on_worker
-    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield write_part(folder, run.stem, about.width, (batch.columns for batch in batches))
 
     messages = df.select(
         column(round).cast("long").alias("round"),
@@ -192,21 +191,41 @@ def write_messages(
     by = ["subscription", F.shiftright("round", SPAN_BITS)] if labels else ["round"]
     parts = spread(*by) if partitions is None else spread(partitions, *by)
     ordered = parts.sortWithinPartitions(*["subscription"] * len(labels), "round")
-    try:
-        manifest = ordered.mapInArrow(write, as_spark(MANIFEST)).toArrow()
-        fresh = Index.of(folder, about, manifest)
-        if mode == "overwrite" and version:
-            with suppress(CcbpsError):  # the old store is another matcher's, or damaged
-                # Streams that read the old store go on with this one.
-                store = Index.read(folder, matcher, kind).about.store
-                fresh = replace(fresh, about=fresh.about._replace(store=store))
-        if mode != "append":
-            renew(folder, run, fresh, before=run.version + 1)
-        elif len(fresh.part) or batch is not None:
-            add_generation(folder, run, fresh, matcher, batch)
-    except BaseException:
-        abandon(folder, run)
-        raise
+    for _ in range(_TRIES):
+        run = WriterRun(version + 1)
+        try:
+            fresh = _write_parts(ordered, folder, run, about)
+            if mode != "append":
+                renew(folder, run, _same_store(folder, fresh, matcher, kind), before=version + 2)
+            elif len(fresh.part) or batch is not None:
+                add_generation(folder, run, fresh, matcher, batch)
+            return
+        except BaseException as error:
+            abandon(folder, run)
+            # A compaction has removed what a slow writer had written: it is written again.
+            if not isinstance(error, Overtaken):
+                raise
+            overtaken = error
+        version, _ = current(folder)
+    raise overtaken
+
+
+def _write_parts(df: DataFrame, folder: Folder, run: WriterRun, about: About) -> Index:
+    """Write rows in order as parts, one for each task, and return their index."""
+
+    @on_worker
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield write_part(folder, run.stem, about.width, (batch.columns for batch in batches))
+
+    return Index.of(folder, about, df.mapInArrow(write, as_spark(MANIFEST)).toArrow())
+
+
+def _same_store(folder: Folder, fresh: Index, matcher: Matcher, kind: StoreKind) -> Index:
+    """Let streams that read the store in a folder go on with the one that replaces it."""
+    with suppress(CcbpsError):  # there is none, or it is another matcher's, or damaged
+        store = Index.read(folder, matcher, kind).about.store
+        return replace(fresh, about=fresh.about._replace(store=store))
+    return fresh
 
 
 def check_messages(
@@ -287,8 +306,8 @@ def compact_messages(
 
     This runs one job, whose tasks read and write files by themselves. Messages do not pass through
     Spark, and their checksums are compared. A job that matches at that time may find files gone,
-    and must start again. An append waits for nobody. If it began several commits before, it is
-    refused, and must be repeated.
+    is told so, and must start again. Appends wait for nobody, and their generations stay as they
+    are. If one began several commits before, its files are removed, and it writes them once more.
 
     Example:
         .. code-block:: python
@@ -303,8 +322,8 @@ def compact_messages(
         partitions: largest number of files; by default one for each 256 MiB.
 
     Raises:
-        ParameterError: there is no such store; or another call changed it while this one ran.
-            Nothing of this call is left.
+        ParameterError: there is no such store; or another call compacted or replaced it while this
+            one ran. Nothing of this call is left.
         DecodeError: the index is damaged; or (as the cause of Spark's error) a file is.
     """
     partitions = check_partitions(partitions)
@@ -325,7 +344,7 @@ def compact_messages(
     pieces = spark.createDataFrame(plan_merge(now, tasks), "runs binary")
     try:
         manifest = pieces.mapInArrow(merge, as_spark(MANIFEST)).toArrow()
-        replace_generations(folder, run, now, manifest)
+        replace_generations(folder, run, now, manifest, matcher)
     except BaseException:
         abandon(folder, run)
         raise
@@ -334,9 +353,9 @@ def compact_messages(
 def drop_rounds(path: StorePath, matcher: Matcher, *, kind: StoreKind, before: int) -> int:
     """Drop messages of rounds below `before`, and refuse such rounds from now on.
 
-    A run consists of the messages of one subscription that follow each other in a generation. It is
-    dropped when all its rounds are below `before`. A run that goes beyond stays whole, until the
-    store is compacted. A file is removed when none of its runs is left. This runs no job.
+    The messages are dropped in the index: they are not matched and not read any more. A file is
+    removed when none of its messages is left, and the next compaction leaves dropped messages out
+    of the files that it writes. This runs no job. It reads rounds from files where they have gaps.
 
     Example:
         .. code-block:: python
@@ -354,7 +373,7 @@ def drop_rounds(path: StorePath, matcher: Matcher, *, kind: StoreKind, before: i
 
     Raises:
         ParameterError: there is no such store, or `before` is no round.
-        DecodeError: the index is damaged.
+        DecodeError: the index, or a file, is damaged.
     """
     before = whole("before", before, 0, (1 << 63) - 1, hint="it is a round")
     folder, _ = _store(path, matcher, kind)

@@ -51,7 +51,7 @@ def observe(
         name: an `Observation`, whose ``get`` waits for the first action on the result; or, for a
             stream, the metrics' name in the query's progress (``observedMetrics``).
         matcher: matcher that `match` was called with; None if the rows are of no match.
-        matched: boolean column, if `match` was told another `output`, or `match_column` was called
+        matched: boolean column, if `match` was told another `output`, or `match_udf` was used
             with a matcher for all pairs; None for "matched".
 
     Returns:

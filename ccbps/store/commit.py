@@ -1,13 +1,13 @@
 """Changes of a store: one writer takes the next version, and others come after it or are refused.
 
-A writer that replaces or compacts a store began from a version, and fails if there is a later one.
-A writer that appends or drops rounds comes after whatever was committed meanwhile. Appended
-messages form a generation; compaction makes all generations one.
+A writer that replaces a store began from a version, and fails if there is a later one. A writer
+that appends, compacts or drops rounds comes after whatever was committed meanwhile. Appended
+messages form a generation. Compaction makes one of all generations that it found.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
@@ -19,11 +19,11 @@ import pyarrow as pa
 from ccbps.arrays import Numbers
 from ccbps.errors import DecodeError, ParameterError
 from ccbps.matching.contract.matcher import Matcher
-from ccbps.store.files import MANIFEST
+from ccbps.store.files import MANIFEST, by_part
 from ccbps.store.folder import Folder
 from ccbps.store.index import About, Index, StoreKind
 from ccbps.store.once import without_known
-from ccbps.store.plan import dense_runs
+from ccbps.store.plan import dense_runs, lower_bound
 from ccbps.store.versions import WriterRun, current, is_claim
 
 _TRIES: Final = 20
@@ -33,6 +33,10 @@ AGAIN: Final = "Write to another folder, or once more with mode='overwrite'"
 
 Change = Callable[[Index], Index | None]
 """Function from the index of a store to its next index; None if the store is changed already."""
+
+
+class Overtaken(ParameterError):
+    """Others came first again and again, or removed the parts of a run: it must begin again."""
 
 
 def commit(folder: Folder, run: WriterRun, index: Index) -> str | None:
@@ -77,9 +81,7 @@ def _advice(again: str, obstacle: str) -> str:
     return again + is_claim(obstacle) * ", after removing that file if no other writer is at work"
 
 
-def renew(
-    folder: Folder, run: WriterRun, index: Index, *, before: int, instead: str = AGAIN
-) -> None:
+def renew(folder: Folder, run: WriterRun, index: Index, *, before: int) -> None:
     """Replace the store that a run began from.
 
     Args:
@@ -87,7 +89,6 @@ def renew(
         run: the run.
         index: index of the new store.
         before: files of runs that began below this version are removed.
-        instead: advice of the error.
 
     Raises:
         ParameterError: another run has committed since this one began.
@@ -97,7 +98,7 @@ def renew(
     if obstacle is not None:
         raise ParameterError(
             f"path={folder.path!r}: another call finished there while this one ran, or is about to "
-            f"({obstacle}); nothing of this one is kept. {_advice(instead, obstacle)}"
+            f"({obstacle}); nothing of this one is kept. {_advice(AGAIN, obstacle)}"
         )
     with suppress(OSError):
         folder.remove(*run.replaced(folder.names(), index.files.parts, before=before))
@@ -111,7 +112,14 @@ def abandon(folder: Folder, run: WriterRun) -> None:
 
 
 def append(
-    folder: Folder, run: WriterRun, change: Change, matcher: Matcher, kind: StoreKind
+    folder: Folder,
+    run: WriterRun,
+    change: Change,
+    matcher: Matcher,
+    kind: StoreKind,
+    *,
+    own: Collection[str] = (),
+    before: int = 0,
 ) -> Index | None:
     """Change a store, after whatever other runs commit meanwhile.
 
@@ -121,13 +129,15 @@ def append(
         change: the change. It is called once or more, with an empty store if there is none.
         matcher: matcher of the messages.
         kind: side of the messages.
+        own: parts that the run has written.
+        before: files of runs that began below this version are removed; 0 for none.
 
     Returns:
         the new store; None if it was changed already.
 
     Raises:
-        ParameterError: others came first again and again, and the files of this run were removed;
-            or `change` raises it.
+        Overtaken: others came first again and again, or the run's own parts were removed.
+        ParameterError: `change` raises it.
     """
     obstacle = ""
     for _ in range(_TRIES):
@@ -135,35 +145,33 @@ def append(
             now = Index.read(folder, matcher, kind)
         else:
             now = Index.of(folder, About.of(matcher, kind), MANIFEST.empty_table())
-        is_void = run.version < now.about.void
+        if own and run.version < now.about.void:
+            obstacle = WriterRun(now.version).index
+            break
         try:
             index = change(now)
         except DecodeError:
             obstacle = WriterRun(now.version).index
-            if is_void:
-                break  # its own parts have been removed
             if current(folder)[0] == now.version:
                 raise
             continue  # a compaction has removed a part that was looked into
         if index is None:
             return None
-        own = {name for name in index.files.parts if run.run in name}
-        if own and is_void:
-            obstacle = WriterRun(now.version).index
-            break
+        void = max(now.about.void, before)
         attempt = run.after(now.version)
-        obstacle = commit(folder, attempt, index) or ""
+        changed = replace(index, about=index.about._replace(void=void))
+        obstacle = commit(folder, attempt, changed) or ""
         if not obstacle:
             dropped = [name for name in now.files.parts if name not in index.files.parts]
             with suppress(OSError):
-                gone = attempt.replaced(folder.names(), index.files.parts, before=0)
+                gone = attempt.replaced(folder.names(), index.files.parts, before=before)
                 folder.remove(*gone, *dropped)
             return index
-        if not own <= {*folder.names()}:
+        if not {*own} <= {*folder.names()}:
             break
-    raise ParameterError(
+    raise Overtaken(
         f"path={folder.path!r}: others finished there while this one ran ({obstacle}); nothing of "
-        f"this one is kept. {_advice('Append once more', obstacle)}"
+        f"this one is kept. {_advice('Call it once more', obstacle)}"
     )
 
 
@@ -203,12 +211,12 @@ def add_generation(
             )
         return replace(Index.together([now, new]), about=now.about._replace(batches=batches))
 
-    if append(folder, run, added, matcher, fresh.about.kind) is None:
+    if append(folder, run, added, matcher, fresh.about.kind, own=fresh.parts) is None:
         abandon(folder, run)
 
 
 def drop_below(folder: Folder, matcher: Matcher, kind: StoreKind, before: int) -> int:
-    """Drop runs all of whose rounds are below `before`, and refuse such rounds from now on.
+    """Drop rounds below `before`, and refuse such rounds from now on.
 
     Returns:
         number of messages that were dropped.
@@ -217,36 +225,63 @@ def drop_below(folder: Folder, matcher: Matcher, kind: StoreKind, before: int) -
 
     def cut(now: Index) -> Index:
         nonlocal dropped
-        stay = now.last >= before
-        dropped = int((now.stop - now.start)[~stay].sum())
-        about = now.about._replace(floor=max(now.about.floor, before))
-        return replace(now.keeping(stay), about=about)
+        left = _from_round(now, before)
+        dropped = int((now.stop - now.start).sum() - (left.stop - left.start).sum())
+        return replace(left, about=now.about._replace(floor=max(now.about.floor, before)))
 
     append(folder, WriterRun(1), cut, matcher, kind)
     return dropped
 
 
-def replace_generations(folder: Folder, run: WriterRun, now: Index, manifest: pa.Table) -> None:
-    """Replace all generations of a store by the parts into which tasks have merged them.
+def _from_round(index: Index, floor: int) -> Index:
+    """Return an index without rounds below `floor`. It reads the rounds of runs that have gaps."""
+    start, first, dense = index.start.copy(), index.first.copy(), dense_runs(index)
+    cut = (first < floor) & (index.last >= floor)
+    whole = cut & dense
+    start[whole] += floor - first[whole]
+    first[whole] = floor
+    runs = np.flatnonzero(cut & ~dense)
+    readers = by_part(lambda n: index.files.reader(index.parts[n]), index.part[runs], runs)
+    for reader, _, own in readers:
+        floors = np.full(len(own), floor)
+        start[own] = lower_bound(reader.rounds, start[own], index.stop[own], floors)
+        first[own] = reader.rounds[start[own]]
+    return replace(index, start=start, first=first).keeping(index.last >= floor)
+
+
+def replace_generations(
+    folder: Folder, run: WriterRun, now: Index, manifest: pa.Table, matcher: Matcher
+) -> None:
+    """Replace the generations of a store by the parts into which tasks have merged them.
+
+    Generations that others added meanwhile stay as they are, and rounds that others dropped
+    meanwhile are dropped.
 
     Args:
         folder: folder of the store.
         run: the run.
         now: the store that the tasks read.
         manifest: reports of the tasks.
+        matcher: matcher of the messages.
 
     Raises:
-        ParameterError: a task has a problem; or see `renew`.
+        ParameterError: a task has a problem; or another run has compacted or replaced the store.
     """
-    merged = Index.of(folder, now.about, manifest)
     added = [version for part in now.files.parts.values() for version in part.added]
-    renew(
-        folder,
-        run,
-        _dated(merged, min(added), max(added)),
-        before=run.version,
-        instead="Compact once more",
-    )
+    merged = _dated(Index.of(folder, now.about, manifest), min(added), max(added))
+
+    def merge(later: Index) -> Index:
+        floor = later.about.floor
+        if not {*now.keeping(now.last >= floor).parts} <= {*later.parts}:
+            raise ParameterError(
+                f"path={folder.path!r}: another call compacted or replaced the store while this "
+                "one ran; nothing of this one is kept. Compact once more"
+            )
+        old = np.array([name in now.files.parts for name in later.parts], dtype=np.bool_)
+        new = later.keeping(~old[later.part])
+        return replace(Index.together([_from_round(merged, floor), new]), about=later.about)
+
+    append(folder, run, merge, matcher, now.about.kind, own=merged.parts, before=run.version)
 
 
 def without_gaps(index: Index) -> dict[str, range]:

@@ -28,6 +28,7 @@ from ccbps.arrays import Bools, Bytes, Index, Numbers
 from ccbps.arrow import binary_rows, integers, is_valid, row_name
 from ccbps.errors import CcbpsError, DecodeError
 from ccbps.store.folder import Folder
+from ccbps.store.versions import current
 
 BATCH_BYTES: Final = 32 << 20
 """Bytes of a batch in a part. A writer holds them in memory, and so does a reader that cannot map
@@ -274,12 +275,14 @@ class PartFile(NamedTuple):
         rows: number of its rows, also of those that no run names any more.
         checksums: checksums of its batches.
         added: first and last version that brought messages of it.
+        version: version of the store whose index names it; 0 if it is not written yet.
     """
 
     folder: Folder
     rows: int
     checksums: bytes
     added: tuple[int, int]
+    version: int = 0
 
 
 @dataclass(frozen=True)
@@ -327,6 +330,8 @@ class PartReader:
         self._checked: set[tuple[int, int]] = set()
         try:
             self._mapped = self._part.folder.mapped(name)
+        except FileNotFoundError as error:
+            raise self._gone() from error
         except (OSError, ValueError) as error:  # ValueError: it is empty
             raise self._damaged(str(error)) from error
         self._large_pages = False
@@ -339,14 +344,27 @@ class PartReader:
         try:
             file = self._mapped or self._part.folder.open(self._name)
             return pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(**options))
+        except FileNotFoundError as error:
+            raise self._gone() from error
         except (pa.ArrowInvalid, OSError) as error:
             raise self._damaged(str(error)) from error
+
+    def _gone(self) -> DecodeError:
+        """Return the error for a file that is missing: others removed it, or it was lost."""
+        folder, planned = self._part.folder, self._part.version
+        version, _ = current(folder)
+        if version <= planned:
+            return self._damaged("no such file")
+        return DecodeError(
+            f"{folder.path}: the store was compacted or overwritten, or rounds were dropped, after "
+            f"this was planned (it is at version {version}, and was at {planned}). Nothing is "
+            "damaged: plan the job anew, as with another call of match_messages"
+        )
 
     def _damaged(self, problem: str) -> DecodeError:
         return DecodeError(
             f"{self._part.folder.path}/{self._name}: a file of this message store is missing, cut "
-            f"off or damaged ({problem}). If the store was compacted or overwritten, or rounds "
-            "were dropped, since this was planned, plan it anew; otherwise write the store again"
+            f"off or damaged ({problem}): write the store again"
         )
 
     def _check(self, number: int, column: int, data: NDArray[Any]) -> None:

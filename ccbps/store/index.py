@@ -314,7 +314,7 @@ def _opened(folder: Folder, version: int, content: bytes) -> Index | str:
     if told.batch_rows != batch_rows(about.width):
         raise ValueError("width and rows of a batch do not go together")
     parts = {
-        name: PartFile(folder, rows, checksums, (low, high))
+        name: PartFile(folder, rows, checksums, (low, high), version)
         for name, (rows, checksums, low, high) in told.parts.items()
     }
     table = table.select(RUNS.names).cast(_COLUMNS)

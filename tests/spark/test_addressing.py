@@ -299,6 +299,22 @@ def unstable(df: DataFrame, name: str) -> list[Callable[[], DataFrame]]:
         lambda: df.withColumn("y", F.monotonically_increasing_id()).select(
             F.col("y").alias(name), "issue", "price"
         ),
+        *on_the_clock(df, name),
+        lambda: df.sample(0.9).withColumn(name, F.row_number().over(Window.orderBy("price"))),
+        lambda: df.where(F.rand() < 0.9).withColumn(
+            name, F.row_number().over(Window.orderBy("price"))
+        ),
+    ]
+
+
+def on_the_clock(df: DataFrame, name: str) -> list[Callable[[], DataFrame]]:
+    """Ids that a job has another time, because it runs at another time."""
+    day = F.concat(F.current_date().cast("string"), F.col("issue"))
+    return [
+        lambda: df.withColumn(name, F.unix_micros(F.current_timestamp()) + F.col("price")),
+        lambda: df.withColumn(name, day),
+        lambda: df.withColumn(name, F.expr("unix_timestamp() DIV 3600")),
+        lambda: df.withColumn("at", F.expr("now()")).withColumn(name, F.col("at").cast("long")),
     ]
 
 
@@ -333,7 +349,9 @@ def test_ids_that_change_when_a_task_runs_again_are_refused(
     # In a table they are what they are; and what else is random does no harm.
     unstable(df, "id")[0]().write.parquet(str(tmp_path / "numbered"))
     numbered = spark.read.parquet(str(tmp_path / "numbered")).withColumn("noise", F.rand())
-    assert len(found(encode(numbered, ledger, labels=["alice"]))) == 9
+    loaded = numbered.withColumn("loaded", F.current_timestamp()).where("loaded > '2020-01-01'")
+    assert len(found(encode(loaded, ledger, labels=["alice"]))) == 9
+    encode(loaded.sample(0.5), ledger, labels=["alice"])
     assert spark.catalog.listTables() == views
 
 
@@ -344,7 +362,9 @@ def test_ids_of_streams_that_change_are_refused(
     schema, ledger = "id long, issue string, price int", cs.EventLedger(path)
     stream = spark.readStream.schema(schema).parquet(str(tmp_path / "quotes"))
     assert encode(stream, ledger).isStreaming
-    for make in unstable(stream.drop("id"), "id")[:3]:
+    noted = stream.withColumn("loaded", F.current_timestamp()).withColumn("noise", F.rand())
+    assert encode(noted, ledger).isStreaming
+    for make in [*unstable(stream.drop("id"), "id")[:3], *on_the_clock(stream.drop("id"), "id")]:
         with pytest.raises(ParameterError, match=r"event='id' comes from .*\(\)"):
             encode(make(), ledger)
 

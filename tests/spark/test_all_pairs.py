@@ -311,18 +311,17 @@ def test_malformed_messages_fail_the_job_by_name_or_match_nothing(sides: Sides, 
     assert kept == {p for p in WANTED if p[0] != "s1" and p[1] not in (7, 8, 9)}
 
 
-def test_match_column_takes_the_brokers_key(sides: Sides, keys: Keys) -> None:
+def test_a_function_takes_the_brokers_key(sides: Sides, keys: Keys) -> None:
     events, interests = sides
     both = events.crossJoin(interests.where("subscription = 's0'"))
-    matched = cs.match_column("event_message", "interest_message", MATCHER, keys["broker"])
+    matched = cs.match_udf(MATCHER, keys["broker"])("event_message", "interest_message")
     found = both.select("subscription", "event", matched.alias("m")).where("m")
     assert pairs(found) == {pair for pair in WANTED if pair[0] == "s0"}
     bad = damaged(both, "event_message", {"event = 7": b"short", "event = 9": None})
     with pytest.raises(Exception, match="the event message has the wrong number of bytes"):
         bad.select(matched).collect()
-    decided = cs.match_column(
-        "event_message", "interest_message", MATCHER, keys["broker"], on_error="reject"
-    )
+    decide = cs.match_udf(MATCHER, keys["broker"], on_error="reject")
+    decided = decide("event_message", "interest_message")
     rows = rows_by(bad.select("event", decided.alias("d")).select("event", "d.*"), "event")
     assert [n for n, row in rows.items() if row["rejected"]] == [7]
     assert sorted(n for n, row in rows.items() if row["matched"] is None) == [7, 9]
@@ -331,15 +330,13 @@ def test_match_column_takes_the_brokers_key(sides: Sides, keys: Keys) -> None:
     }
     # The same in SQL.
     spark = events.sparkSession
-    cs.register(spark, MATCHER, keys["broker"], name="mask_match", on_error="reject")
+    spark.udf.register("mask_match", decide)
     bad.createOrReplaceTempView("both_sides")
     told = spark.sql(
         "SELECT event, d.* FROM (SELECT event, mask_match(event_message, interest_message) AS d "
         "FROM both_sides)"
     )
     assert rows_by(told, "event") == rows
-    with pytest.raises(ParameterError, match="name must be an identifier"):
-        cs.register(spark, MATCHER, keys["broker"], name="mask match")
 
 
 def test_columns_that_do_not_fit_are_refused(sides: Sides, keys: Keys) -> None:

@@ -237,6 +237,6 @@ def test_stores_name_events_that_are_none(
 
 def test_messages_in_the_same_row_are_matched_as_a_column(stages: Stages) -> None:
     events, interests, expected = stages
-    column = cs.match_column("event_message", "interest_message", BOX)
+    column = cs.match_udf(BOX)("event_message", "interest_message")
     both = events.join(interests, "round")
     assert answers(both.select("subscription", "round", column.alias("matched"))) == expected

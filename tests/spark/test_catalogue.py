@@ -296,8 +296,9 @@ def check_column(
     matches: set[tuple[str, int]],
 ) -> None:
     """What a column of both messages, and SQL's function, say of rows that have both."""
-    column = cs.match_column("event_message", "interest_message", matcher, key, on_error="reject")
-    cs.register(spark, matcher, key, on_error="reject")
+    decide = cs.match_udf(matcher, key, on_error="reject")
+    column = decide("event_message", "interest_message")
+    spark.udf.register("ccbps_match", decide)
     both.createOrReplaceTempView("both_sides")
     said = spark.sql(
         "SELECT *, ccbps_match(event_message, interest_message) AS said FROM both_sides"

@@ -72,8 +72,10 @@ def test_examples_run_in_the_order_of_the_page(spark: SparkSession, tmp_path: Pa
         run(example(name))
         if name == "match_messages":  # before the stores change
             assert rows("answers", "round", "matched") == [(0, True), (1, False)]
-            assert rows("answered", "round", "matched") == [(0, True), (1, False)]
+            assert rows("answered", "round") == [(0,)]
 
+    assert rows("cheap", "subscription", "round") == [("alice", 0), ("alice", 1)]
+    assert rows("encoded", "round") == [(0,), (1,)]
     assert rows("hopeful", "round") == [(0,), (1,)]
     assert rows("matches", "round", "matched") == [(0, True), (1, False)]
     allotted = rows("allotted", "subscription", "round", "id")

@@ -119,7 +119,7 @@ def test_what_is_filtered_by_its_result_is_computed_once(
     encoded = cs.encode_events(addressed, BOX, KEY, on_error="reject").where("rejected IS NULL")
     for df in (matched, matched.drop("matched"), sorted_out, encoded):
         assert functions_called(df) == 1
-    plain = cs.match_column("event_message", "interest_message", BOX)
+    plain = cs.match_udf(BOX)("event_message", "interest_message")
     both = events.join(interests, ["subscription", "round"]).withColumn("matched", plain)
     assert functions_called(both.where("matched")) == 2
     assert {(r["subscription"], r["round"]) for r in matched.collect()} == {
@@ -221,18 +221,18 @@ def test_float_columns_are_refused_whatever_they_hold(
     assert bytes(first["event_message"]) == wanted[0].tobytes()
 
 
-def test_match_column_decides_within_a_row(stages: Stages) -> None:
+def test_a_function_decides_within_a_row(stages: Stages) -> None:
     _, events, interests, good = stages
     joined = events.join(interests, ["subscription", "round"])
     here = F.expr("CASE WHEN round <> 3 THEN interest_message END")
-    column = cs.match_column("event_message", here, BOX).alias("matched")
+    column = cs.match_udf(BOX)("event_message", here).alias("matched")
     got = answers(joined.select("subscription", "round", column))
     assert got == {key: None if key[1] == 3 else answer for key, answer in good.items()}
 
 
 def test_sql_matches_null_with_nothing_and_names_what_is_not_binary(spark: SparkSession) -> None:
     """Also a NULL without a type."""
-    cs.register(spark, BOX)
+    spark.udf.register("ccbps_match", cs.match_udf(BOX))
     found = spark.sql("SELECT ccbps_match(NULL, X'00') AS one, ccbps_match(NULL, NULL) AS both")
     assert [tuple(row) for row in found.collect()] == [(None, None)]
     with pytest.raises(Exception, match="interest messages must be a binary column, got int64"):

@@ -26,10 +26,11 @@ SCHEMA = Schema(
     day=Timestamp("day", "2024-01-01", "2024-12-31", nullable=True),
     at=Timestamp("s", "2024-01-01", "2024-12-31", nullable=True),
     d=Decimal(-1, 2, "0.01", nullable=True),
+    clock=Timestamp("s", "2024-01-01", "2024-12-31", nullable=True),
 )
 COLUMNS = (
     "id long, n int, price decimal(6,2), text string, issue string, flag boolean, day date, "
-    "at timestamp, d double"
+    "at timestamp, d double, clock timestamp_ntz"
 )
 
 
@@ -45,6 +46,7 @@ def frame(spark: Any) -> Any:
         [datetime.date(2024, 1, 1) + datetime.timedelta(days=day) for day in range(5)] + [None],
         [datetime.datetime(2024, 1, 3, hour) for hour in (0, 1, 12, 23)] + [None],
         [-0.5, 0.0, 0.1, 0.25, 1.0, None],
+        [datetime.datetime(2024, 1, day, 12, 30) for day in (2, 3, 4)] + [None],
     ]
     rows = [
         (i, *(column[i * (k + 1) % len(column)] for k, column in enumerate(values)))
@@ -129,17 +131,22 @@ def test_dates_and_times_mean_what_spark_means(frame: Any) -> None:
         "TIMESTAMP '2024-01-03 12:00:00'",
         "TIMESTAMP '2024-01-03 00:30:00+02:00'",
         "timestamp('2024-01-03 12:00:00')",
+        "TIMESTAMP_NTZ '2024-01-03 12:30:00'",
+        "TIMESTAMP_NTZ '2024-01-03 12:30:00-05:00'",
+        "CAST('2024-01-03 12:30:00+02:00' AS TIMESTAMP_NTZ)",
+        "TIMESTAMP_LTZ '2024-01-03 12:30:00+02:00'",
     ]
     forms = [
         f"{name} {operator} {constant}"
-        for name in ("day", "at")
+        for name in ("day", "at", "clock")
         for constant in constants
         for operator in ("=", "<", "<=", ">", ">=", "<=>")
     ]
-    forms += [f"{name} IN ({constant})" for name in ("day", "at") for constant in constants]
+    names = ("day", "at", "clock")
+    forms += [f"{name} IN ({constant})" for name in names for constant in constants]
     forms += [
         f"{name} BETWEEN DATE '2024-01-02' AND {constant}"
-        for name in ("day", "at")
+        for name in ("day", "at", "clock")
         for constant in constants
     ]
     check(frame, [*forms, "at < '2024-01-03 12:00:00'", "at = '2024-01-03 14:00:00+02:00'"])

@@ -14,9 +14,15 @@ from ccbps import Schema, SharedSeed, UInt
 from ccbps import spark as cs
 from ccbps.errors import ParameterError, RandomnessReuseError
 from ccbps.matching import BroadcastMatch
+from ccbps.spark import stores
 from ccbps.spark.source import MessageSource
+from ccbps.store import commit
+from ccbps.store.folder import Folder
+from ccbps.store.versions import WriterRun
+from tests.support.meanwhile import Meanwhile
+from tests.support.message_stores import compact, written
 from tests.support.spark_session import answers, drained, rows_by
-from tests.support.stored_pairs import BOX, Rounds, append, frame, wanted, write
+from tests.support.stored_pairs import BOX, Rounds, append, frame, rows_of, wanted, write
 
 pytestmark = pytest.mark.spark
 
@@ -62,9 +68,9 @@ def test_subscribers_write_ahead_and_the_broker_matches_all_their_stores(
     assert len(list((tmp_path / "events").iterdir())) == 2
     assert answers(cs.match_messages(spark, *paths, BOX)) == expected
 
-    assert cs.drop_rounds(tmp_path / "s0", BOX, kind="interest", before=45) == 40
+    assert cs.drop_rounds(tmp_path / "s0", BOX, kind="interest", before=45) == 45
     got = answers(cs.match_messages(spark, *paths, BOX))
-    assert got == {key: value for key, value in expected.items() if key[0] != "s0" or key[1] >= 40}
+    assert got == {key: value for key, value in expected.items() if key[0] != "s0" or key[1] >= 45}
     with pytest.raises(ParameterError, match="round 3 is below 45, and rounds below that were dr"):
         append(spark, {"s0": [3]}, tmp_path / "s0", "interest")
     other = {("s0", 79): bytes(BOX.interest_bytes)}
@@ -99,6 +105,31 @@ def test_a_batch_is_appended_once(spark: SparkSession, tmp_path: Path) -> None:
     write(spark, {"s0": list(range(9))}, tmp_path / "interests", "interest")
     got = answers(cs.match_messages(spark, path, tmp_path / "interests", BOX))
     assert {number for _, number in got} == {1, 2, 5}
+
+
+def test_an_append_that_a_compaction_overtakes_is_written_once_more(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, folder = tmp_path / "events", Folder.of(tmp_path / "events", "path")
+    append(spark, {"s0": [1]}, path, "event")
+    write(spark, {"s0": [*range(9)]}, tmp_path / "interests", "interest")
+    planned = cs.match_messages(spark, path, tmp_path / "interests", BOX)
+
+    def overtake() -> None:
+        for number in (2, 3):
+            run = WriterRun(number)
+            new = written(folder, run, "event", [rows_of({"s0": [number]}, "event")], BOX)
+            commit.add_generation(folder, run, new, BOX, None)
+        compact(folder, 1, BOX)
+
+    meanwhile = Meanwhile(monkeypatch, stores, "add_generation", before=True)
+    meanwhile.todo = [overtake]
+    append(spark, {"s0": [4]}, path, "event", batch=("quotes", 0))
+    assert not meanwhile.todo
+    with pytest.raises(Exception, match=r"compacted or .* after this was planned .* Nothing is"):
+        planned.collect()
+    found = answers(cs.match_messages(spark, path, tmp_path / "interests", BOX))
+    assert {number for _, number in found} == {1, 2, 3, 4}
 
 
 @pytest.mark.slow

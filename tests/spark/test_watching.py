@@ -108,7 +108,7 @@ def test_matches_of_all_pairs_are_rows_without_a_reason(
     assert len(cs.observe(found, seen, matcher).collect()) == 6
     assert seen.get == {"matches": 5, "rejected": 1}
     # In a row of both messages, there are pairs again.
-    column = cs.match_column("event_message", "interest_message", matcher, keys["broker"])
+    column = cs.match_udf(matcher, keys["broker"])("event_message", "interest_message")
     both = events.crossJoin(interests).withColumn("hit", column)
     cells = Observation()
     cs.observe(both, cells, matcher, matched="hit").collect()

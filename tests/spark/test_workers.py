@@ -110,7 +110,7 @@ def test_workers_are_settled_by_what_ran_there(spark: SparkSession) -> None:
         for _ in batches:
             yield pa.record_batch({"count": [gc.get_freeze_count()]})
 
-    matched = df.select(cs.match_column("event_message", "interest_message", box).alias("m"))
+    matched = df.select(cs.match_udf(box)("event_message", "interest_message").alias("m"))
     assert matched.where("m").count() == int((rounds % 16 >= 4).sum())
     counts = df.select("round").mapInArrow(frozen, "count long").collect()
     assert max(row["count"] for row in counts) > 10_000

@@ -18,7 +18,7 @@ from pyarrow import fs
 from ccbps.matching import Answers
 from ccbps.records import read, write
 from ccbps.store import broadcast_plan, files, merging, plan
-from ccbps.store.commit import renew
+from ccbps.store.commit import renew, replace_generations
 from ccbps.store.folder import Folder
 from ccbps.store.index import FORMAT, About, Index, StoreKind
 from ccbps.store.versions import WriterRun
@@ -107,6 +107,19 @@ def store(
     folder, run = Folder.of(path, "path"), run or WriterRun(1)
     renew(folder, run, written(folder, run, kind, parts, matcher, cut), before=run.version + 1)
     return Index.read(folder, matcher, kind)
+
+
+def compact(folder: Folder, tasks: int, matcher: Any = SPELT) -> None:
+    """Put the generations of a store of events together, in the parts of so many tasks."""
+    now = Index.read(folder, matcher, "event")
+    run, width, floor = WriterRun(now.version + 1), now.about.width, now.about.floor
+    reports = [
+        files.write_part(folder, run.stem, width, merging.merged_rows(now.files, piece, floor))
+        for piece in merging.plan_merge(now, tasks)["runs"].to_pylist()
+    ]
+    if reports:  # an empty store stays as it is
+        manifest = pa.Table.from_batches(reports, files.MANIFEST)
+        replace_generations(folder, run, now, manifest, matcher)
 
 
 def works(
