@@ -46,15 +46,14 @@ class _Guest:
 
 
 class Guests:
-    """All clients that came. Several threads may use it."""
+    """All clients that came. Several threads may use it.
+
+    Args:
+        quota: limits of each client.
+        clock: source of seconds.
+    """
 
     def __init__(self, quota: Quota, clock: Callable[[], float] = monotonic) -> None:
-        """Know nobody.
-
-        Args:
-            quota: limits of each client.
-            clock: source of seconds.
-        """
         self._quota, self._clock = quota, clock
         self._lock, self._guests = Lock(), dict[str, _Guest]()
 
