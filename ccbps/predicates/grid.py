@@ -8,9 +8,9 @@ a few divisions find the first and their spacing, and every row then takes one d
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ import numpy.typing as npt
 from ccbps.predicates.types import Outcome, Refused
 
 _LIMB: Final = 2**64
+_Plan: TypeAlias = tuple[int, int, int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,9 @@ class Grid:
     step: Fraction
     count: int
     between: str
+    _plans: dict[tuple[int, int, str], _Plan] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def number_of(self, value: Fraction) -> int:
         """Return the number of an exact value.
@@ -66,17 +70,14 @@ class Grid:
 
     def numbers_of(self, values: npt.NDArray[Any], unit: Fraction) -> Outcome:
         """Return the numbers of the exact ``values * unit``; `values` are of kind i or u."""
-        limits = np.iinfo(values.dtype)
-        # Within the dtype, so that no difference of two values exceeds 64 bits.
-        least = max(math.ceil(self.low / unit), int(limits.min))
-        end = math.ceil((self.low + self.count * self.step) / unit)
-        greatest = min(end - 1, int(limits.max))
+        key = unit.numerator, unit.denominator, values.dtype.char
+        plan = self._plans.get(key) or self._plans.setdefault(key, self._plan(unit, values.dtype))
+        least, greatest, first, spacing, number, stride = plan
         # Exact: NumPy compares integer arrays with Python integers of any size exactly.
         outside = (values < least) | (values > greatest)
         problems = [(outside, "out of range")]
         # Modulo 2**64 this is the distance whatever the signs, for rows in range.
         distance = values.astype(np.uint64) - np.uint64(least % _LIMB)
-        first, spacing, number, stride = self._units(unit, least)
         if spacing == 1:
             steps = distance
         else:
@@ -86,6 +87,14 @@ class Grid:
             problems.append(((rest != first - least) & ~outside, self.between))
         # Modulo 2**64 again: on the grid, the number itself is below 2**64.
         return np.uint64(number % _LIMB) + np.uint64(stride % _LIMB) * steps, problems
+
+    def _plan(self, unit: Fraction, dtype: np.dtype[Any]) -> _Plan:
+        """Find the least and greatest multiple of a unit in range, and what `_units` returns."""
+        limits = np.iinfo(dtype)
+        # Within the dtype, so that no difference of two values exceeds 64 bits.
+        least = max(math.ceil(self.low / unit), int(limits.min))
+        end = math.ceil((self.low + self.count * self.step) / unit)
+        return least, min(end - 1, int(limits.max)), *self._units(unit, least)
 
     def _units(self, unit: Fraction, least: int) -> tuple[int, int, int, int]:
         """Find the multiples ``u * unit`` with ``u >= least`` that are on the endless grid.

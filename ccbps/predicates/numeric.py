@@ -14,7 +14,7 @@ import decimal
 from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -45,6 +45,12 @@ def _exact(constant: Any) -> Fraction | int:
         return _fraction(number)
     except Refused as problem:
         raise ConstantError(f"a numeric attribute does not compare with this: {problem}") from None
+
+
+@cache
+def _unit(scale: int) -> Fraction:
+    """Return 10**-scale."""
+    return Fraction(10) ** -scale
 
 
 def _fraction(number: decimal.Decimal) -> Fraction:
@@ -115,7 +121,7 @@ class _Number(AttributeType):
 
     def numbers_of(self, values: npt.NDArray[Any], scale: int) -> Outcome | None:
         if values.dtype.kind in "iu":
-            return self._grid.numbers_of(values, Fraction(10) ** -scale)
+            return self._grid.numbers_of(values, _unit(scale))
         return self._numbers_of_floats(values) if values.dtype.kind == "f" else None
 
     def number_of(self, value: Any) -> int:

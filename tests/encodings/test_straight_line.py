@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ccbps.encodings.straight_line.planes import ArrayPlanes
+from ccbps.encodings.straight_line.planes import ArrayPlanes, LanePlanes
 from ccbps.encodings.straight_line.program import (
     LEVEL_STEPS,
     MOST_RANKS,
@@ -108,7 +108,7 @@ def rows_of(program: StraightLine, count: int, seed: int) -> Words:
     return rng.integers(0, 1 << WORD, (count, program.inputs), dtype=np.uint64)
 
 
-@pytest.fixture(params=["arrays", "compiled"], scope="module")
+@pytest.fixture(params=["lanes", "arrays", "compiled"], scope="module")
 def kernel(request: pytest.FixtureRequest) -> str:
     if request.param == "compiled":
         pytest.importorskip("numba")
@@ -126,7 +126,9 @@ def run(kernel: str, program: StraightLine, rows: Words) -> NDArray[np.generic]:
     if kernel == "compiled":
         from ccbps.encodings.straight_line.compiled_planes import CompiledPlanes
 
-        planes: ArrayPlanes | CompiledPlanes = CompiledPlanes(program)
+        planes: LanePlanes | ArrayPlanes | CompiledPlanes = CompiledPlanes(program)
+    elif kernel == "lanes":
+        planes = LanePlanes(program, min(count, WORD))
     else:
         planes = ArrayPlanes(program, count)
     for start in range(0, count, planes.rows):

@@ -37,7 +37,7 @@ from ccbps.encodings.rows import (
     require_rows,
     used_bits,
 )
-from ccbps.encodings.straight_line.planes import ArrayPlanes, plane_words
+from ccbps.encodings.straight_line.planes import array_planes, kernel_rows
 from ccbps.encodings.straight_line.program import WORD, StraightLine
 from ccbps.errors import ParameterError, ShapeError
 from ccbps.programs.formula import Formula
@@ -252,7 +252,7 @@ class ArrayEncoder:
     def __init__(
         self, program: StraightLine, random_bytes: int, mask_bits: int, batch: int
     ) -> None:
-        self._planes = ArrayPlanes(program, batch)
+        self._planes = array_planes(program, batch)
         self.rows = self._planes.rows
         self._joined = np.zeros((self.rows, program.inputs), dtype=np.uint64)
         self._messages = np.empty((self.rows, program.outputs), dtype=np.uint64)
@@ -287,17 +287,13 @@ class ArrayDecoder:
         batch of 10,000. Nothing secret is kept: the broker has the messages.
         """
         decoder: ArrayDecoder | None = getattr(_thread, "decoder", None)
-        rows = WORD * plane_words(decoding.program, batch)
-        if (
-            decoder is None
-            or decoder._decoding.program is not decoding.program
-            or decoder.rows != rows
-        ):
+        rows, program = kernel_rows(decoding.program, batch), decoding.program
+        if decoder is None or decoder._decoding.program is not program or decoder.rows != rows:
             decoder = _thread.decoder = cls(decoding, batch)
         return decoder
 
     def __init__(self, decoding: Decoding, batch: int) -> None:
-        self._decoding, self._planes = decoding, ArrayPlanes(decoding.program, batch)
+        self._decoding, self._planes = decoding, array_planes(decoding.program, batch)
         self.rows = self._planes.rows
         self._joined = np.zeros((self.rows, decoding.program.inputs), dtype=np.uint64)
         self._other = np.zeros_like(self._joined)

@@ -1,9 +1,11 @@
-"""Straight-line programs on many rows: the choice of kernels, and the kernel in NumPy.
+"""Straight-line programs on rows: the choice of kernels, and the kernels in NumPy.
 
-The kernel treats rows in blocks that fit the second-level cache. A plane holds one bit of all rows
-of a block: of a block of 64 m rows, bit r of word j is the bit of row m r + j. So words of rows are
-moved as whole words, and 64 x 64 bits are exchanged in place by six stages of masks and shifts
-(Knuth, TAOCP 7.1.3; Warren, Hacker's Delight 7-3), each on all words of a block.
+For up to 64 rows, a register is one number whose bit r is of row r: see `LanePlanes`.
+
+For more rows, the kernel treats rows in blocks that fit the second-level cache. A plane holds one
+bit of all rows of a block: of a block of 64 m rows, bit r of word j is the bit of row m r + j. So
+words of rows are moved as whole words, and 64 x 64 bits are exchanged in place by six stages of
+masks and shifts (Knuth, TAOCP 7.1.3; Warren, Hacker's Delight 7-3), each on all words of a block.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbps.arrays import Bools, Words
+from ccbps.arrays import Bools, Bytes, Words
 from ccbps.compiled import rows_compiled
 from ccbps.encodings.straight_line.program import WORD, StraightLine
 
@@ -34,14 +36,19 @@ _STAGES: Final = tuple(
 )
 
 
-def planes(program: StraightLine, batch: int) -> ArrayPlanes | CompiledPlanes:
+def planes(program: StraightLine, batch: int) -> LanePlanes | ArrayPlanes | CompiledPlanes:
     """Return the kernel that runs a program on a batch of so many rows, block by block."""
     words = program.inputs + program.outputs
     if rows_compiled(batch, words, "encodings.straight_line.compiled_planes"):
         from ccbps.encodings.straight_line.compiled_planes import CompiledPlanes
 
         return CompiledPlanes(program)
-    return ArrayPlanes(program, batch)
+    return array_planes(program, batch)
+
+
+def array_planes(program: StraightLine, batch: int) -> LanePlanes | ArrayPlanes:
+    """Return the kernel in NumPy for a batch of so many rows."""
+    return LanePlanes(program, batch) if batch <= WORD else ArrayPlanes(program, batch)
 
 
 def run_rows(
@@ -79,11 +86,60 @@ def run_rows(
             runner.run(joined[:here], out[at])
 
 
-def plane_words(program: StraightLine, batch: int) -> int:
-    """Count the words of a plane, for blocks of a batch that are all about as large."""
+def kernel_rows(program: StraightLine, batch: int) -> int:
+    """Return the largest number of rows of one call of `array_planes` for a batch.
+
+    The blocks of a batch are all about as large.
+    """
+    if batch <= WORD:
+        return next(rows for rows in (8, 16, 32, 64) if batch <= rows)
     held = 8 * (program.array_registers + 2 * program.most_products)
     most, needed = max(1, min(MOST_WORDS, BLOCK_BYTES // held)), max(1, -(-batch // WORD))
-    return -(-needed // -(-needed // most))
+    return WORD * -(-needed // -(-needed // most))
+
+
+class LanePlanes:
+    """Kernel for one straight-line program and at most 64 rows.
+
+    A register is one number of 8, 16, 32 or 64 bits, whose bit r is of row r. So the levels need no
+    cuts, and a level takes five calls of NumPy, however many steps it has.
+
+    Attributes:
+        rows: largest number of rows of one call.
+    """
+
+    def __init__(self, program: StraightLine, batch: int) -> None:
+        self._program, self.rows = program, kernel_rows(program, batch)
+        self._registers = np.empty(program.registers, dtype=f"u{self.rows // 8}")
+
+    def run(self, rows: Words, out: Words | Bools) -> None:
+        """Run the program on rows, as `ArrayPlanes.run`."""
+        program, registers, count = self._program, self._registers, len(out)
+        used = WORD * program.inputs
+        bits = np.unpackbits(rows[:count].view(np.uint8), axis=1, bitorder="little")
+        registers[:used] = self._lanes(bits)
+        registers[used] = ~registers.dtype.type(0)
+        registers[used + 1 :] = 0
+        for targets, operands, starts in program.lane_levels:
+            products = registers.take(operands)
+            steps = len(operands) // 2
+            np.bitwise_and(products[:steps], products[steps:], out=products[:steps])
+            registers[targets] ^= np.bitwise_xor.reduceat(products[:steps], starts)
+        outputs = registers[program.output :][: WORD * program.outputs or 1]
+        octets = outputs.view(np.uint8).reshape(len(outputs), -1)
+        bits = np.unpackbits(octets, axis=1, count=count, bitorder="little").T
+        if program.outputs:
+            out.view(np.uint8)[:] = np.packbits(bits, axis=1, bitorder="little")
+        else:
+            out[:] = bits[:, 0]
+
+    def _lanes(self, bits: Bytes) -> NDArray[Any]:
+        """Return a number for each column of bits, shape (rows, columns)."""
+        if len(bits) == 1:
+            return bits.reshape(-1)
+        octets = np.zeros((bits.shape[1], self.rows // 8), dtype=np.uint8)
+        octets[:, : -(-len(bits) // 8)] = np.packbits(bits, axis=0, bitorder="little").T
+        return octets.view(self._registers.dtype)[:, 0]
 
 
 class ArrayPlanes:
@@ -94,8 +150,8 @@ class ArrayPlanes:
     """
 
     def __init__(self, program: StraightLine, batch: int) -> None:
-        self._program, words = program, plane_words(program, batch)
-        self.rows = WORD * words
+        self._program, self.rows = program, max(WORD, kernel_rows(program, batch))
+        words = self.rows // WORD
         self._registers = np.zeros((program.array_registers, words), dtype=np.uint64)
         self._first, self._second = np.empty((2, program.most_products, words), dtype=np.uint64)
         half = WORD // 2 * max(program.inputs, program.outputs) * words

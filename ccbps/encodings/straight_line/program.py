@@ -63,6 +63,20 @@ class Level(NamedTuple):
         return cls(targets[order], steps[sequence, 1], steps[sequence, 2], ranks)
 
 
+class LaneLevel(NamedTuple):
+    """Steps that can be run at once, sorted by target.
+
+    Attributes:
+        targets: registers written, each once.
+        operands: first operands of all steps, then second operands.
+        starts: place of each target's first step.
+    """
+
+    targets: Registers
+    operands: Registers
+    starts: Registers
+
+
 class StraightLine:
     """A program, its registers and its input and output.
 
@@ -107,6 +121,18 @@ class StraightLine:
         return self._leveled[1]
 
     @cached_property
+    def lane_levels(self) -> list[LaneLevel]:
+        """Steps by level, without the cuts and the new registers of `levels`."""
+        numbers = self._numbers
+        levels = []
+        for number in range(numbers.max(initial=-1) + 1):
+            steps = self.steps[numbers == number]
+            steps = steps[np.argsort(steps[:, 0], kind="stable")]
+            targets, starts = np.unique(steps[:, 0], return_index=True)
+            levels.append(LaneLevel(targets, steps[:, 1:].T.reshape(-1), starts))
+        return levels
+
+    @cached_property
     def most_products(self) -> int:
         """Largest number of steps of a level."""
         return max((len(level.lefts) for level in self.levels), default=1)
@@ -134,7 +160,8 @@ class StraightLine:
         ]
 
     @cached_property
-    def _leveled(self) -> tuple[list[Level], int]:
+    def _numbers(self) -> Registers:
+        """Level of each step: the next after those that write its operands or read its target."""
         written = [-1] * self.registers
         read = [-1] * self.registers
         numbers = []
@@ -143,10 +170,13 @@ class StraightLine:
             numbers.append(number)
             written[target] = max(written[target], number)
             read[left], read[right] = max(read[left], number), max(read[right], number)
-        level_of = np.array(numbers, dtype=np.intp)
+        return np.array(numbers, dtype=np.intp)
+
+    @cached_property
+    def _leveled(self) -> tuple[list[Level], int]:
+        level_of, registers = self._numbers, self.registers
         levels: list[Level] = []
-        registers = self.registers
-        for number in range(max(numbers, default=-1) + 1):
+        for number in range(level_of.max(initial=-1) + 1):
             steps = self.steps[level_of == number]
             while len(steps):
                 steps = steps[np.argsort(steps[:, 0], kind="stable")]
