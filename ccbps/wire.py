@@ -151,6 +151,11 @@ class Cause(IntEnum):
     LABELS_KIND = 17, "the bytes are not labels of this version"
     AHEAD_KIND = 18, "the bytes are not a message ahead of this version"
     LABELS = 19, "labels and message ahead are of different matchers, rounds or seeds"
+    TWO_EVENTS = (
+        20,
+        "two different events have this round, which serves one: whoever published has used it "
+        "twice, or a message was altered",
+    )
 
 
 def round_kind(kind: Kind) -> int:
@@ -212,6 +217,30 @@ def check_round_headers(
     causes[interests[:, 0] != interest[0]] = Cause[f"{kinds[1].name}_KIND"]
     causes[events[:, 0] != event[0]] = Cause[f"{kinds[0].name}_KIND"]
     return causes
+
+
+def rounds_of_two_events(heads: Bytes, events: Bytes) -> NDArray[np.bool_]:
+    """Mark the rows whose round occurs with two different events, bool, shape (batch,).
+
+    Args:
+        heads: headers of the event messages, C-contiguous, shape (batch, ROUND_HEADER_BYTES).
+        events: the messages, shape (batch, bytes), a multiple of 8 bytes.
+    """
+    rounds = heads.view("<u8")[:, 0]
+    if len(rounds) < 2 or not events.strides[0]:
+        return np.zeros(len(rounds), dtype=np.bool_)
+    # Most often, an event's rows follow one another: only where rows differ is more to be done.
+    words = np.ascontiguousarray(events).view("<u8")
+    flat, width = words.reshape(-1), words.shape[1]
+    changed = (flat[width:] != flat[:-width]).reshape(-1, width)
+    if not changed.any():
+        return np.zeros(len(rounds), dtype=np.bool_)
+    starts = np.flatnonzero(np.append(True, changed.any(axis=1)))
+    distinct, first, place = np.unique(rounds[starts], return_index=True, return_inverse=True)
+    if len(distinct) == len(starts):
+        return np.zeros(len(rounds), dtype=np.bool_)
+    other = (words[starts] != words[starts[first[place]]]).any(axis=1)
+    return np.isin(rounds, rounds[starts[other]])
 
 
 def key_header(kind: Kind, fingerprint: bytes, key_id: bytes, epoch: int) -> Bytes:

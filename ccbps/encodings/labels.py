@@ -165,10 +165,11 @@ class Labels:
 
 
 def _runs(rows: Bytes) -> list[int]:
-    """Return the starts of the runs of equal rows."""
+    """Return the starts of the runs of equal rows, labels next to one another."""
     if not rows.strides[0]:
         return [0]
-    changed = (rows[1:] != rows[:-1]).any(axis=1)
+    words = rows.view(np.uint64)
+    changed = (words[1:] != words[:-1]).any(axis=1)
     return [0, *(np.flatnonzero(changed) + 1).tolist()]
 
 

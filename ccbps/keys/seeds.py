@@ -78,6 +78,11 @@ class SharedSeed(_Seeds, PlainKey):
     A publisher with many subscribers keeps one master seed and gives subscriber "alice" the seed
     ``master.pair("alice")``. No subscriber can derive another's.
 
+    Hazard: a seed has one direction. Two parties who both publish under one seed and matcher use
+    each round twice, and the broker sees where their events differ. A ledger on disk refuses the
+    party that stands on both sides. For both directions, or for several publishers of one
+    broadcast, take a seed for each publisher: ``seed.pair("ann publishes")``.
+
     Example:
         >>> from ccbps import SharedSeed
         >>> master = SharedSeed.generate()

@@ -16,7 +16,9 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -78,6 +80,21 @@ class DiskLedger:
 
     def __repr__(self) -> str:
         return f"<DiskLedger {self._file.path}>"
+
+    @property
+    def path(self) -> Path:
+        """Path of the file."""
+        return self._file.path
+
+    def holds(self, streams: Sequence[bytes]) -> list[bool]:
+        """Tell for each stream, by its name, whether a round of it was ever used.
+
+        Raises:
+            LedgerError: the file cannot be read.
+        """
+        query = "SELECT 1 FROM runs WHERE stream = ? LIMIT 1"
+        with self._file.transaction() as file:
+            return [file.execute(query, (name,)).fetchone() is not None for name in streams]
 
     def claim(
         self, rounds: Rounds, marks: Marks, pairs: DictionaryColumn[str] | None = None

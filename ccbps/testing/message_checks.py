@@ -448,12 +448,12 @@ def rounds_are_used_once(case: Case) -> None:
     others = [other for other in case.records if other != record[0]]
     unlike = [other for first, other in case.unlike_interests() if first == interest[0]]
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "ledger"
         # After a restart: the same again is the same message, anything else is refused.
-        for make, content, other in (
-            (matcher.publisher, record, others[:1]),
-            (matcher.subscriber, interest, unlike[:1]),
+        for make, content, other, turned in (
+            (matcher.publisher, record, others[:1], (matcher.subscriber, interest)),
+            (matcher.subscriber, interest, unlike[:1], (matcher.publisher, record)),
         ):
+            path = Path(folder) / make.__name__
             first, again = (make(seed, ledger=path).encode(content, [3]) for _ in range(2))
             if matcher.answers is Answers.ROUND and content is interest:
                 # Interests of one round carry what makes them differ, so this is one more of them.
@@ -465,6 +465,8 @@ def rounds_are_used_once(case: Case) -> None:
                 assert again.tolist() == first.tolist()
             if other:
                 refuses(RandomnessReuseError, make(seed, ledger=path).encode, other, [3])
+            # A party that publishes under a seed does not subscribe under it, nor the reverse.
+            refuses(RandomnessReuseError, turned[0](seed, ledger=path).encode, turned[1], [4])
 
 
 @check(keyed)

@@ -140,6 +140,30 @@ def test_rows_of_another_round_are_refused_and_others_answered() -> None:
     )
 
 
+@pytest.mark.parametrize("order", ["apart", "in turn"])
+def test_two_different_events_of_one_round_are_refused(order: str) -> None:
+    """By a broker that keeps nothing, where both come in one call; no other round's answers."""
+    traded = Traded()
+    record = {"a": 1, "b": 2, "c": 3}
+    second = traded.matcher.publisher(SEED).encode([record], [1])
+    events = np.repeat(traded.events, 40, axis=0)
+    assert not traded.broker.examine(events, traded.interests)[1].any()
+    changed = np.arange(50, 70, 1 if order == "apart" else 3)
+    events[changed] = second
+    shuffled = np.random.default_rng(5).permutation(120)
+    for rows in (np.arange(120), shuffled):
+        answers, causes = traded.broker.examine(events[rows], traded.interests[rows])
+        twice = np.repeat([False, True, False], 40)[rows]
+        assert np.array_equal(causes == Cause.TWO_EVENTS, twice) and not causes[~twice].any()
+        assert np.array_equal(answers, traded.meaning.ravel()[rows] & ~twice)
+    with pytest.raises(DecodeError, match="row 40: two different events have this round"):
+        traded.broker.match(events, traded.interests)
+    # Rows that do not follow one another in memory are compared, too.
+    apart = np.zeros((120, 2 * events.shape[1]), dtype=np.uint8)[:, : events.shape[1]]
+    apart[:] = events
+    assert traded.broker.examine(apart, traded.interests)[1].any()
+
+
 @pytest.mark.parametrize(
     "other",
     [

@@ -23,7 +23,7 @@ from ccbps.delivery import PayloadOpener, PayloadSealer
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import LedgerError, ParameterError, RandomnessReuseError
 from ccbps.keys.randomness import Marks
-from ccbps.matching import BranchingMatch, OFSGPMatch
+from ccbps.matching import BranchingMatch, BroadcastMatch, FormulaMatch, Matcher, OFSGPMatch
 from ccbps.matching.contract.roles import event_content
 from ccbps.rounds import disk_ledger as ledger
 from ccbps.rounds import ledger_file
@@ -116,6 +116,7 @@ def test_group_programs_and_messages_in_pieces_are_bound(tmp_path: Path) -> None
     assert b"".join(map(bytes, pieces)) == whole.tobytes()
     with pytest.raises(RandomnessReuseError):
         matcher.publisher(SEED, ledger=path).encode_chunks(OTHER, 0)
+    path = tmp_path / "the subscriber's"
     whole = matcher.subscriber(SEED, ledger=path).encode("a < 8", [0])
     pieces = list(matcher.subscriber(SEED, ledger=path).encode_chunks("a < 8", 0))
     assert b"".join(map(bytes, pieces)) == whole.tobytes()
@@ -123,14 +124,66 @@ def test_group_programs_and_messages_in_pieces_are_bound(tmp_path: Path) -> None
         matcher.subscriber(SEED, ledger=path).encode_chunks("a >= 8", 0)
 
 
-def test_sides_matchers_and_seeds_do_not_meet(tmp_path: Path) -> None:
+def test_matchers_and_seeds_do_not_meet(tmp_path: Path) -> None:
     path = tmp_path / "rounds"
     template = BranchingMatch(SCHEMA, "a < :limit")
     for seed in (SEED, SharedSeed(bytes(32)), SEED.pair("alice")):
-        for matcher in (BOX, template):
-            matcher.publisher(seed, ledger=path).encode(ONE, [0])
-        BOX.subscriber(seed, ledger=path).encode("a < 3", [0])
-    assert len(stored(path)) == 9
+        BOX.publisher(seed, ledger=path).encode(ONE, [0])
+        template.subscriber(seed, ledger=path).encode({"limit": 3}, [0])
+    assert len(stored(path)) == 6
+
+
+# -- one seed, one direction --------------------------------------------------------------------
+
+
+def test_two_parties_who_publish_under_one_seed_are_refused(tmp_path: Path) -> None:
+    """As they would: each publishes to the other, and subscribes to what the other publishes."""
+    names = ("ann", "bob")
+    ann, bob = (BOX.publisher(SEED, ledger=tmp_path / name) for name in names)
+    # Without a ledger, the broker would see where two events of one round differ.
+    ann.encode(ONE, [0])
+    bob.encode(OTHER, [0])
+    for name in names:
+        with pytest.raises(RandomnessReuseError, match=r"as the publisher under this seed and"):
+            BOX.subscriber(SEED, ledger=tmp_path / name).encode("a < 3", [0])
+    # A seed for each direction.
+    for place, name in enumerate(names):
+        seeds = [SEED.pair(f"{publishing} publishes") for publishing in names]
+        BOX.publisher(seeds[place], ledger=tmp_path / name).encode(ONE, [0])
+        BOX.subscriber(seeds[1 - place], ledger=tmp_path / name).encode("a < 3", [0])
+
+
+@pytest.mark.parametrize("matcher", [BOX, BroadcastMatch.box(SCHEMA)], ids=["pairs", "broadcast"])
+def test_a_subscriber_who_publishes_under_its_seed_is_refused(
+    tmp_path: Path, matcher: Matcher
+) -> None:
+    path = tmp_path / "rounds"
+    subscriber = matcher.subscriber(SEED, ledger=path)
+    subscriber.encode("a < 3", [0])
+    for restarted in range(2):
+        publisher = matcher.publisher(SEED, ledger=path)
+        with pytest.raises(RandomnessReuseError) as refusal:
+            publisher.encode(ONE, [1 + restarted])
+        assert "as the subscriber under this seed and matcher" in str(refusal.value)
+        assert "seed.pair('ann publishes')" in str(refusal.value)
+        assert str(path) in str(refusal.value)
+    assert len(stored(path)) == 1
+    subscriber.encode("a < 3", [1])
+    matcher.publisher(SEED, ledger=tmp_path / "the publisher's").encode(ONE, [0])
+
+
+def test_the_pair_whose_other_side_a_ledger_knows_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "rounds"
+    BOX.subscriber(SEED.pair("alice"), ledger=path).encode("a < 3", [0])
+    publisher = BOX.publisher(SEED, ledger=path)
+    publisher.encode(ONE, [0], pairs=["bob"])
+    with pytest.raises(RandomnessReuseError, match=r"^pair 'alice': the ledger "):
+        publisher.encode(ONE * 2, [1, 1], pairs=["bob", "alice"])
+    publisher.encode(ONE * 2, [1, 1], pairs=["bob", "carol"])
+    deferred = FormulaMatch.box(SCHEMA).deferred(SharedSeed.generate(), SEED, ledger=path)
+    deferred.prepare([0], pairs=["alice"])
+    with pytest.raises(RandomnessReuseError, match="as the publisher under this seed"):
+        FormulaMatch.box(SCHEMA).subscriber(SEED.pair("alice"), ledger=path).encode("a < 3", [1])
 
 
 def test_a_pair_is_the_same_under_master_ring_and_its_own_seed(tmp_path: Path) -> None:
@@ -451,7 +504,8 @@ def test_a_pad_on_disk_uses_no_round_twice(tmp_path: Path) -> None:
         with pytest.raises(RandomnessReuseError, match="round 0 was already used, says"):
             again.encode(records, [0])
     again.encode(ONE, [1])
-    BOX.subscriber(OneTimePad(secret), ledger=path).encode("a < 3", [0])
+    with pytest.raises(RandomnessReuseError, match="as the publisher under this pad and matcher"):
+        BOX.subscriber(OneTimePad(secret), ledger=path).encode("a < 3", [0])
 
 
 def test_a_pad_on_disk_serves_one_matcher(tmp_path: Path) -> None:
@@ -462,7 +516,7 @@ def test_a_pad_on_disk_serves_one_matcher(tmp_path: Path) -> None:
         for number in (0, 1):  # round 1 of the smaller one lies within round 0 of the other
             with pytest.raises(RandomnessReuseError, match="a pad one matcher"):
                 role(OneTimePad(secret), ledger=path).encode(what, [number])
-    BOX.subscriber(OneTimePad(secret), ledger=path).encode("a < 3", [0])
+    BOX.publisher(OneTimePad(secret), ledger=path).encode(ONE, [1])
 
 
 def test_roles_over_a_pad_know_of_one_another_with_and_without_a_disk(tmp_path: Path) -> None:

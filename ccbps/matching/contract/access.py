@@ -23,7 +23,13 @@ from numpy.typing import ArrayLike
 from ccbps.arrays import Bytes, Randomness, Rounds
 from ccbps.ciphers.row_mac import RowMac
 from ccbps.dictionary import DictionaryColumn, pair_column
-from ccbps.errors import DecodeError, KeyMismatchError, PadExhaustedError, ParameterError
+from ccbps.errors import (
+    DecodeError,
+    KeyMismatchError,
+    PadExhaustedError,
+    ParameterError,
+    RandomnessReuseError,
+)
 from ccbps.keys.pad import OneTimePad
 from ccbps.keys.randomness import Pairs, RandomnessReader, RandomnessSource
 from ccbps.keys.role_key import KeyUpdate, Role, RoleKey
@@ -60,6 +66,13 @@ _ONE_MATCHER: Final = (
     "a ledger serves one pad, and a pad one matcher, as its bytes would be used twice: take "
     "another pad, and another ledger, for this matcher"
 )
+_ONE_SIDE: Final = (
+    "the ledger {ledger} knows this party as the {known} under this {noun} and matcher, and now it "
+    "would be the {role}. If both parties publish under one {noun}, each round is used twice. Take "
+    "a {noun} for each direction{advice}. A party that really stands on both sides keeps a ledger "
+    "for each"
+)
+_DIRECTIONS: Final = ": seed.pair('ann publishes') and seed.pair('bob publishes')"
 
 
 def check_key(scheme: Scheme, key: RoleKey, role: Role) -> None:
@@ -171,7 +184,9 @@ class RoundAccess(Access):
             )
         super().__init__(scheme)
         self._seed, self._fresh, self._kind = seed, randomness, SIDES[role][0]
-        self._purpose = role.encode() + b" " + scheme.fingerprint
+        self._role = role
+        # Pairs whose other side is not in the ledger on disk; None where the seed is a pair's own.
+        self._one_sided: set[str | None] = set()
         self._disk = None if ledger is None else DiskLedger(ledger)
         self._owner = None
         if ledger is not None and isinstance(seed, OneTimePad):
@@ -232,11 +247,42 @@ class RoundAccess(Access):
                 owner = self._seed.owner(self._scheme.fingerprint)
                 self._owner.claim(np.zeros(1, dtype=np.uint64), owner)
                 self._owner = None
-        marks = self._seed.marks(self._purpose, numbers, column, content())
+        self._refuse_other_side(column)
+        marks = self._seed.marks(self._purpose(self._role), numbers, column, content())
         self._disk.claim(numbers, marks, column)
         if isinstance(self._seed, OneTimePad) and not self._ledger.forked:
             self._ledger.claim(numbers)
         return reader
+
+    def _purpose(self, role: RoleName) -> bytes:
+        """Return the purpose by which a ledger on disk knows a role's rounds."""
+        return role.encode() + b" " + self._scheme.fingerprint
+
+    def _refuse_other_side(self, column: Pairs | None) -> None:
+        """Raise RandomnessReuseError if the ledger on disk has rounds of the other role.
+
+        Each pair is looked for once.
+        """
+        assert self._disk is not None
+        labels: Sequence[str | None] = [None] if column is None else column.used().values
+        new = [label for label in labels if label not in self._one_sided]
+        if not new:
+            return
+        names = [label for label in new if label is not None]
+        pairs = DictionaryColumn(names, np.arange(len(names))) if names else None
+        once, nothing = np.zeros(len(new), dtype=np.uint64), np.zeros((len(new), 0), dtype=np.uint8)
+        known: RoleName = "publisher" if self._kind == Kind.INTEREST else "subscriber"
+        other = self._seed.marks(self._purpose(known), once, pairs, nothing)
+        held = self._disk.holds(other.names)
+        if any(held):
+            label = new[held.index(True)]
+            pad = isinstance(self._seed, OneTimePad)
+            noun, advice = ("pad", "") if pad else ("seed", _DIRECTIONS)
+            text = _ONE_SIDE.format(
+                ledger=self._disk.path, known=known, role=self._role, noun=noun, advice=advice
+            )
+            raise RandomnessReuseError(text if label is None else f"pair {label!r}: {text}")
+        self._one_sided.update(new)
 
     def _reader(self, rounds: Rounds, pairs: Pairs | None) -> RandomnessReader:
         """Return a reader of a row for each piece: round r has rows r * pieces and following.

@@ -43,6 +43,7 @@ from ccbps.wire import (
     check_round_headers,
     raise_for,
     round_tags,
+    rounds_of_two_events,
 )
 
 T = TypeVar("T", Bytes, Table)
@@ -108,7 +109,8 @@ class Broker(MatcherRole):
 
         Raises:
             DecodeError: some bytes are not messages of this matcher, key and epoch, or two are of
-                different pairs or rounds; names the rows.
+                different pairs or rounds, or a round of a broadcast has two different events;
+                names the rows.
         """
         answers, causes = self.examine(events, interests)
         raise_for(causes)
@@ -149,6 +151,10 @@ class Broker(MatcherRole):
         def tags(start: int, stop: int) -> Bytes:
             return round_tags(heads[0, start:stop], Kind.EVENT, matcher.fingerprint)
 
+        if matcher.answers is Answers.ROUND:
+            twice = rounds_of_two_events(heads[0], events)
+            if twice.any():
+                causes = np.where(twice, np.uint8(Cause.TWO_EVENTS), causes)
         bodies = self._body(events, "event"), self._body(interests, "interest")
         # The last cause is named: a header of another round before anything in the bodies.
         for refused in (
