@@ -10,6 +10,7 @@ Convention: bounds include both ends. A `hint` ends the message, after a semicol
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from functools import wraps
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -258,6 +259,30 @@ def shown(value: Any) -> str:
     except ValueError:  # Python writes no whole number of more than 4,300 digits
         return "a number of very many digits"
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
+
+
+class Printable:
+    """Base of objects that print also where a check ended their constructor half-way.
+
+    Loggers print the locals of a traceback, and one of them is the object without its attributes.
+    """
+
+    __slots__ = ()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        own = vars(cls).get("__repr__")
+        if own is None:
+            return
+
+        @wraps(own)
+        def shown_always(self: Any) -> str:
+            try:
+                return str(own(self))
+            except AttributeError:
+                return f"<{type(self).__name__}, incomplete>"
+
+        cls.__repr__ = shown_always  # type: ignore[method-assign]
 
 
 def _wrong(name: str, wanted: str, came: str, hint: str = "") -> ParameterError:

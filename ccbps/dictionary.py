@@ -9,14 +9,14 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbps.checks import array
+from ccbps.checks import Printable, array
 from ccbps.errors import ParameterError, ShapeError
 
 T_co = TypeVar("T_co", covariant=True)
 
 
 @dataclass(frozen=True)
-class DictionaryColumn(Generic[T_co]):
+class DictionaryColumn(Printable, Generic[T_co]):
     """A column in which row i has the value ``values[index[i]]``, in Arrow's terms and layout.
 
     Attributes:

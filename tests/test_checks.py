@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
+import importlib
+import inspect
+import pkgutil
+import re
+from dataclasses import is_dataclass
+from enum import Enum, IntEnum
 from typing import Any
 
 import numpy as np
@@ -10,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import ccbps
 from ccbps import Decimal, UInt, checks
 from ccbps.errors import ParameterError, ShapeError
 
@@ -151,3 +157,23 @@ def test_fields_are_exactly_these() -> None:
             checks.fields("parameters", value, "ab")
     with pytest.raises(ParameterError, match=r"^parameters must be an empty mapping, got a$"):
         checks.fields("parameters", {"a": 1}, ())
+
+
+def test_objects_print_before_they_have_attributes() -> None:
+    # A check may end a constructor half-way, and a logger print the locals of the traceback.
+    modules = [
+        importlib.import_module(module.name)
+        for module in pkgutil.walk_packages(ccbps.__path__, "ccbps.", onerror=lambda _: None)
+        if not re.search(r"\.(spark|testing|cli|__main__)\b", module.name)
+    ]
+    made = {
+        kind
+        for module in modules
+        for kind in vars(module).values()
+        if isinstance(kind, type) and kind.__module__ == module.__name__
+        and "__init__" in vars(kind) and not is_dataclass(kind) and not inspect.isabstract(kind)
+        and kind.__repr__ is not object.__repr__ and not issubclass(kind, BaseException | Enum)
+    }  # fmt: skip
+    assert len(made) > 60
+    for kind in made:
+        assert repr(object.__new__(kind)).startswith("<")

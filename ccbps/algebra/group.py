@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.arrays import Bytes, Ranks
-from ccbps.checks import array, whole
+from ccbps.checks import Printable, array, whole
 from ccbps.errors import ParameterError, SamplingError, ShapeError
 
 POINTS: Final = 5
@@ -46,7 +46,7 @@ Bulk = NDArray[Any]
 """A batch of sequences, in the form of its group."""
 
 
-class Group:
+class Group(Printable):
     """A group of permutations of five points that contains the 5-cycle alpha.
 
     Args:

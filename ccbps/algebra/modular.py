@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.arrays import Randomness
-from ccbps.checks import whole
+from ccbps.checks import Printable, whole
 from ccbps.errors import ParameterError
 
 _ROUNDS: Final = 40
@@ -140,7 +140,7 @@ def jacobi(a: int, n: int) -> int:
     return gmpy2.jacobi(a, n)  # type: ignore[no-any-return]
 
 
-class FixedBase:
+class FixedBase(Printable):
     """Powers of one base: a table of base^(d 2^(w i)), and one product for each w-bit digit d.
 
     Args:

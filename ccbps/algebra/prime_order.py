@@ -63,7 +63,7 @@ from ccbps.algebra.modular import (
     rows_to,
 )
 from ccbps.arrays import Bytes, Randomness
-from ccbps.checks import choice
+from ccbps.checks import Printable, choice
 from ccbps.errors import DecodeError, ParameterError
 from ccbps.loading import need
 
@@ -85,7 +85,7 @@ class PowerTable:
     powers: Callable[[Sequence[int]], list[Element]]
 
 
-class PrimeOrderGroup(ABC):
+class PrimeOrderGroup(Printable, ABC):
     """A group of prime order, written as a product.
 
     Attributes:

@@ -31,6 +31,7 @@ from typing import Final
 
 from ccbps.algebra.modular import gcd, integer, inverse, lcm, powmod, random_below, random_unit
 from ccbps.arrays import Randomness
+from ccbps.checks import Printable
 from ccbps.ciphers.paillier import PaillierSecretKey, as_integer
 from ccbps.errors import ParameterError
 from ccbps.keys.secret import Confined
@@ -200,7 +201,7 @@ class NabeelEncoder(Confined):
         return value
 
 
-class NabeelComparer:
+class NabeelComparer(Printable):
     """The broker's comparison of a value with a bound, which tells more (see the module)."""
 
     def __init__(self, n: int, mu: int) -> None:

@@ -34,7 +34,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from ccbps.algebra.prime_order import Element, PrimeOrderGroup
 from ccbps.arrays import Bytes, Randomness
-from ccbps.checks import array
+from ccbps.checks import Printable, array
 from ccbps.wire import Cause, raise_for
 
 AGREED_KEY_BYTES: Final = 32
@@ -60,7 +60,7 @@ def decode_columns(
     return columns
 
 
-class EqCot:
+class EqCot(Printable):
     """Equality-conditional oblivious transfer of fresh keys over one group. It holds no secret.
 
     Attributes:

@@ -50,7 +50,7 @@ from ccbps.algebra.modular import (
     random_unit,
 )
 from ccbps.arrays import Randomness
-from ccbps.checks import whole
+from ccbps.checks import Printable, whole
 from ccbps.errors import KeyMismatchError, ParameterError
 from ccbps.keys.secret import SecretBytes
 from ccbps.keys.used_rounds import this_process
@@ -77,7 +77,7 @@ def as_integer(value: int, name: str) -> int:
 
 
 @dataclass(repr=False, unsafe_hash=True)
-class PaillierPublicKey:
+class PaillierPublicKey(Printable):
     """A modulus n and, with a subgroup key, its h.
 
     Attributes:
@@ -360,7 +360,7 @@ def _prime_with_factor(bits: int, factor_bits: int, randomness: Randomness) -> t
             return p, factor
 
 
-class PaillierEncryptor:
+class PaillierEncryptor(Printable):
     """An encryptor for one public key, with a table of powers and a pool of blindings.
 
     It is not secret, but its pool opens the messages that are encrypted with it. The pool stays

@@ -44,6 +44,7 @@ from ccbps.algebra.modular import (
 )
 from ccbps.algebra.prime_order import ModpGroup, PrimeOrderGroup
 from ccbps.arrays import Bytes, Randomness
+from ccbps.checks import Printable
 from ccbps.errors import KeyMismatchError, ParameterError
 from ccbps.keys.secret import SecretBytes
 
@@ -111,7 +112,7 @@ class GroupKey(SecretBytes):
         self.group, self._add, self._remove = group, add, inverse(add, group.order)
 
 
-class Layers(ABC):
+class Layers(Printable, ABC):
     """Base of the ciphers. A cipher is public: it holds no key.
 
     Attributes:

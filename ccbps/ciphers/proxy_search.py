@@ -42,6 +42,7 @@ import numpy as np
 
 from ccbps.algebra.prime_order import PowerTable, PrimeOrderGroup
 from ccbps.arrays import Bools, Bytes, Randomness
+from ccbps.checks import Printable
 from ccbps.keys.secret import Confined
 
 DIGEST_BYTES: Final = 16
@@ -102,7 +103,7 @@ def _digests(labels: Sequence[bytes]) -> Bytes:
     return np.frombuffer(joined, dtype=np.uint8).reshape(-1, 32)[:, :DIGEST_BYTES]
 
 
-class ProxySearch:
+class ProxySearch(Printable):
     """The algorithms of the scheme over one group.
 
     Attributes:

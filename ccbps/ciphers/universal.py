@@ -43,6 +43,7 @@ import numpy as np
 
 from ccbps.algebra.prime_order import Element, PrimeOrderGroup
 from ccbps.arrays import Bools, Bytes, Randomness
+from ccbps.checks import Printable
 from ccbps.ciphers.oblivious import decode_columns
 from ccbps.errors import DecodeError, KeyMismatchError, ParameterError
 
@@ -51,7 +52,7 @@ NONCE_BYTES: Final = 32
 Ciphertext: TypeAlias = tuple[Element, Element, Element, Element]
 
 
-class PossessionProofs:
+class PossessionProofs(Printable):
     """Proofs for public keys g^x of one group. It holds no secret.
 
     Attributes:
@@ -118,7 +119,7 @@ class PossessionProofs:
         return group.hash_to_exponent(head + group.encode(public) + group.encode(nonce) + context)
 
 
-class UniversalCipher:
+class UniversalCipher(Printable):
     """Universal re-encryption over one group. It holds no secret.
 
     Attributes:

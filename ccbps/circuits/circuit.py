@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.arrays import Bools, Words
-from ccbps.checks import whole
+from ccbps.checks import Printable, whole
 from ccbps.errors import ParameterError, ShapeError
 
 WORD = 64
@@ -76,7 +76,7 @@ class Gate(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Circuit:
+class Circuit(Printable):
     """An immutable circuit, compared gate by gate. `CircuitBuilder` makes circuits.
 
     Attributes:

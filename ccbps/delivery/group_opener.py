@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import os
 from bisect import insort
-from typing import Final
+from typing import Annotated, Final, TypeAlias
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from msgspec import Meta
 from msgspec.structs import replace
 
 from ccbps.checks import instance, octets, whole
@@ -51,11 +52,15 @@ _NO_ANSWER: Final = "an altered answer with a key, or to another request: open t
 _NO_SNAPSHOT: Final = "a snapshot was altered, or is another subscriber's"
 
 
+_Name: TypeAlias = Annotated[bytes, Meta(min_length=ID_BYTES, max_length=ID_BYTES)]
+_Key: TypeAlias = Annotated[bytes, Meta(min_length=KEY_BYTES, max_length=KEY_BYTES)]
+
+
 class _Snapshot(SecretRecord, frozen=True):
     """Memory of an opener."""
 
     cache: bytes
-    keys: list[tuple[bytes, bytes]]
+    keys: list[tuple[_Name, _Key]]
     too_old: int
     opened: list[int]
 
@@ -198,8 +203,12 @@ class GroupOpener(Confined):
         cipher = AESGCM(derive(self._own, b"snapshot"))
         content = _decrypt(cipher, nonce, content, None, _NO_SNAPSHOT)
         memory = read(_Snapshot, content, refusal="not a snapshot of this version")
-        self._cache.restore(memory.cache)
-        self._keys, self._too_old, self._in_order = dict(memory.keys), memory.too_old, memory.opened
+        cache, keys = KeyCache(self._cache.capacity, self._cache.eviction), dict(memory.keys)
+        cache.restore(memory.cache)
+        if {*cache.names()} != {*keys} or memory.opened != sorted({*memory.opened}):
+            raise DecodeError(_NO_SNAPSHOT)
+        self._cache = cache
+        self._keys, self._too_old, self._in_order = keys, memory.too_old, memory.opened
         self._opened = set(self._in_order)
 
     def _read(self, message: bytes) -> GroupMessage:

@@ -157,7 +157,8 @@ class GroupSealer(Confined):
         return f"<GroupSealer, epoch {self.epoch}, {self.strategy!r}>"
 
     def _take_over(self, state: BrokerState) -> None:
-        parts = state.parts(self.strategy.subscribers)
+        hint = "GroupSealer.state gives it"
+        parts = instance("state", state, BrokerState, hint=hint).parts(self.strategy.subscribers)
         self._secret, self.epoch, self.generation, self._joined = parts
         # Bit i is set if subscriber i has joined.
         self._present = sum(1 << number for number, since in enumerate(self._joined) if since)

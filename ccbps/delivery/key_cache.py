@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final, Literal, TypeAlias, get_args
 
-from ccbps.checks import choice, whole
+from ccbps.checks import Printable, choice, whole
 from ccbps.errors import DecodeError
 from ccbps.records import Number, Record, read, write
 
@@ -20,7 +20,7 @@ class _Snapshot(Record, frozen=True):
     names: list[tuple[bytes, Number]]
 
 
-class KeyCache:
+class KeyCache(Printable):
     """Bounded cache of names of keys. `touch` and `add` take constant time.
 
     Args:

@@ -25,7 +25,7 @@ from hashlib import blake2b
 from typing import Final, NamedTuple, TypeAlias
 
 from ccbps.arrays import Bytes, Index
-from ccbps.checks import octets, whole
+from ccbps.checks import Printable, octets, whole
 from ccbps.delivery.groups import check_groups
 from ccbps.errors import DecodeError, ParameterError
 
@@ -104,7 +104,7 @@ Plan: TypeAlias = tuple[Wrap, ...]
 """Wraps that bring one event to one group."""
 
 
-class Strategy(ABC):
+class Strategy(Printable, ABC):
     """Planner of deliveries, which remembers the keys that receivers have.
 
     Args:
@@ -222,7 +222,7 @@ class Strategy(ABC):
     @abstractmethod
     def _count(self, groups: Bytes) -> Index: ...
 
-    def forget(self, subscriber: int | None = None) -> None:  # noqa: B027  (some have no keys)
+    def forget(self, subscriber: int | None = None) -> None:
         """Drop the keys of a subscriber's groups, or all keys, because they change.
 
         A group that comes again then gets its new key with the event, and nobody has to request

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import ClassVar, Final, Self
 
 from ccbps.arrays import Bools
-from ccbps.checks import instance
+from ccbps.checks import Printable, instance
 from ccbps.errors import DecodeError, ParameterError, ShapeError
 from ccbps.filters.hashing import Hashing, Keys, Murmur3
 from ccbps.records import Number, Record, read, write
@@ -27,7 +27,7 @@ class _Form(Record, frozen=True):
     content: bytes
 
 
-class Filter(ABC):
+class Filter(Printable, ABC):
     """A set of keys that knows for sure which keys are absent.
 
     Attributes:

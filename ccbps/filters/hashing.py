@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.arrays import Bytes, Index, Numbers, Words
-from ccbps.checks import instance, octets, whole
+from ccbps.checks import Printable, instance, octets, whole
 from ccbps.compiled import rows_compiled
 from ccbps.errors import ParameterError
 from ccbps.keys.plain_key import FilterKey
@@ -147,7 +147,7 @@ def kernels(rows: int, words: int) -> Any:
     return compiled_filters
 
 
-class Hashing(ABC):
+class Hashing(Printable, ABC):
     """A hash of 128 bits.
 
     Example:

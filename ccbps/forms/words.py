@@ -194,7 +194,9 @@ class Vocabulary:
     def _cells(self, name: str, given: Any) -> tuple[int, int, int]:
         """Check (cells, shifts); return them and the width of a cell."""
         kind, argument = self.schema[name], f"partitions of {name!r}"
-        pair = listed(argument, given) if np.ndim(given) == 1 else []
+        pair: list[Any] = []
+        with suppress(ParameterError):
+            pair = listed(argument, given)
         if len(pair) != 2:
             raise ParameterError(f"{argument} must be (cells, shifts), got {given!r}")
         if kind.bits > MAX_CELL_BITS:

@@ -8,7 +8,7 @@ from typing import Annotated, Final, Self
 
 from msgspec import Meta
 
-from ccbps.checks import instance
+from ccbps.checks import instance, whole
 from ccbps.errors import KeyMismatchError, ParameterError
 from ccbps.keys.plain_key import PlainKey
 from ccbps.keys.secret import Confined, confined
@@ -154,7 +154,7 @@ class BrokerState(PlainKey):
     @classmethod
     def new(cls, subscribers: int) -> Self:
         """Return the state of a broker that nobody has joined."""
-        return cls.of(os.urandom(KEY_BYTES), 0, 0, [0] * subscribers)
+        return cls.of(os.urandom(KEY_BYTES), 0, 0, [0] * whole("subscribers", subscribers, 1))
 
     @property
     def subscribers(self) -> int:

@@ -9,11 +9,13 @@ key has no attributes other than what may be logged.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, Self, get_args
 
 from msgspec import Meta
 
+from ccbps.checks import instance
 from ccbps.errors import KeyMismatchError
 from ccbps.keys.plain_key import PlainKey
 from ccbps.keys.secret import confined
@@ -23,6 +25,44 @@ Role = Literal["server", "publisher", "subscriber", "broker"]
 
 KEY_ID_BYTES: Final = 6
 CHECK_BYTES: Final = 8
+LAST_EPOCH: Final = 0xFFFF
+
+
+def hex_bytes(text: Any, size: int | None = None) -> bytes:
+    """Return the bytes that key data holds as hex digits.
+
+    Args:
+        text: the digits, in lower case.
+        size: number of bytes; None for any.
+
+    Raises:
+        TypeError: it is no text.
+        ValueError: it is no hex, or of another length. The message shows nothing of it.
+    """
+    content = bytes.fromhex(text)
+    if content.hex() != text or (size is not None and len(content) != size):
+        raise ValueError("other hex digits")
+    return content
+
+
+def hex_number(text: Any, low: int, high: int) -> int:
+    """Return the number that key data holds as hex digits without leading zeros.
+
+    Args:
+        text: the digits, in lower case.
+        low: the smallest number allowed.
+        high: the largest number allowed.
+
+    Raises:
+        TypeError: it is no text.
+        ValueError: it is no such number. The message shows nothing of it.
+    """
+    if not re.fullmatch("0|[1-9a-f][0-9a-f]*", text) or len(text) > len(f"{high:x}"):
+        raise ValueError("other hex digits")
+    number = int(text, 16)
+    if not low <= number <= high:
+        raise ValueError("a number out of bounds")
+    return number
 
 
 class _Fields(SecretRecord, frozen=True):
@@ -31,7 +71,7 @@ class _Fields(SecretRecord, frozen=True):
     matcher: bytes
     role: Role
     key_id: Annotated[bytes, Meta(min_length=KEY_ID_BYTES, max_length=KEY_ID_BYTES)]
-    epoch: Annotated[int, Meta(ge=0, lt=1 << 16)]
+    epoch: Annotated[int, Meta(ge=0, le=LAST_EPOCH)]
     data: dict[str, Any]
 
 
@@ -88,7 +128,12 @@ class RoleKey(PlainKey):
         Raises:
             ParameterError: a part has another type or is out of bounds.
         """
-        return cls(write(_Fields(matcher, role, key_id, epoch, dict(data)), check=CHECK_BYTES))
+        return cls(
+            write(
+                _Fields(matcher, role, key_id, epoch, dict(instance("data", data, Mapping))),
+                check=CHECK_BYTES,
+            )
+        )
 
     def export_secret_data(self) -> dict[str, Any]:
         """Return the key material that `make` was given. Changing it changes no key.

@@ -22,6 +22,7 @@ from functools import wraps
 from hashlib import sha256
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
+from ccbps.checks import Printable
 from ccbps.errors import KeyMismatchError, SerializationError
 
 P = ParamSpec("P")
@@ -72,7 +73,7 @@ def _forget(error: BaseException) -> None:
             ]
 
 
-class Confined:
+class Confined(Printable):
     """Base of objects that hold a secret or must not exist twice: not pickled, not copied."""
 
     __slots__ = ()

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ccbps.arrays import Bytes, Randomness, Words
+from ccbps.checks import fields
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import CcbpsError, ParameterError
 from ccbps.keys.role_key import Role
@@ -34,9 +35,11 @@ class ReusableMatcher(Matcher, ServerScheme, TableScheme):
 
     Attributes:
         shown: fields of the master key that a broker may know. Clients have the whole master key.
+        parts: fields of the master key. Replace `check_part` where one is no key of 16 or 32 bytes.
     """
 
     shown: ClassVar[tuple[str, ...]] = ()
+    parts: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def options_for(cls, schema: Schema, box: Box) -> Iterable[Mapping[str, Any]]:
@@ -70,6 +73,15 @@ class ReusableMatcher(Matcher, ServerScheme, TableScheme):
         self, master: dict[str, Any], role: Role, name: str, randomness: Randomness
     ) -> dict[str, Any]:
         return {field: master[field] for field in (self.shown if role == "broker" else master)}
+
+    def check_key_data(self, role: Role, data: Mapping[str, Any]) -> None:
+        fields("key data", data, self.shown if role == "broker" else self.parts)
+        for name, value in data.items():
+            self.check_part(name, value)
+
+    def check_part(self, name: str, value: Any) -> None:
+        """Check a field of a key, as `check_key_data` does."""
+        raise NotImplementedError
 
 
 def check_widths(schema: Schema, most: int, hint: str = "") -> None:

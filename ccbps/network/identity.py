@@ -37,6 +37,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import NameOID
 
+from ccbps.checks import Printable
 from ccbps.errors import DecodeError
 from ccbps.keys.secret import SecretBytes, confined
 
@@ -46,7 +47,7 @@ _END: Final = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Certificate:
+class Certificate(Printable):
     """The public half of an identity, which its peers pin.
 
     Example:

@@ -34,7 +34,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ccbps.arrays import Randomness
-from ccbps.checks import whole
+from ccbps.checks import Printable, whole
 from ccbps.ciphers.pohlig_hellman import LayerKey, PohligHellman
 from ccbps.errors import KeyMismatchError, ParameterError
 
@@ -72,7 +72,7 @@ class NotificationMessage:
 
 
 @dataclass(slots=True, repr=False)
-class ChainNode:
+class ChainNode(Printable):
     """Publisher, broker or subscriber, with its keys and a broker's routing table.
 
     Attributes:
@@ -179,7 +179,7 @@ class ChainNode:
         return self._remove(message.element, self.ancestors) == self.cipher.encode(word)
 
 
-class Chain:
+class Chain(Printable):
     """Chain of brokers, with a publisher at the top and subscribers at any of the brokers.
 
     It is the key server, which gives all nodes their keys, and the network, which carries their

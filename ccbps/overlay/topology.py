@@ -20,7 +20,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
-from ccbps.checks import whole
+from ccbps.checks import Printable, whole
 from ccbps.errors import ParameterError
 from ccbps.loading import need
 
@@ -46,7 +46,7 @@ class PhysicalBroker(NamedTuple):
         return f"{self.broker}.{self.number}"
 
 
-class Topology:
+class Topology(Printable):
     """Logical brokers, their links, and the places of clients.
 
     Args:

@@ -18,7 +18,7 @@ from typing import Any, Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from ccbps.checks import instance
+from ccbps.checks import Printable, instance
 from ccbps.errors import EventError, ParameterError
 from ccbps.predicates.codes import CodeArray
 from ccbps.predicates.columns import arrow_table, comes_from, is_arrow, length_of
@@ -29,7 +29,7 @@ _COMPARED: Final = 200
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
-class Attributes:
+class Attributes(Printable):
     """An ordered, immutable mapping of attribute names to attribute types; see `Schema`."""
 
     _attributes: dict[str, AttributeType]
@@ -211,7 +211,7 @@ def closest(name: str, present: list[Any]) -> str:
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Events:
+class Events(Printable):
     """A batch of encoded records.
 
     Example:

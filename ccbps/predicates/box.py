@@ -28,6 +28,7 @@ from itertools import combinations
 from math import comb
 from typing import Final, TypeAlias, TypeVar
 
+from ccbps.checks import Printable
 from ccbps.errors import ParameterError, UnsupportedPredicateError
 from ccbps.predicates.attributes import Attributes, Events
 from ccbps.predicates.codes import (
@@ -386,7 +387,7 @@ def difference(schema: Attributes, whole: Product, part: Product) -> list[Produc
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Box:
+class Box(Printable):
     """One inclusive range of codes for every attribute.
 
     Example:

@@ -40,7 +40,7 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 
 from ccbps.arrays import Bools
-from ccbps.checks import choice, whole
+from ccbps.checks import Printable, choice, whole
 from ccbps.circuits import (
     Circuit,
     CircuitBuilder,
@@ -141,7 +141,7 @@ def block(low: int, high: int) -> int | None:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class HiddenTree:
+class HiddenTree(Printable):
     """A full binary tree of public depth; nodes in heap order, so that it needs no links.
 
     Attributes:

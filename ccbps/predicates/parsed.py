@@ -23,6 +23,7 @@ from itertools import accumulate
 from threading import Lock
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
+from ccbps.checks import Printable
 from ccbps.predicates import expression as tree
 from ccbps.predicates.attributes import Attributes
 from ccbps.predicates.schema import Predicate, Schema
@@ -188,7 +189,7 @@ class _Kept(Generic[V]):
                 self._used -= gone
 
 
-class ParsedPredicates:
+class ParsedPredicates(Printable):
     """The predicates parsed last, by text and schema, and the shapes of their texts.
 
     A predicate takes some sixty times its text, so the number of characters is bounded: of all

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Self
 
+from ccbps.checks import Printable
 from ccbps.errors import (
     DecodeError,
     ParameterError,
@@ -190,7 +191,7 @@ class Schema(Attributes):
 
 
 @dataclass(eq=False, repr=False)
-class Predicate:
+class Predicate(Printable):
     """A parsed predicate, made by `Schema.parse`.
 
     Example:

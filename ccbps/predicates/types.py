@@ -22,6 +22,7 @@ from typing import Any, ClassVar, Final, ParamSpec, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from ccbps.checks import Printable
 from ccbps.errors import EventError, ParameterError
 from ccbps.predicates.codes import BoolArray, CodeArray, increment, limbs_for, pack
 from ccbps.predicates.columns import Column, column_of
@@ -95,7 +96,7 @@ def explained(example: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
 
 
 @dataclass(frozen=True, repr=False)
-class AttributeType(ABC):
+class AttributeType(Printable, ABC):
     """A numbering of values, in SQL's order.
 
     Example:

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.arrays import Bytes, Rounds
+from ccbps.checks import Printable
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import LedgerError, RandomnessReuseError
 from ccbps.keys.randomness import TAG_BYTES, Marks
@@ -60,7 +61,7 @@ class _Batch:
     rows: NDArray[np.intp]
 
 
-class DiskLedger:
+class DiskLedger(Printable):
     """The rounds and their use, in a file.
 
     Args:

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.arrays import Bools, Bytes, Index, Rounds
-from ccbps.checks import whole
+from ccbps.checks import Printable, whole
 from ccbps.errors import LedgerError
 from ccbps.keys.randomness import TAG_BYTES
 from ccbps.rounds.ledger_file import LedgerFile, identity_bytes
@@ -41,7 +41,7 @@ _TABLES: Final = (
 )
 
 
-class EventLedger:
+class EventLedger(Printable):
     """The rounds of events, in a file. Several processes may use it at once.
 
     The object stands for one file. If another one is under its path by now, also on another machine

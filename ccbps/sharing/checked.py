@@ -30,6 +30,7 @@ from typing import Final
 from cryptography.hazmat.primitives.poly1305 import Poly1305
 
 from ccbps.arrays import Randomness
+from ccbps.checks import Printable
 from ccbps.errors import DecodeError
 from ccbps.sharing.polynomials import misfit
 from ccbps.sharing.shamir import Shamir
@@ -39,7 +40,7 @@ KEY_BYTES: Final = 32
 TAG_BYTES: Final = 16
 
 
-class CheckedShamir:
+class CheckedShamir(Printable):
     """Shamir's sharing with a tag of each share under a key in each other one.
 
     Args:

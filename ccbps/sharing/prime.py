@@ -18,7 +18,7 @@ from typing import Final
 
 from ccbps.algebra.modular import from_bytes, integer, is_prime
 from ccbps.arrays import Randomness
-from ccbps.checks import whole
+from ccbps.checks import Printable, whole
 from ccbps.errors import DecodeError, ParameterError
 from ccbps.sharing.polynomials import altered_places, lagrange, prime_field
 from ccbps.sharing.share import check_threshold
@@ -29,7 +29,7 @@ _SPARE: Final = 16
 """Extra bytes of a random number: modulo p it is then uniform up to 2^-128."""
 
 
-class PrimeShamir:
+class PrimeShamir(Printable):
     """Shamir's sharing of integers below a prime: any k of n shares reconstruct them.
 
     Args:

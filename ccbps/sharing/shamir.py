@@ -27,7 +27,7 @@ import numpy as np
 
 from ccbps.algebra.gf256 import Points, WordRows, power
 from ccbps.arrays import Bytes, Randomness, Words
-from ccbps.checks import array, whole
+from ccbps.checks import Printable, array, whole
 from ccbps.errors import DecodeError, ParameterError, ShapeError
 from ccbps.sharing.polynomials import (
     BYTES,
@@ -53,7 +53,7 @@ LONG: Final = 1 << 12
 """Bytes of all shares beyond which arrays are faster than integers."""
 
 
-class Shamir:
+class Shamir(Printable):
     """Shamir's sharing of bytes: any k of n shares reconstruct a secret.
 
     Args:

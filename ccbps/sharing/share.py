@@ -24,7 +24,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Final, NoReturn, final
 
-from ccbps.checks import instance, octets, whole
+from ccbps.checks import Printable, instance, octets, whole
 from ccbps.errors import DecodeError, ParameterError, SerializationError
 from ccbps.wire import Kind
 
@@ -39,7 +39,7 @@ MOST_SHARES: Final = 255
 
 
 @final
-class Share:
+class Share(Printable):
     """A share of a secret. Its value is secret: it does not print and is not pickled.
 
     `from_bytes` returns only valid parts. Joining checks the parts of any other share.

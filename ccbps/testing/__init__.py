@@ -20,7 +20,7 @@ from ccbps.loading import need
 pytest = need("ccbps.testing", "testing")
 
 # Failed assertions say what the two sides were, as in test files.
-for _name in ("message_checks", "secrecy", "server_checks"):
+for _name in ("key_checks", "message_checks", "secrecy", "server_checks"):
     pytest.register_assert_rewrite(f"ccbps.testing.{_name}")
 
 from ccbps.testing.cases import OFFERS, SMALLEST, Case, Offer, cases  # noqa: E402

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import signature
 from itertools import product
+from traceback import TracebackException
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -376,6 +377,10 @@ def updated(case: Case) -> bool:
 
 
 def refuses(errors: Any, call: Callable[..., Any], *arguments: Any, **options: Any) -> None:
-    """Check that a call raises an error of a class, or of one of several."""
-    with pytest.raises(errors):
+    """Check that a call raises an error of a class, or of one of several.
+
+    Its traceback prints with the locals of all frames, as many loggers print it.
+    """
+    with pytest.raises(errors) as caught:
         call(*arguments, **options)
+    TracebackException.from_exception(caught.value, capture_locals=True)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 # Each registers its checks.
+import ccbps.testing.key_checks
 import ccbps.testing.message_checks
 import ccbps.testing.server_checks  # noqa: F401
 from ccbps.matching import SCHEMES, Matcher

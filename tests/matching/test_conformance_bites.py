@@ -325,6 +325,16 @@ def a_role_takes_the_key_of_another_role(real: Any, scheme: Any, key: Any, role:
     pass
 
 
+@fault("altered keys are refused or other keys", access, "check_data")
+def a_role_takes_any_content_of_a_key(real: Any, check: Any) -> None:
+    pass
+
+
+@fault("altered updates are refused or others", broker, "check_data")
+def a_broker_takes_any_content_of_an_update(real: Any, check: Any) -> None:
+    pass
+
+
 @fault("messages of another epoch are refused", KeyServer, "rotate")
 def a_server_does_not_change_its_key(real: Any, server: KeyServer) -> None:
     server.epoch = 1
@@ -578,9 +588,8 @@ def test_a_planted_fault_is_found(name: str, monkeypatch: Patch) -> None:
     plant, check = FAULTS[name]
     with monkeypatch.context() as patch:
         plant(patch)
-        faulty = made()
         with pytest.raises((Exception, pytest.fail.Exception)):
-            run(check, faulty)
+            run(check, made())
 
 
 # -- what cards promise ---------------------------------------------------------------------------

@@ -10,8 +10,10 @@ import numpy as np
 
 from ccbps import Schema
 from ccbps.arrays import Bools, Bytes, Randomness
+from ccbps.checks import fields
 from ccbps.dictionary import DictionaryColumn
 from ccbps.forms.topic import topic_codes, topic_of
+from ccbps.keys.role_key import hex_bytes
 from ccbps.leakage import LeakageCard
 from ccbps.matching import Cost, Matcher, Operation
 from ccbps.matching.contract.scheme import Draw, ServerScheme, Sizes, TableScheme, bound_predicate
@@ -53,6 +55,10 @@ class ToyMatch(Matcher, ServerScheme, TableScheme):
 
     def issue(self, master: Any, role: Any, name: str, randomness: Any) -> dict[str, Any]:
         return {} if role == "broker" else dict(master)
+
+    def check_key_data(self, role: Any, data: Mapping[str, Any]) -> None:
+        for key in fields("key data", data, () if role == "broker" else ("key",)).values():
+            hex_bytes(key, 32)
 
     def prepare(self, interest: Any) -> Any:
         return topic_of(bound_predicate(self.schema, interest), self.schema.names)

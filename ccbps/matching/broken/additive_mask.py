@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Randomness, Words
+from ccbps.checks import instance, whole
 from ccbps.leakage import LeakageCard
 from ccbps.matching.broken.cells import CellGroup, Cells, groups_of, match_groups
 from ccbps.matching.contract.scheme import Cost, Draw, Operation, Side, Sizes, bound_predicate
@@ -70,6 +71,7 @@ class AdditiveMaskMatch(ReusableMatcher):
     """
 
     name = "additive mask"
+    parts = ("masks",)
     operators = BOXES
     covering = True
 
@@ -132,6 +134,10 @@ class AdditiveMaskMatch(ReusableMatcher):
     def generate(self, randomness: Randomness) -> dict[str, Any]:
         words = np.frombuffer(randomness(8 * len(self.schema)), dtype="<u8") >> np.uint64(2)
         return {"masks": [int(word) for word in words]}
+
+    def check_part(self, name: str, value: Any) -> None:
+        for _, mask in zip(self.schema, instance(name, value, list), strict=True):
+            whole("mask", mask, 0, (1 << 62) - 1)
 
     def encode_events(self, key: Mapping[str, Any], events: Events, draw: Draw, out: Bytes) -> None:
         masks = np.array(key["masks"], dtype=np.uint64)

@@ -97,6 +97,7 @@ class AspeMatch(ReusableMatcher):
     """
 
     name = "ASPE"
+    parts = ("matrix", "inverse")
     operators = BOXES
     covering = True
 
@@ -174,6 +175,12 @@ class AspeMatch(ReusableMatcher):
     def generate(self, randomness: Randomness) -> dict[str, Any]:
         # Queries need the inverse, points the matrix: either gives the other.
         return self._numbers.generate(randomness)
+
+    def check_part(self, name: str, value: Any) -> None:
+        self._numbers.check_matrix(value)
+
+    def check_change(self, change: Any) -> None:
+        self._numbers.check_matrix(change)
 
     def rotate(
         self, master: Mapping[str, Any], randomness: Randomness

@@ -41,6 +41,7 @@ from ccbps.ciphers.aspe import (
     updated,
 )
 from ccbps.errors import KeyMismatchError, ParameterError
+from ccbps.keys.role_key import hex_bytes
 
 UPDATES: Final = 64
 """Key updates that a stored interest of real numbers survives; its tolerance is chosen for them."""
@@ -97,6 +98,14 @@ class AspeNumbers(ABC):
     @abstractmethod
     def _key(self, key: Mapping[str, Any]) -> Any:
         """Return the cipher of a key's JSON data."""
+
+    @abstractmethod
+    def _matrix(self, text: str) -> Reals:
+        """Return a matrix from `_text`."""
+
+    def check_matrix(self, text: Any) -> None:
+        """Check the text of a matrix; raise a LookupError, TypeError or ValueError."""
+        self._matrix(text)
 
     @abstractmethod
     def _text(self, matrix: Reals) -> str:
@@ -227,7 +236,7 @@ class RealNumbers(AspeNumbers):
         return RealAspe(self._matrix(key["matrix"]), self._matrix(key["inverse"]))
 
     def _matrix(self, text: str) -> Reals:
-        numbers = np.frombuffer(bytes.fromhex(text), dtype=self.dtype)
+        numbers = np.frombuffer(hex_bytes(text), dtype=self.dtype)
         n = self.shape[0]
         if numbers.size != n * n or not np.isfinite(numbers).all():
             raise KeyMismatchError(f"the key holds no finite matrix of {n} rows")
@@ -318,7 +327,7 @@ class Moduli(AspeNumbers):
         return ModularAspe(self.ring, self._matrix(key["matrix"]), self._matrix(key["inverse"]))
 
     def _matrix(self, text: str) -> Reals:
-        numbers = np.frombuffer(bytes.fromhex(text), dtype=self.dtype).astype(np.float64)
+        numbers = np.frombuffer(hex_bytes(text), dtype=self.dtype).astype(np.float64)
         k, n = self.shape
         if numbers.size != k * n * n or (numbers.reshape(k, -1) >= self._primes).any():
             raise KeyMismatchError(f"the key holds no matrix of {n} rows modulo {k} primes")

@@ -28,10 +28,10 @@ from numpy.typing import NDArray
 
 from ccbps.algebra.modular import integer, inverse, rows_from, rows_to
 from ccbps.arrays import Bools, Bytes, Randomness
-from ccbps.checks import flag, whole
+from ccbps.checks import fields, flag, instance, whole
 from ccbps.ciphers.nabeel import NabeelComparer, NabeelEncoder, NabeelParameters, factor_bits
 from ccbps.errors import ParameterError
-from ccbps.keys.role_key import Role
+from ccbps.keys.role_key import Role, hex_number
 from ccbps.leakage import LeakageCard
 from ccbps.matching.contract.scheme import Cost, Draw, Operation, Side, Sizes, bound_predicate
 from ccbps.matching.reusable import BOXES, ReusableMatcher, causes
@@ -186,6 +186,26 @@ class PaillierRangeMatch(ReusableMatcher):
             attributes.append({"t": _text(blinding), "r": secret["r"]})
         scalar = {"mu": _text(inverse(kappa, n))} if role == "broker" else {"kappa": _text(kappa)}
         return {"n": _text(n), **scalar, "attributes": attributes}
+
+    def check_key_data(self, role: Role, data: Mapping[str, Any]) -> None:
+        scalar = "mu" if role == "broker" else "kappa"
+        primes = ("p", "q") if role == "server" else ()
+        fields("key data", data, ("n", scalar, "attributes", *primes))
+        n = hex_number(data["n"], 1 << (self.modulus_bits - 1), (1 << self.modulus_bits) - 1)
+        numbers = [hex_number(data[scalar], 1, n - 1)]
+        if role == "server":
+            p, q = (hex_number(data[name], 2, n) for name in primes)
+            whole("n", p * q, n, n)
+        for name, part in zip(
+            self.schema, instance("parts", data["attributes"], list), strict=True
+        ):
+            fields("a part", part, ("t",) if role == "broker" else ("t", "r"))
+            numbers.append(hex_number(part["t"], 1, (n if role == "broker" else n * n) - 1))
+            if role != "broker":
+                bits = factor_bits(self.modulus_bits, self.schema[name].bits)
+                hex_number(part["r"], 1 << (bits - 1), (1 << bits) - 1)
+        for number in numbers:
+            inverse(number, n)
 
     def _encoders(self, key: Mapping[str, Any]) -> list[NabeelEncoder]:
         n, kappa = integer(key["n"]), integer(key["kappa"])

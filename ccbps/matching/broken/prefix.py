@@ -29,8 +29,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.arrays import Bools, Bytes, Index, Randomness
+from ccbps.checks import instance
 from ccbps.ciphers.prefix_preserving import MAX_BITS, CryptoPAn
 from ccbps.forms.prefixes import Prefix, most_prefixes, range_prefixes
+from ccbps.keys.role_key import hex_bytes
 from ccbps.leakage import LeakageCard
 from ccbps.matching.broken.cells import CellGroup, Cells, groups_of, match_groups, unpacked
 from ccbps.matching.contract.scheme import Cost, Draw, Operation, Side, Sizes, bound_predicate
@@ -223,6 +225,7 @@ class PrefixMatch(ReusableMatcher):
     """
 
     name = "prefix-preserving"
+    parts = ("keys",)
     operators = BOXES
     covering = True
 
@@ -289,6 +292,10 @@ class PrefixMatch(ReusableMatcher):
 
     def generate(self, randomness: Randomness) -> dict[str, Any]:
         return {"keys": [randomness(KEY_BYTES).hex() for _ in self._fields]}
+
+    def check_part(self, name: str, value: Any) -> None:
+        for _, text in zip(self._fields, instance(name, value, list), strict=True):
+            hex_bytes(text, KEY_BYTES)
 
     def encode_events(self, key: Mapping[str, Any], events: Events, draw: Draw, out: Bytes) -> None:
         for field, text in zip(self._fields, key["keys"], strict=True):

@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
@@ -32,10 +33,18 @@ from ccbps.errors import (
 )
 from ccbps.keys.pad import OneTimePad
 from ccbps.keys.randomness import Pairs, RandomnessReader, RandomnessSource
-from ccbps.keys.role_key import KeyUpdate, Role, RoleKey
+from ccbps.keys.role_key import KeyUpdate, Role, RoleKey, hex_bytes
 from ccbps.keys.seeds import SeedRing
 from ccbps.keys.used_rounds import RoundLedger, as_rounds
-from ccbps.matching.contract.scheme import Answers, Draw, Keying, Scheme, Side, TableScheme
+from ccbps.matching.contract.scheme import (
+    Answers,
+    Draw,
+    Keying,
+    Scheme,
+    ServerScheme,
+    Side,
+    TableScheme,
+)
 from ccbps.rounds.disk_ledger import DiskLedger
 from ccbps.wire import (
     KEY_HEADER_BYTES,
@@ -90,6 +99,22 @@ def check_key(scheme: Scheme, key: RoleKey, role: Role) -> None:
         raise KeyMismatchError(f"this key belongs to another matcher than {scheme!r}")
     if key.role != role:
         raise KeyMismatchError(f"this is the key of a {key.role}, wanted a {role}'s")
+
+
+def check_data(check: Callable[[], object]) -> None:
+    """Run a check of key data, whose errors may show secrets, and raise one that shows none.
+
+    Raises:
+        KeyMismatchError: the check raised an error.
+    """
+    with suppress(LookupError, TypeError, ValueError, ArithmeticError):
+        check()
+        return
+    del check
+    raise KeyMismatchError(
+        "the key's content is not that of such a key of this matcher: take the one that the key "
+        "server gave out"
+    )
 
 
 def header_bytes(scheme: Scheme) -> int:
@@ -322,6 +347,7 @@ class KeyAccess(Access):
         self, scheme: Scheme, role: RoleName, key: RoleKey, randomness: Randomness
     ) -> None:
         check_key(scheme, key, role)
+        assert isinstance(scheme, ServerScheme)
         super().__init__(scheme, key.key_id, key.epoch)
         self.key, self._fresh, self._sides = key.export_secret_data(), randomness, SIDES[role]
         self.interest_bytes = message_bytes(scheme, "interest")
@@ -330,13 +356,14 @@ class KeyAccess(Access):
             for side in self._sides:
                 # No secret in a local variable: tracebacks may show those.
                 self._macs[side] = RowMac(
-                    bytes.fromhex(self.key["macs"][side.name]), tag_bytes=MAC_BYTES
+                    hex_bytes(self.key["macs"][side.name]), tag_bytes=MAC_BYTES
                 )
         self.key.pop("macs", None)
         if len(self._macs) < len(self._sides):
             raise KeyMismatchError(
                 "this key lacks MAC keys; take the one that the key server gives"
             )
+        check_data(partial(scheme.check_key_data, role, self.key))
 
     def contents(self, interests: Bytes) -> Any:
         """Return the scheme's form of well-formed interest messages."""

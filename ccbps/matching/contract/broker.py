@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
 from ccbps.arrays import Bools, Bytes
-from ccbps.checks import instance
+from ccbps.checks import instance, whole
 from ccbps.errors import DecodeError, KeyMismatchError, ParameterError
-from ccbps.keys.role_key import KeyUpdate, RoleKey
+from ccbps.keys.role_key import LAST_EPOCH, KeyUpdate, RoleKey
 from ccbps.keys.secret import confined
 from ccbps.matching.contract.access import (
     KeyAccess,
     bodies_of,
+    check_data,
     header_bytes,
     require_width,
 )
@@ -291,7 +293,8 @@ class Broker(MatcherRole):
             DecodeError: messages are not interests of this broker's key and epoch.
         """
         self._check_update(token, instance("new", new, Broker).names)
-        change = token.export_secret_data()["change"]
+        change = token.export_secret_data().get("change")
+        check_data(partial(self._server().check_change, change))
         if not isinstance(interests, Table):
             raise_for(self.examine_interests(interests))
             return self._moved(interests, change, new)
@@ -314,6 +317,7 @@ class Broker(MatcherRole):
         data = token.export_secret_data()
         start = data.get("key"), data.get("from")
         data.clear()  # Tracebacks may show local variables.
+        check_data(partial(whole, "epoch", start[1], 0, LAST_EPOCH))
         if start != (key_id.hex(), epoch):
             raise KeyMismatchError(
                 f"the update is for interests of epoch {start[1]}; this broker's are of epoch "

@@ -23,18 +23,17 @@ import hmac
 import json
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any
 
 from ccbps.ciphers.row_mac import ROW_KEY_BYTES
 from ccbps.errors import ParameterError
-from ccbps.keys.role_key import KEY_ID_BYTES, KeyUpdate, Role, RoleKey
+from ccbps.keys.role_key import KEY_ID_BYTES, LAST_EPOCH, KeyUpdate, Role, RoleKey, hex_bytes
 from ccbps.keys.secret import Confined, confined
-from ccbps.matching.contract.access import SIDES, check_key
+from ccbps.matching.contract.access import SIDES, check_data, check_key
 from ccbps.matching.contract.scheme import ServerScheme
 from ccbps.wire import SERVER_BYTES, Kind
-
-LAST_EPOCH: Final = 0xFFFF
 
 
 class KeyServer(Confined):
@@ -66,7 +65,11 @@ class KeyServer(Confined):
             key = RoleKey.make(matcher.fingerprint, "server", os.urandom(KEY_ID_BYTES), 0, data)
         check_key(matcher, key, "server")
         self._id, self.epoch, self._master = key.key_id, key.epoch, key.export_secret_data()
-        self._root = bytes.fromhex(self._master.pop("macs"))
+        check_data(self._take_root)
+        check_data(partial(matcher.check_key_data, "server", self._master))
+
+    def _take_root(self) -> None:
+        self._root = hex_bytes(self._master.pop("macs"), ROW_KEY_BYTES)
 
     def __repr__(self) -> str:
         return f"<KeyServer of {self.matcher!r}, epoch {self.epoch}>"

@@ -31,6 +31,7 @@ from typing import Any, ClassVar, Final, Literal, Self
 import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Randomness
+from ccbps.checks import Printable
 from ccbps.circuits import Circuit
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import CcbpsError, ParameterError, UnsupportedPredicateError
@@ -221,7 +222,7 @@ def bound_predicate(schema: Schema, interest: Any, name: str = "an interest") ->
     return interest
 
 
-class Scheme(ABC):
+class Scheme(Printable, ABC):
     """The public side of a scheme, with the methods of all schemes.
 
     Attributes:
@@ -409,6 +410,19 @@ class ServerScheme(Scheme):
         May change `master`, where the server remembers its clients. The options that `key_options`
         names come as keywords.
         """
+
+    def check_key_data(self, role: Role, data: Mapping[str, Any]) -> None:
+        """Check the key data of one role, or the master key's, which anybody may have altered.
+
+        Whatever this lets pass, all other methods must take.
+
+        Raises:
+            LookupError, TypeError, ValueError: it is not what `generate` or `issue` gives. The
+                caller raises an error of its own, which shows nothing of the key.
+        """
+
+    def check_change(self, change: Any) -> None:
+        """Check a change that `rotate` gave, as `check_key_data` checks keys."""
 
     def rotate(
         self, master: Mapping[str, Any], randomness: Randomness

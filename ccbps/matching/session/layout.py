@@ -24,14 +24,14 @@ from typing import Any, ClassVar, Final, Literal
 import numpy as np
 
 from ccbps.arrays import Bools, Bytes
-from ccbps.checks import octets
+from ccbps.checks import Printable
 from ccbps.ciphers.oblivious import EqCot
 from ccbps.ciphers.payloads import sealed_bytes
 from ccbps.ciphers.signatures import NAME_BYTES, SIGNATURE_BYTES, name_of
 from ccbps.ciphers.slots import BLOCK
 from ccbps.errors import DecodeError, KeyMismatchError
 from ccbps.keys.plain_key import SigningKey
-from ccbps.keys.role_key import KEY_ID_BYTES, RoleKey
+from ccbps.keys.role_key import KEY_ID_BYTES, RoleKey, hex_bytes
 from ccbps.keys.secret import Confined
 from ccbps.matching.contract.access import check_key
 from ccbps.matching.contract.scheme import SessionScheme
@@ -154,7 +154,7 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Opened:
+class Opened(Printable):
     """A batch of events as a subscriber reads it.
 
     Attributes:
@@ -182,16 +182,6 @@ class Asked:
     secret: int
     interest: int
     digest: bytes
-
-
-def raw(text: str, size: int) -> bytes:
-    """Return the bytes that a role key holds as hex digits.
-
-    Raises:
-        TypeError: it is no text.
-        ValueError: it is no hex, or of another length.
-    """
-    return octets("a part of the key", bytes.fromhex(text), size)
 
 
 def role_key(
@@ -232,7 +222,7 @@ class SessionRole(Confined):
             )
 
     def _identify(self, signing: str, key_id: bytes) -> None:
-        self._signing = SigningKey(raw(signing, SigningKey.length))
+        self._signing = SigningKey(hex_bytes(signing, SigningKey.length))
         self._name = np.frombuffer(name_of(self.identity), dtype=np.uint8)
         if self._name[:KEY_ID_BYTES].tobytes() != key_id:
             raise ValueError

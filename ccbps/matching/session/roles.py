@@ -41,7 +41,7 @@ from ccbps.ciphers.signatures import (
 from ccbps.ciphers.slots import SLOT_KEY_BYTES, SlotKey, joined_keys, split_keys
 from ccbps.errors import DecodeError, EventError, ParameterError, PredicateError
 from ccbps.forms.topic import topic_codes
-from ccbps.keys.role_key import RoleKey
+from ccbps.keys.role_key import RoleKey, hex_bytes, hex_number
 from ccbps.keys.secret import SecretBytes
 from ccbps.keys.used_rounds import RoundLedger, as_rounds
 from ccbps.matching.contract.roles import is_one_interest
@@ -57,7 +57,6 @@ from ccbps.matching.session.layout import (
     Layout,
     Opened,
     SessionRole,
-    raw,
     role_key,
 )
 from ccbps.wire import KEY_HEADER_BYTES, Kind
@@ -87,19 +86,19 @@ class ObliviousPublisher(SessionRole):
         self._answered: dict[bytes, tuple[int, bytes]] = {}
         self._asked: Counter[bytes] = Counter()
         for identity, limit in data["subscribers"]:
-            self.admit(raw(identity, IDENTITY_BYTES), limit)
+            self.admit(hex_bytes(identity, IDENTITY_BYTES), limit)
         for place, (digest, asker) in enumerate(data["answered"]):
-            self._answered[raw(digest, DIGEST_BYTES)] = place, raw(asker, NAME_BYTES)
+            self._answered[hex_bytes(digest, DIGEST_BYTES)] = place, hex_bytes(asker, NAME_BYTES)
         self._asked.update(asker for _, asker in self._answered.values())
-        self._topics = [raw(topic, self._layout.topic_bytes) for topic in data["topics"]]
+        self._topics = [hex_bytes(topic, self._layout.topic_bytes) for topic in data["topics"]]
         self._keys = [split_keys(keys) for keys in data["keys"]]
-        self._payload = SlotKey(raw(data["payload"], SLOT_KEY_BYTES))
-        self._answers = SecretBytes(raw(data["answers"], SLOT_KEY_BYTES))
+        self._payload = SlotKey(hex_bytes(data["payload"], SLOT_KEY_BYTES))
+        self._answers = SecretBytes(hex_bytes(data["answers"], SLOT_KEY_BYTES))
         self._numbers = RoundLedger(
             "event number",
             "each number is for one event: give one that was not used",
             after_fork="Make a publisher in each process, with numbers of its own",
-            first=whole("next", int(data["next"], 16), 0, 1 << 64),
+            first=hex_number(data["next"], 0, 1 << 64),
         )
         self._place = {topic: place for place, topic in enumerate(self._topics)}
         fits = (
@@ -365,17 +364,18 @@ class ObliviousSubscriber(SessionRole):
         # By publisher and interest: the slot's place, and a key for each of its topics.
         self._sessions: dict[bytes, dict[int, tuple[int, list[SlotKey]]]] = {}
         for identity in data["publishers"]:
-            self.trust(raw(identity, IDENTITY_BYTES))
+            self.trust(hex_bytes(identity, IDENTITY_BYTES))
         order = int(self._layout.transfer.group.order)
         for place, (name, secret, digest) in enumerate(data["requests"]):
-            z = whole("z", int(secret, 16), 0, order - 1)
-            self._requests[raw(name, NAME_BYTES)] = Asked(z, place, raw(digest, DIGEST_BYTES))
+            z = hex_number(secret, 0, order - 1)
+            asked = Asked(z, place, hex_bytes(digest, DIGEST_BYTES))
+            self._requests[hex_bytes(name, NAME_BYTES)] = asked
         count = 0
         for publisher, interest, place, keys in data["sessions"]:
             session = whole("place", place, 0, (1 << 8 * PLACE_BYTES) - 1), split_keys(keys)
             whole("interest", interest, 0, len(self._requests) - 1)
             whole("keys", len(session[1]), 1)
-            self._sessions.setdefault(raw(publisher, NAME_BYTES), {})[interest] = session
+            self._sessions.setdefault(hex_bytes(publisher, NAME_BYTES), {})[interest] = session
             count += 1
         fits = (
             len(self._requests) == len(data["requests"])

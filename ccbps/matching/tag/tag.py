@@ -54,11 +54,11 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Index, Randomness, Words
-from ccbps.checks import instance, whole
+from ccbps.checks import fields, instance, whole
 from ccbps.ciphers.word_prf import KEY_BYTES, NonceHash, WordKeys, to_blocks
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import ParameterError, UnsupportedPredicateError
-from ccbps.keys.role_key import Role
+from ccbps.keys.role_key import Role, hex_bytes
 from ccbps.leakage import LeakageCard
 from ccbps.matching.contract.scheme import Cost, Draw, Operation, Side, Sizes, bound_predicate
 from ccbps.matching.reusable import BOXES, ReusableMatcher, bytes_of, causes, words_of
@@ -274,6 +274,23 @@ class TagMatch(ReusableMatcher):
             if not data["words"]:
                 raise ParameterError("groups must name at least one group, got none")
         return data
+
+    def check_key_data(self, role: Role, data: Mapping[str, Any]) -> None:
+        names = {
+            "server": ("root",),
+            "publisher": ("permutation", "words"),
+            "subscriber": ("words", "filling"),
+            "broker": ("permutation",),
+        }
+        texts = dict(fields("key data", data, names[role]))
+        if role == "publisher":
+            groups = texts.pop("words")
+            numbers = {str(number): number for number in range(self.groups)}
+            if not groups or not set(instance("words", groups, dict)) <= set(numbers):
+                raise ValueError("other groups")
+            texts |= groups
+        for text in texts.values():
+            hex_bytes(text, ROOT_BYTES if role == "server" else KEY_BYTES)
 
     def _group(self, name: str, number: int) -> int:
         return whole(name, number, 0, self.groups - 1, hint="TagMatch(..., groups=n) makes n")

@@ -33,10 +33,10 @@ from numpy.typing import NDArray
 
 from ccbps.algebra.prime_order import prime_order_group
 from ccbps.arrays import Bytes, Index, Randomness
-from ccbps.checks import octets
-from ccbps.ciphers.proxy_search import MasterKey, ProxySearch, UserKey
+from ccbps.checks import fields, instance, octets, text
+from ccbps.ciphers.proxy_search import KEY_BYTES, MasterKey, ProxySearch, UserKey
 from ccbps.errors import ParameterError
-from ccbps.keys.role_key import Role
+from ccbps.keys.role_key import Role, hex_bytes, hex_number
 from ccbps.matching.contract.scheme import Side
 from ccbps.matching.reusable import ReusableMatcher, causes
 from ccbps.wire import Cause
@@ -118,6 +118,28 @@ class ProxySearchMatcher(ReusableMatcher):
             MasterKey(int(master["x"], 16), bytes.fromhex(master["s"])), int(record["x2"], 16)
         )
         return {"user": record["id"], "x1": f"{user.x1:x}", "s": user.s.hex(), "h": user.h.hex()}
+
+    def check_key_data(self, role: Role, data: Mapping[str, Any]) -> None:
+        last = self._cipher.group.order - 1
+        if role == "broker":
+            served = fields("key data", data, ("users",))["users"]
+            for name, x2 in instance("users", served, dict).items():
+                hex_bytes(name, USER_BYTES), hex_number(x2, 1, last)
+        elif role == "server":
+            fields("key data", data, ("x", "s", "halves", "users", "revoked"))
+            hex_number(data["x"], 1, last)
+            hex_bytes(data["s"], KEY_BYTES), hex_bytes(data["halves"], HALVES_BYTES)
+            for label, user in instance("users", data["users"], dict).items():
+                text("user", label)
+                fields("user", user, ("id", "x2"))
+                hex_bytes(user["id"], USER_BYTES), hex_number(user["x2"], 1, last)
+            for label in instance("revoked", data["revoked"], list):
+                text("user", label)
+        else:
+            fields("key data", data, ("user", "x1", "s", "h"))
+            hex_bytes(data["user"], USER_BYTES), hex_number(data["x1"], 0, last)
+            hex_bytes(data["s"], KEY_BYTES)
+            self._cipher.group.decode(hex_bytes(data["h"]))
 
     def revoke(self, master: dict[str, Any], role: Role, name: str) -> bytes:
         """Take a user off the master's list and return the user's identifier, 8 bytes.

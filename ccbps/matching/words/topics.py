@@ -35,9 +35,10 @@ from cryptography.hazmat.primitives.hmac import HMAC
 
 from ccbps.algebra.prime_order import ModpGroup, PrimeOrderGroup, prime_order_group
 from ccbps.arrays import Bools, Bytes, Randomness, Words
+from ccbps.checks import fields, instance
 from ccbps.ciphers.pohlig_hellman import GroupLayers, PohligHellman
 from ccbps.forms.topic import topic_attributes, topic_codes, topic_of
-from ccbps.keys.role_key import Role
+from ccbps.keys.role_key import Role, hex_bytes
 from ccbps.leakage import LeakageCard
 from ccbps.matching.contract.scheme import Cost, Draw, Operation, Side, Sizes, bound_predicate
 from ccbps.matching.reusable import ReusableMatcher, causes, words_of
@@ -101,6 +102,7 @@ class MaskedTopicMatch(TopicMatcher):
     """
 
     name = "masked topic"
+    parts = ("key",)
 
     def __init__(self, schema: Schema) -> None:
         self.attributes = schema.names
@@ -136,6 +138,9 @@ class MaskedTopicMatch(TopicMatcher):
 
     def generate(self, randomness: Randomness) -> dict[str, Any]:
         return {"key": randomness(32).hex()}
+
+    def check_part(self, name: str, value: Any) -> None:
+        hex_bytes(value, 32)
 
     def _bodies(self, key: Mapping[str, Any], topics: Words) -> Bytes:
         # HMAC stands for H(topic XOR k). It leaks the same, and XOR shows related topics, too.
@@ -277,6 +282,18 @@ class CommutativeMatch(TopicMatcher):
         client = randomness(ID_BYTES)
         layer = self._hop(master, role, client).export_secret()
         return {"id": client.hex(), "layers": [layer.hex(), master["clients"]]}
+
+    def check_key_data(self, role: Role, data: Mapping[str, Any]) -> None:
+        if role == "broker":
+            hex_bytes(fields("key data", data, ("broker",))["broker"], 32)
+        elif role == "server":
+            fields("key data", data, ("broker", "clients"))
+            hex_bytes(data["broker"], 32)
+            self.cipher.key(hex_bytes(data["clients"]))
+        else:
+            hex_bytes(fields("key data", data, ("id", "layers"))["id"], ID_BYTES)
+            layer, clients = instance("layers", data["layers"], list)
+            self.cipher.key(hex_bytes(layer)), self.cipher.key(hex_bytes(clients))
 
     def _hop(self, key: Mapping[str, Any], role: str, client: bytes) -> Any:
         """Return the layer between the broker and one client."""

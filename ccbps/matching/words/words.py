@@ -44,6 +44,7 @@ from ccbps.forms.words import (
     codes_from_json,
     spread_points,
 )
+from ccbps.keys.role_key import hex_bytes
 from ccbps.leakage import LeakageCard
 from ccbps.matching.contract.clauses import Alternatives, gaps
 from ccbps.matching.contract.scheme import Cost, Draw, Operation, Side, Sizes, bound_predicate
@@ -81,7 +82,7 @@ class WordMatcher(ReusableMatcher):
 
     operators = BOXES
     covering = True
-    shown = ("permutation",)
+    shown, parts = ("permutation",), ("words", "permutation")
     vocabulary: Vocabulary
     named: ClassVar[str]
     answered: ClassVar[str] = ""
@@ -163,6 +164,9 @@ class WordMatcher(ReusableMatcher):
 
     def generate(self, randomness: Randomness) -> dict[str, Any]:
         return {name: randomness(KEY_BYTES).hex() for name in ("words", "permutation")}
+
+    def check_part(self, name: str, value: Any) -> None:
+        hex_bytes(value, KEY_BYTES)
 
     def _nonces(self, draw: Randomness, out: Bytes) -> Words:
         """Draw a nonce for each event, and write it in front of the bodies."""

@@ -23,6 +23,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final, Self
 
+from ccbps.checks import Printable
 from ccbps.errors import DecodeError, EnclaveError, ParameterError
 from ccbps.keys.plain_key import SigningKey
 from ccbps.keys.secret import Confined
@@ -246,7 +247,7 @@ def introduce(first: SimulatedEnclave, second: SimulatedEnclave) -> None:
     second.open(first.accept(second.name, quote))
 
 
-class SealedQueue:
+class SealedQueue(Printable):
     """Sealed fragments that wait outside until there are enough of a secret to enter the enclave.
 
     Of a split k fragments are enough, or with checks more than half of n. If some were altered they

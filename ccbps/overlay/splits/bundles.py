@@ -16,6 +16,7 @@ from typing import Self
 import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Index, Randomness
+from ccbps.checks import Printable
 from ccbps.errors import DecodeError
 from ccbps.overlay.splits.fragments import Scheme, join_values, split_value
 from ccbps.sharing import Shamir
@@ -43,7 +44,7 @@ class Tally:
         return Tally(loads[0].secrets, sum(load.count for load in loads), loads[0].route)
 
 
-class Bundle:
+class Bundle(Printable):
     """Fragments, one in each row. The values are parts of secrets and do not print.
 
     Args:

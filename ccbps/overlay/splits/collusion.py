@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ccbps.arrays import Bools, Index, Reals
-from ccbps.checks import array, whole
+from ccbps.checks import Printable, array, whole
 from ccbps.errors import ParameterError
 from ccbps.overlay.splits.protocols import ISSPS, SSPS, Party
 from ccbps.overlay.topology import PhysicalBroker, Topology
@@ -46,7 +46,7 @@ BATCH: Final = 1 << 15
 """Number of random numbers that are drawn at a time: 256 KiB."""
 
 
-class Collusion:
+class Collusion(Printable):
     """Sets of brokers on the route of a secret, some of which recover it.
 
     Args:

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Any
 
-from ccbps.checks import whole
+from ccbps.checks import Printable, whole
 from ccbps.errors import ParameterError
 from ccbps.overlay.topology import PhysicalBroker, Topology
 
@@ -32,7 +32,7 @@ class Party(Enum):
     SUBSCRIBER = "subscriber"
 
 
-class _Protocol:
+class _Protocol(Printable):
     """Protocol with its parameters k, n and m.
 
     Args:

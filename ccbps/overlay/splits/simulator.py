@@ -24,7 +24,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from ccbps.arrays import Bools, Bytes
-from ccbps.checks import array, number, whole
+from ccbps.checks import Printable, array, number, whole
 from ccbps.errors import ParameterError, ShapeError
 from ccbps.overlay.splits.bundles import Bundle, Tally, recovered
 from ccbps.overlay.splits.fragments import scheme_of
@@ -107,7 +107,7 @@ class Outcome:
         return counts
 
 
-class Simulation:
+class Simulation(Printable):
     """Simulation of one protocol on one network.
 
     Args:
