@@ -107,12 +107,13 @@ def _use(case: Case, key: RoleKey) -> None:
     role: Any = getattr(matcher, "key_server" if key.role == "server" else key.role)(key)
     if matcher.keying is Keying.SESSION:
         _ = role.key
+        # The other role is a copy: the case's own must stay as it is for other checks.
         if key.role == "publisher":
-            role.answer(party.subscriber.encode(case.interests[:1]))
+            role.answer(matcher.subscriber(party.subscriber.key).encode(case.interests[:1]))
             role.encode(case.records)
         else:
             role.encode(case.interests)
-            role.open(party.publisher.encode(case.records))
+            role.open(matcher.publisher(party.publisher.key).encode(case.records))
     elif key.role == "server":
         keys = Party(matcher, server=role).keys
         assert keys and role.key
