@@ -27,6 +27,7 @@ from ccbps.keys.seeds import SeedRing, SharedSeed
 from ccbps.keys.sources import FileKey, filter_key, role_key, seeds
 from ccbps.matching import Matcher
 from ccbps.matching.contract.scheme import Keying
+from ccbps.rounds.ledger_file import MarkedLedger
 
 if TYPE_CHECKING:
     from ccbps.mqtt import MqttClient, MqttUrl
@@ -52,7 +53,10 @@ CLIENT: Final = (
 )
 TOPIC: Final = Option("--topic TEXT", "the topic (default: all topics)")
 FILTER: Final = Option("--filter FILE", "key of topics, which hides them from the broker")
-LEDGER: Final = Option("--ledger FILE", "ledger of used rounds, for one-time matchers")
+LEDGER: Final = (
+    Option("--ledger FILE", "ledger of used rounds, for one-time matchers"),
+    Option("--mark FILE", "mark of the ledger, on another disk, which notices an older copy"),
+)
 
 
 def mqtt_url(arguments: Namespace, name: str) -> MqttUrl:
@@ -88,6 +92,19 @@ def connected(arguments: Namespace) -> Iterator[MqttClient]:
         yield client
     finally:
         client.stop()
+
+
+def marked(ledger: str | None, mark: str | None) -> str | MarkedLedger | None:
+    """Return a ledger with its mark, if it has one.
+
+    Raises:
+        ParameterError: there is a mark and no ledger.
+    """
+    if mark is None:
+        return ledger
+    if ledger is None:
+        raise ParameterError("--mark FILE is the mark of a ledger, and needs --ledger FILE")
+    return MarkedLedger(ledger, mark)
 
 
 def role_secret(matcher: Matcher, path: str, ledger: str | None) -> RoleKey | SharedSeed | SeedRing:

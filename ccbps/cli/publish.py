@@ -23,6 +23,7 @@ from ccbps.cli.client import (
     LEDGER,
     TOPIC,
     connected,
+    marked,
     role_secret,
     seal_payloads,
     topic_tokens,
@@ -128,7 +129,8 @@ class _Publishing:
             )
         if self._labels:
             secret = master(FileKey(arguments.key))
-        self._publisher: Publisher = matcher.publisher(secret, ledger=arguments.ledger)
+        ledger = marked(arguments.ledger, arguments.mark)
+        self._publisher: Publisher = matcher.publisher(secret, ledger=ledger)
         checks.whole("--skip", arguments.skip, 0)
         checks.whole("--first", arguments.first, 0)
         self._seed = None if arguments.seal is None else master(FileKey(arguments.seal))
@@ -242,7 +244,7 @@ PUBLISH: Final = Command(
             "subscription with a seed of its own (FormulaMatch); once for each",
             **REPEATED,
         ),
-        LEDGER,
+        *LEDGER,
         Option("--skip N", "leave out the first N records", type=int, default=0),
         Option("--first N", "least number, if the state was lost", type=int, default=0),
     ),

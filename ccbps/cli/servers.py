@@ -19,7 +19,7 @@ from typing import Any, Final
 from ccbps import checks
 from ccbps.broker import MatchingBroker, Quota
 from ccbps.broker.metrics import metrics_page
-from ccbps.cli.client import ACCESS, mqtt_url, naming_server
+from ccbps.cli.client import ACCESS, marked, mqtt_url, naming_server
 from ccbps.cli.command import REPEATED, Command, OneOf, Option
 from ccbps.cli.inputs import MATCHER, read_matcher, read_settings
 from ccbps.cli.secret_files import read_users
@@ -201,7 +201,8 @@ def _ledger(arguments: Namespace) -> int:
             "key never had a ledger; otherwise take a new seed"
         )
     with ended_by_signals() as wait:
-        ledger = EventLedger(arguments.file, rounds=arguments.rounds)
+        path: Any = marked(arguments.file, arguments.mark)
+        ledger = EventLedger(path, rounds=arguments.rounds)
         keys = [FileKey(path) for path in arguments.key]
         with LedgerServer(ledger, keys, host=host, port=port) as server:
             print(f"ledger {ledger.identity()}", flush=True)
@@ -257,6 +258,7 @@ LEDGER: Final = Command(
     _ledger,
     (
         Option("--file FILE", "the ledger", required=True),
+        Option("--mark FILE", "mark of the ledger, on another disk, which notices an older copy"),
         Option("--new", "make the file, for a key that never had a ledger", action="store_true"),
         Option(
             "--key FILE",

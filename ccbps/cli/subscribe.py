@@ -23,6 +23,7 @@ from ccbps.cli.client import (
     LEDGER,
     TOPIC,
     connected,
+    marked,
     open_payload,
     role_secret,
     topic_tokens,
@@ -90,7 +91,8 @@ def _subscription(arguments: Namespace) -> Subscription:
     values = interest if matcher.private_names is None else _values(interest)
     rounds = None if arguments.rounds is None else _rounds(arguments.rounds)
     secret = role_secret(matcher, arguments.key, arguments.ledger)
-    subscriber: Subscriber = matcher.subscriber(secret, ledger=arguments.ledger)
+    ledger = marked(arguments.ledger, arguments.mark)
+    subscriber: Subscriber = matcher.subscriber(secret, ledger=ledger)
     name, publisher = arguments.subscription, arguments.publisher
     if (matcher.keying is Keying.ROUNDS) != (rounds is not None and publisher is not None):
         raise ParameterError(
@@ -187,6 +189,6 @@ SUBSCRIBE: Final = Command(
         Option("--forget", "remove the subscription at the end", action="store_true"),
         Option("--publisher NAME", "publisher of the events, for one-time matchers"),
         Option("--rounds FIRST:COUNT", "publisher's numbers, for one-time matchers"),
-        LEDGER,
+        *LEDGER,
     ),
 )

@@ -3,9 +3,18 @@
 The file is opened for each transaction, and a fork waits for one in progress to end, so a child
 inherits nothing. A transaction is on disk when it returns, or nothing of it is.
 
-Hazards: a file that was lost, copied elsewhere or restored from a backup knows nothing of the
-rounds in other copies: in that case, start with new seeds. Network file systems whose locks do not
-work break SQLite.
+Each change of the file has a *generation*, a number that grows, and a random *stamp*. The file
+keeps those of its last changes. Whoever saw one of them refuses a file that does not have it: an
+older copy, or one that went on from an older copy. An object sees its own transactions, and a
+*mark* sees those of all processes that name it: a second file, which is written in the same
+transaction (`MarkedLedger`).
+
+Rows have checksums in tables of their own. So a flipped bit does not hide a row, since the other
+table still has it.
+
+Hazards: without a mark, a process that starts does not notice an older copy. With a mark, nobody
+notices older copies of both files, put back at once. Then, or if a file is lost, start with new
+seeds. Network file systems whose locks do not work break SQLite.
 Source: SQLite documentation, "Atomic Commit in SQLite".
 """
 
@@ -14,18 +23,32 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import RLock
-from typing import Final
+from typing import Any, Final, TypeAlias
 
+from ccbps.checks import flag
 from ccbps.errors import LedgerError, ParameterError
 
 WAIT_SECONDS: Final = 60
 """Longest time that a transaction waits for another process that writes."""
 IDENTITY_BYTES: Final = 16
+
+HISTORY: Final = 1000
+"""Changes whose stamps a file keeps."""
+_CHANGES: Final = (
+    "CREATE TABLE changes (generation INTEGER PRIMARY KEY, stamp BLOB NOT NULL)",
+    "INSERT INTO changes VALUES (0, randomblob(16))",
+)
+_NEWEST: Final = "SELECT generation, stamp FROM changes ORDER BY generation DESC LIMIT 1"
+_MARK_FORMAT: Final = int.from_bytes(b"ccbm", "big"), 1
+
+Change: TypeAlias = tuple[int, bytes]
+"""A generation and its stamp."""
 
 _claiming = RLock()
 """Lock of a transaction, and of a fork: SQLite in a child takes locks of its parent for its own."""
@@ -55,6 +78,63 @@ def identity_bytes(identity: str | None) -> bytes:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class MarkedLedger(os.PathLike[str]):
+    """The path of a ledger, and that of a mark, which notices an older copy of the ledger.
+
+    It goes wherever the path of a ledger goes. Keep the mark where no backup, snapshot or
+    synchronization of the ledger reaches it, at best on another disk. Both files are written in one
+    transaction. All processes that use the ledger name the same mark.
+
+    Example:
+        >>> import os, tempfile
+        >>> from ccbps import Schema, SharedSeed, UInt
+        >>> from ccbps.matching import FormulaMatch
+        >>> from ccbps.rounds import MarkedLedger
+        >>> folder = tempfile.mkdtemp()
+        >>> ledger = MarkedLedger(os.path.join(folder, "rounds"), os.path.join(folder, "mark"))
+        >>> matcher = FormulaMatch.box(Schema(price=UInt(8)))
+        >>> publisher = matcher.publisher(SharedSeed.generate(), ledger=ledger)
+        >>> len(publisher.encode({"price": [119]}, rounds=[0]))
+        1
+
+    Attributes:
+        path: path of the ledger.
+        mark: path of the mark. It is made with the ledger, and is refused beside another one. A
+            ledger that has a mark is not made anew while the mark is there.
+        adopt: True to make a mark for a ledger that has none. The ledger must be the newest one.
+    """
+
+    path: str | os.PathLike[str]
+    mark: str | os.PathLike[str]
+    adopt: bool = False
+
+    def __post_init__(self) -> None:
+        _path_of("ledger", self.path)
+        _path_of("mark", self.mark)
+        flag("adopt", self.adopt)
+
+    def __fspath__(self) -> str:
+        return os.fspath(self.path)
+
+
+def _path_of(name: str, path: Any) -> Path:
+    """Return an absolute path.
+
+    Raises:
+        ParameterError: it is no path of a file.
+    """
+    if not isinstance(path, (str, os.PathLike)) or "\0" in os.fspath(path):
+        raise ParameterError(f"{name} must be the path of a file, got {type(path).__name__}")
+    return Path(path).absolute()
+
+
+def _make(path: Path) -> None:
+    """Make a file for its owner only, if there is none."""
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+
+
 class LedgerFile:
     """The file of a ledger. With `new` it is made, for its owner only, if there is none.
 
@@ -62,7 +142,7 @@ class LedgerFile:
         path: absolute path of the file.
 
     Args:
-        path: path of the file.
+        path: path of the file, or a `MarkedLedger`.
         application: SQLite's id of such files, 4 bytes.
         version: version of the tables.
         tables: SQL statements that make the tables.
@@ -85,11 +165,14 @@ class LedgerFile:
         *,
         new: bool = True,
     ) -> None:
-        if not isinstance(path, (str, os.PathLike)) or "\0" in str(path):
-            raise ParameterError(f"ledger must be the path of a file, got {type(path).__name__}")
-        self.path = where = Path(path).absolute()
+        self.path = where = _path_of("ledger", path)
         self._format = int.from_bytes(application, "big"), version
-        self._tables, self._kind, self._forgets = tables, kind, forgets
+        self._tables, self._kind, self._forgets = (*_CHANGES, *tables), kind, forgets
+        self._seen: Change | None = None
+        self._mark = _path_of("mark", path.mark) if isinstance(path, MarkedLedger) else None
+        self._adopts = isinstance(path, MarkedLedger) and path.adopt
+        if self._mark is not None:
+            new = self._with_mark(self._mark, new)
         if not new and not where.exists():
             raise LedgerError(
                 f"the ledger {where} is missing, so nothing was encoded: bring it back. A new one "
@@ -99,36 +182,125 @@ class LedgerFile:
             # Made here: SQLite would make a file that others can read, and later on a second one
             # where the first was lost.
             if new:
-                os.close(os.open(where, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-        except FileExistsError:
-            pass
+                _make(where)
         except OSError as error:
             raise LedgerError(f"no ledger can be made at {where}: {error.strerror}") from None
         with self.transaction(new=new):
             pass
 
     @contextmanager
-    def transaction(self, *, new: bool = False) -> Iterator[sqlite3.Connection]:
+    def transaction(
+        self, examine: Callable[[sqlite3.Connection], object] | None = None, *, new: bool = False
+    ) -> Iterator[sqlite3.Connection]:
         """Lock and open the file. Changes are kept when the block ends, and undone if it raises.
 
         Args:
+            examine: function that is called first, and may refuse the file.
             new: True if an empty file becomes a ledger.
         """
         try:
             address, wait = self.path.as_uri() + "?mode=rw", WAIT_SECONDS
             connect = partial(sqlite3.connect, uri=True, timeout=wait, isolation_level=None)
             with _claiming, closing(connect(address)) as file:
+                if self._mark is not None:
+                    file.execute("ATTACH ? AS mark", (self._mark.as_uri() + "?mode=rw",))
                 file.execute("PRAGMA journal_mode = TRUNCATE")
                 file.execute("PRAGMA synchronous = FULL")
                 file.execute("PRAGMA temp_store = MEMORY")
                 file.execute("BEGIN IMMEDIATE")
                 self._check(file, new)
+                if examine is not None:
+                    examine(file)
+                self._require(file, self._seen)
+                if self._mark is not None:
+                    self._require(file, self._marked(file))
                 yield file
+                newest = self._newest(file)
+                if self._mark is not None:
+                    file.execute("UPDATE mark.seen SET generation = ?, stamp = ?", newest)
                 file.execute("COMMIT")
+                self._seen = newest
         except sqlite3.Error as error:
             raise LedgerError(
                 f"the ledger {self.path} cannot be used, so nothing was encoded: {error}"
             ) from None
+        except UnicodeDecodeError:  # sqlite3 decodes names and messages out of the file
+            raise self.damaged() from None
+
+    def advance(self, file: sqlite3.Connection) -> None:
+        """Begin a new generation: call this in each transaction that changes the file."""
+        generation = self._newest(file)[0] + 1
+        file.execute("INSERT INTO changes VALUES (?, randomblob(16))", (generation,))
+        file.execute("DELETE FROM changes WHERE generation <= ?", (generation - HISTORY,))
+
+    def damaged(self) -> LedgerError:
+        """Return an error for content that no ledger has."""
+        return LedgerError(
+            f"the ledger {self.path} is damaged, so nothing was encoded: bring back the newest "
+            "copy that is whole, if nothing was encoded since; or take new seeds and a new ledger"
+        )
+
+    def _newest(self, file: sqlite3.Connection) -> Change:
+        return self._change(file.execute(_NEWEST).fetchone())
+
+    def _change(self, row: Any) -> Change:
+        if row is None or type(row[0]) is not int or type(row[1]) is not bytes or row[0] < 0:
+            raise self.damaged()
+        return row[0], row[1]
+
+    def _require(self, file: sqlite3.Connection, seen: Change | None) -> None:
+        """Refuse a file that does not have a change that was seen.
+
+        Raises:
+            LedgerError: it is an older copy, or went on from one.
+        """
+        if seen is None:
+            return
+        newest, generation = self._newest(file)[0], seen[0]
+        query = "SELECT generation, stamp FROM changes WHERE generation = ?"
+        row = file.execute(query, (generation,)).fetchone()
+        forgotten = row is None and generation <= newest - HISTORY
+        if not forgotten and (row is None or self._change(row) != seen):
+            raise LedgerError(
+                f"the ledger {self.path} is an older copy, or goes on from one, so nothing was "
+                f"encoded: it was used up to change {generation}, which this file, of change "
+                f"{newest}, does not have. Bring back the newest one; if it is lost, take new "
+                "seeds and a new ledger"
+            )
+
+    def _with_mark(self, mark: Path, new: bool) -> bool:
+        """Make the file of the mark, if it may be; return whether the ledger may be new, too."""
+        used = self.path.exists() and self.path.stat().st_size > 0
+        if mark.exists() and mark.stat().st_size:
+            return False
+        if used and not self._adopts:
+            raise LedgerError(
+                f"the mark {mark} of the ledger {self.path} is missing or empty, so nothing was "
+                "encoded: bring it back; or, if this ledger is surely the newest, name it with "
+                "adopt=True once"
+            )
+        try:
+            _make(mark)
+        except OSError as error:
+            raise LedgerError(f"no mark can be made at {mark}: {error.strerror}") from None
+        return new
+
+    def _marked(self, file: sqlite3.Connection) -> Change:
+        """Return the change that the mark saw last; make the mark if its file is empty."""
+        queries = ("PRAGMA mark.application_id", "PRAGMA mark.user_version")
+        found = tuple(file.execute(query).fetchone()[0] for query in queries)
+        assert self._mark is not None
+        if found == (0, 0) and not self._mark.stat().st_size:
+            newest = self._newest(file)
+            if newest[0] and not self._adopts:
+                raise LedgerError(f"the mark {self._mark} was emptied, so nothing was encoded")
+            file.execute("CREATE TABLE mark.seen (generation INTEGER, stamp BLOB)")
+            file.execute("INSERT INTO mark.seen VALUES (?, ?)", newest)
+            file.execute(f"PRAGMA mark.application_id = {_MARK_FORMAT[0]}")
+            file.execute(f"PRAGMA mark.user_version = {_MARK_FORMAT[1]}")
+        elif found != _MARK_FORMAT:
+            raise LedgerError(f"{self._mark} is not the mark of a ledger: name another file")
+        return self._change(file.execute("SELECT generation, stamp FROM mark.seen").fetchone())
 
     def _check(self, file: sqlite3.Connection, new: bool) -> None:
         """Turn an empty file into a ledger, if it may be `new`; refuse any other file."""

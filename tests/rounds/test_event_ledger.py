@@ -622,6 +622,7 @@ def test_the_command_makes_a_ledger_only_if_it_is_told_to(
         (tmp_path / "typo", [], "typo does not exist. A new ledger begins with round 0"),
         (there, ["--new"], "there exists already"),
         (there, ["--listen", "here"], "address must be the server's 'host:port'"),
+        (there, ["--mark", str(tmp_path / "mark")], "is missing or empty"),
     ):
         assert main(["ledger", "--file", str(path), "--key", str(source.path), *more]) == 2
         assert said in capsys.readouterr().err
