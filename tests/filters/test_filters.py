@@ -135,7 +135,7 @@ def test_what_is_no_key_is_refused(keys: Any, message: str) -> None:
 def test_a_single_key_that_is_none_is_refused(key: Any) -> None:
     for held in (BloomFilter(10), CountingBloomFilter(10), CuckooFilter(10)):
         for action in (held.add, held.__contains__):
-            with pytest.raises(ParameterError, match="^a key must be "):
+            with pytest.raises(ParameterError, match=r"^a key must be "):
                 action(key)
         held.add(bytearray(b"news"))
         assert "news" in held
