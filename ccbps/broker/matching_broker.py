@@ -24,7 +24,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 import numpy as np
 
 from ccbps.broker.accepted import Accepted, Kept, Publishers
+from ccbps.broker.last_rounds import LastRounds, notice
 from ccbps.broker.mailbox import Mailboxes, Matched
 from ccbps.broker.messages import (
     Delivery,
@@ -53,7 +54,7 @@ from ccbps.errors import CcbpsError, LedgerError, ParameterError, RefusedError
 from ccbps.keys.secret import Confined
 from ccbps.matching.contract.broker import Broker
 from ccbps.matching.contract.matcher import Matcher
-from ccbps.matching.contract.scheme import Answers
+from ccbps.matching.contract.scheme import Answers, Keying
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -74,6 +75,8 @@ class MatchingBroker(Confined):
             broker that starts again with its file goes on with them.
         on_delivery: called with a client's name when something was put into its queue.
         on_revoked: called with a client's name when it was revoked; must return at once.
+        on_notice: called with a client's name when `notices` has something new for it; must return
+            at once.
 
     Example:
         >>> from ccbps import Schema, UInt
@@ -144,6 +147,8 @@ class MatchingBroker(Confined):
         self._broker, self.quota = broker, quota or Quota()
         self.on_delivery, self._timer = on_delivery, timer
         self.on_revoked: Callable[[str], object] | None = None
+        self.on_notice: Callable[[str], object] | None = None
+        self._last_rounds = LastRounds()
         # One thread at a time changes subscriptions. The lock is for what takes no time.
         self._changing, self._lock = RLock(), RLock()
         self._metrics, self._revoked = Metrics(), set[bytes]()
@@ -193,7 +198,10 @@ class MatchingBroker(Confined):
             self._store.keep_last(self._kept.most)
         for publisher, publication in self._store.kept():
             self._kept.add(publisher, publication)
-        self._subscriptions.add_all(self._subscriptions.usable([*self._store.subscriptions()]))
+        subscriptions = self._subscriptions.usable([*self._store.subscriptions()])
+        self._subscriptions.add_all(subscriptions)
+        for pair in subscriptions:
+            self._last_rounds.add(*pair)
         # An earlier broker was killed before it delivered to these.
         for client, subscription, kept in self._store.awaiting_kept():
             if subscription.name in self._subscriptions.registry.of(client):
@@ -232,6 +240,8 @@ class MatchingBroker(Confined):
                     self._store.subscribe(client, new, awaits_kept=bool(kept))
 
             self._subscriptions.add(client, new, enter)
+            with self._lock:
+                self._last_rounds.add(client, new)
             told = self._deliver_kept(client, new, kept)
         self._tell(told)
 
@@ -257,6 +267,7 @@ class MatchingBroker(Confined):
             with self._lock, self._store.transaction():
                 for client, one in subscriptions:
                     self._store.subscribe(client, one, awaits_kept=False)
+                    self._last_rounds.add(client, one)
             self._subscriptions.add_all(subscriptions)
 
     def unsubscribe(self, client: str, name: str) -> None:
@@ -326,8 +337,7 @@ class MatchingBroker(Confined):
             if user is not None:
                 self._forget_user(user)
             self._subscriptions.remove(client, names)
-        if self.on_revoked is not None:
-            self.on_revoked(client)
+        self._call(self.on_revoked, [client])
 
     def admit(self, client: str) -> None:
         """Let a client that was revoked come back. It must subscribe anew."""
@@ -372,6 +382,7 @@ class MatchingBroker(Confined):
                         return receipt
                     matched = self._subscriptions.recipients(snapshot, publisher, new, matches)
                     receipt, told = self._accept(publisher, new, digest, matched)
+                    due = self._last_rounds.due(publisher, self._publishers[publisher].next_round)
                     self._metrics.observe(took)
                     self._metrics.add("publications")
                     if snapshot.filtered:
@@ -380,6 +391,7 @@ class MatchingBroker(Confined):
                 with self._lock:
                     self._subscriptions.end(snapshot)
         self._tell(told)
+        self._call(self.on_notice, due)
         return receipt
 
     def deliver(self, publisher: str, payloads: Payloads | bytes) -> None:
@@ -446,6 +458,29 @@ class MatchingBroker(Confined):
         whole("sequence", sequence)
         with self._serving(client), self._lock:
             self._boxes.acknowledge(client, sequence)
+
+    def notices(self, client: str) -> list[str]:
+        """Return texts to tell a client: subscriptions of it whose rounds are nearly used up.
+
+        Raises:
+            RefusedError: the client was revoked, or the broker's time for it is used up.
+        """
+        if self.matcher.keying is not Keying.ROUNDS:
+            return []
+        with self._serving(client), self._lock:
+            texts = []
+            for name, (publisher, rounds) in self._subscriptions.rounds(client).items():
+                numbers = self._publishers.get(publisher)
+                following = 0 if numbers is None else numbers.next_round
+                texts.append(notice(name, publisher, rounds, following))
+        return [text for text in texts if text is not None]
+
+    def knows(self, client: str) -> bool:
+        """Tell whether a client of this name was ever here."""
+        check_name("client", client)
+        with self._lock:
+            own = self._subscriptions.registry.of(client)
+            return bool(own) or client in self._boxes or client in self._publishers
 
     def turn_away(self, client: str, size: int) -> None:
         """Refuse a message that need not be read, for callers that make messages wait in a queue.
@@ -596,9 +631,14 @@ class MatchingBroker(Confined):
 
     def _tell(self, clients: Sequence[str]) -> None:
         """Call `on_delivery` for clients."""
-        if self.on_delivery is not None:
+        self._call(self.on_delivery, clients)
+
+    @staticmethod
+    def _call(hook: Callable[[str], object] | None, clients: Iterable[str]) -> None:
+        """Call a function of the broker's user for clients."""
+        if hook is not None:
             for client in clients:
                 try:
-                    self.on_delivery(client)
-                except Exception:  # the publication is accepted all the same
-                    _log.exception("on_delivery failed")
+                    hook(client)
+                except Exception:  # what the broker did is done all the same
+                    _log.exception("a call for %s failed", client)

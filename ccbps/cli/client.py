@@ -10,6 +10,7 @@ Hazard: all who have the seed can read all payloads that they get, and could hav
 
 from __future__ import annotations
 
+import sys
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -85,7 +86,11 @@ def connected(arguments: Namespace) -> Iterator[MqttClient]:
     """
     from ccbps.mqtt import MqttClient
 
-    client = MqttClient(mqtt_url(arguments, arguments.name), timeout=WAIT_SECONDS)
+    client = MqttClient(
+        mqtt_url(arguments, arguments.name),
+        timeout=WAIT_SECONDS,
+        on_warning=lambda text: print(f"ccbps: warning: {text}", file=sys.stderr),
+    )
     with naming_server(arguments.url):
         client.start()
     try:

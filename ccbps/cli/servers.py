@@ -13,6 +13,7 @@ import threading
 from argparse import Namespace
 from contextlib import ExitStack
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,7 +25,7 @@ from ccbps.cli.command import REPEATED, Command, OneOf, Option
 from ccbps.cli.inputs import MATCHER, read_matcher, read_settings
 from ccbps.cli.secret_files import read_users
 from ccbps.cli.signals import ended_by_signals
-from ccbps.errors import CcbpsError, ParameterError
+from ccbps.errors import CcbpsError, ParameterError, RefusedError
 from ccbps.keys.sources import FileKey, role_key
 from ccbps.matching import Matcher
 from ccbps.matching.contract.scheme import Answers
@@ -33,7 +34,7 @@ from ccbps.rounds.event_ledger import EventLedger
 from ccbps.rounds.remote_ledger import LedgerServer
 
 QUOTAS: Final = tuple(field.name for field in fields(Quota))
-ORDERS: Final = "revoke CLIENT [USER], admit CLIENT, subscriptions CLIENT, metrics"
+ORDERS: Final = "revoke CLIENT [USER], bar CLIENT, admit CLIENT, subscriptions CLIENT, metrics"
 
 
 def _broker(arguments: Namespace) -> int:
@@ -48,6 +49,7 @@ def _broker(arguments: Namespace) -> int:
     The broker ends with Ctrl-C or SIGTERM. With --file, a broker that was killed continues
     without loss. Its standard input takes these lines, from you alone:
       revoke CLIENT         shut a client out: its subscriptions and waiting deliveries end
+      bar CLIENT            shut out a name that nobody has used yet
       admit CLIENT          let the client in again
       subscriptions CLIENT  print the names of its subscriptions
       metrics               print counts
@@ -69,14 +71,25 @@ def _broker(arguments: Namespace) -> int:
             page = stack.enter_context(metrics_page(broker, arguments.metrics))
             metrics = f", metrics at {page}"
         url = _broker_url(arguments, stack)
+        lost = threading.Event()
         with naming_server(url.url):
-            stack.enter_context(MqttService(broker, url))
+            stack.enter_context(MqttService(broker, url, on_lost=partial(_end, lost)))
         kept = f"kept in {arguments.file}" if arguments.file else "kept in memory only"
         print(f"{repr(broker).strip('<>')}, at {url.url}, {kept}{metrics}", flush=True)
         _listen(broker)
         wait()
+    if lost.is_set():
+        raise RefusedError(
+            f"another service has taken this one's place at {url.url}", reason="claimed"
+        )
     print("ended")
     return 0
+
+
+def _end(why: threading.Event) -> None:
+    """End this process as a signal from outside would, and note the reason."""
+    why.set()
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _matching_broker(arguments: Namespace, matcher: Matcher) -> MatchingBroker:
@@ -149,6 +162,7 @@ def obey(broker: MatchingBroker, line: str) -> str:
     ``revoke CLIENT``          shuts a client out: its subscriptions and waiting deliveries end
     ``revoke CLIENT USER``     also refuses messages made with the key of a user, which
                                ``ccbps keygen revoke`` printed
+    ``bar CLIENT``             shuts out a name that nobody has used yet
     ``admit CLIENT``           lets the client in again; it must subscribe anew
     ``subscriptions CLIENT``   prints the names of the client's subscriptions
     ``metrics``                prints counts
@@ -157,7 +171,15 @@ def obey(broker: MatchingBroker, line: str) -> str:
     try:
         match shlex.split(line):
             case ["revoke", client, *user] if len(user) < 2:
+                if not user and not broker.knows(client):
+                    return (
+                        f"error: no client {client} was ever here: nobody is shut out; to shut out "
+                        "the name all the same, say bar"
+                    )
                 broker.revoke(client, bytes.fromhex(user[0]) if user else None)
+                return f"{client} is shut out"
+            case ["bar", client]:
+                broker.revoke(client)
                 return f"{client} is shut out"
             case ["admit", client]:
                 broker.admit(client)

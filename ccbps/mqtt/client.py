@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import queue
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from itertools import count
@@ -32,6 +34,7 @@ PATIENCE: Final = 1.0
 GREETING_SECONDS: Final = 5.0
 """Longest time until a client that the broker does not listen to says hello again."""
 GOODBYE_SECONDS: Final = 1.0
+_log: Final = logging.getLogger(__name__)
 
 
 class MqttClient(Startable):
@@ -51,14 +54,23 @@ class MqttClient(Startable):
         >>> client = MqttClient(MqttUrl("mqtt://localhost:1883", "alice"), timeout=5.0)
     """
 
-    def __init__(self, url: MqttUrl, *, timeout: float = WAIT_SECONDS) -> None:
+    def __init__(
+        self,
+        url: MqttUrl,
+        *,
+        timeout: float = WAIT_SECONDS,
+        on_warning: Callable[[str], object] = _log.warning,
+    ) -> None:
         """Prepare a client.
 
         Args:
             url: address of the MQTT server, with this client's name.
             timeout: seconds that a request waits for its answer; meanwhile it is sent again.
+            on_warning: called with a text when the broker warns that the rounds of a subscription
+                come to their end; must return at once. By default the text goes into the log.
         """
         self._timeout, self._name = timeout, url.client
+        self._on_warning, self._warnings = on_warning, set[str]()
         # Of requests: others in this client's name have other numbers.
         self._numbers = count(int.from_bytes(os.urandom(NUMBER_BYTES - 1)))
         self._lock = threading.Lock()
@@ -278,11 +290,18 @@ class MqttClient(Startable):
         """Accept the answer to a hello, or a notice."""
         error: CcbpsError | None = None
         try:
-            Answer.from_bytes(content).result(HELLO)
+            answer = Answer.from_bytes(content)
+            answer.result(HELLO)
         except DecodeError:
             return  # altered on its way
         except CcbpsError as refusal:
             error = refusal
+        if number == NOTICE and error is None:
+            # The broker repeats it with each hello; what follows the colon changes.
+            if (state := answer.message.partition(":")[0]) not in self._warnings:
+                self._warnings.add(state)
+                self._on_warning(answer.message)
+            return
         is_revoked = isinstance(error, RefusedError) and error.reason == "revoked"
         with self._lock:
             is_new = not self._is_heard
@@ -292,7 +311,7 @@ class MqttClient(Startable):
             if lost:
                 self._waiting.clear()
         for _, _, answered in lost:
-            answered.set_exception(error or CcbpsError("the broker does not listen"))
+            answered.set_exception(error)
         if self._is_heard and is_new:
             self._send_again()
         elif isinstance(error, RefusedError) and is_revoked:

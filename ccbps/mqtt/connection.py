@@ -89,18 +89,25 @@ class MqttUrl:
 
     def __post_init__(self) -> None:
         check_name("client", self.client)
-        parts = urlsplit(self.url)
-        if parts.scheme not in ("mqtt", "mqtts") or not parts.hostname or parts.username:
+        try:
+            parts = urlsplit(self.url)
+            is_good = parts.scheme in ("mqtt", "mqtts") and bool(parts.hostname)
+            is_good = is_good and "@" not in self.url and parts.port != 0
+        except ValueError:  # a bad port, or brackets of an address
+            is_good = False
+        if not is_good:
+            # It may hold a password.
+            shown = self.url.rpartition("@")[2]
+            hint = ", without a user or a password" if "@" in self.url else ""
             raise ParameterError(
-                f"url must be mqtt://host:port or mqtts://host:port, without a user, got "
-                f"{self.url!r}"
+                f"url must be mqtt://host:port or mqtts://host:port{hint}, got {shown!r}"
             )
         choice("version", self.version, (3, 5))
 
     @property
     def tls(self) -> bool:
         """Whether the connection is over TLS."""
-        return self.url.startswith("mqtts")
+        return urlsplit(self.url).scheme == "mqtts"
 
     @property
     def address(self) -> tuple[str, int]:

@@ -17,6 +17,8 @@ from ccbps.broker.quotas import Bucket, Quota
 
 ARRIVALS: Final = 2
 """Requests that may arrive, for each one that the quota allows: deliveries are acknowledged."""
+LEAST_ARRIVALS: Final = 1000.0
+"""Requests that may arrive in a second, and at once, whatever the quota."""
 PIECE: Final = 1 << 14
 """Bytes of a large request that count as one more request."""
 REFUSALS: Final = 100.0
@@ -118,7 +120,8 @@ class Guests:
         return self._guests.setdefault(client, self._new())
 
     def _new(self) -> _Guest:
-        rate, burst = ARRIVALS * self._quota.rate, ARRIVALS * self._quota.burst
+        rate = max(LEAST_ARRIVALS, ARRIVALS * self._quota.rate)
+        burst = max(LEAST_ARRIVALS, ARRIVALS * self._quota.burst)
         return _Guest(
             Bucket(rate, burst, self._clock), Bucket(REFUSALS, REFUSALS_BURST, self._clock)
         )

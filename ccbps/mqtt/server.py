@@ -31,6 +31,7 @@ from ccbps.checks import number
 from ccbps.errors import ParameterError
 from ccbps.mqtt.connection import BROKER, UP, WAIT_SECONDS, Startable
 
+_log: Final = logging.getLogger(__name__)
 RATE: Final = 1000.0
 """Messages of a client that are read in a second."""
 BURST: Final = 1000.0
@@ -92,6 +93,11 @@ class _Subscriptions(dict[str, list[Any]]):
     def items(self) -> Any:
         """Copy the subscriptions as they are now."""
         return [(topic, [*some]) for topic, some in super().items()]
+
+
+def _note(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Write what went wrong in a task into the log, for those who look for it."""
+    _log.debug("%s", context.get("message"), exc_info=context.get("exception"))
 
 
 class _PacedReader(ReaderAdapter):  # type: ignore[misc]
@@ -220,6 +226,9 @@ class LocalServer(Startable):
 
     async def _serve(self) -> None:
         self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
+        # aMQTT's tasks turn their cancellation at the end into errors, whose tracebacks asyncio
+        # would print.
+        self._loop.set_exception_handler(_note)
         broker = _Broker(BrokerConfig.from_dict(self._config))
         broker.rate = self._rate
         broker._subscriptions = _Subscriptions()

@@ -12,6 +12,7 @@ that floods the service is not listened to for a time (`ccbps.mqtt.guests`).
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import struct
@@ -46,7 +47,8 @@ from ccbps.records import Message
 
 NUMBER_BYTES: Final = 8
 NOTICE: Final = bytes(NUMBER_BYTES)
-"""Number of an answer that is to no request, but to all: the service does not listen any more."""
+"""Number of an answer that is to no request. With an error it is to all of them: the service does
+not listen any more. Without an error its message is a warning."""
 HELLOS: Final = 2000.0
 HELLOS_BURST: Final = 5000.0
 """First requests that are read in a second, and at once. The service reads no faster."""
@@ -69,7 +71,7 @@ class Answer(Message, frozen=True):
     Attributes:
         receipt: receipt of a publication.
         error: name of the error's class; empty if there is no error.
-        message: text of the error.
+        message: text of the error, or a warning.
         reason: reason of a `RefusedError`.
     """
 
@@ -280,6 +282,7 @@ class MqttService(Startable):
             self._connection.close()
             raise
         self.broker.on_delivery, self.broker.on_revoked = self._tell, self._revoked
+        self.broker.on_notice = self._warn
         self._worker.start()
         # Clients that hear it say hello, and send requests without an answer again.
         self._connection.send(UP, os.urandom(NUMBER_BYTES), retain=True)
@@ -289,7 +292,7 @@ class MqttService(Startable):
         self._door.close()
         self._requests.close()
         self._worker.join()
-        self.broker.on_delivery = self.broker.on_revoked = None
+        self.broker.on_delivery = self.broker.on_revoked = self.broker.on_notice = None
         self._claim.release()
         self._connection.close()
 
@@ -305,6 +308,15 @@ class MqttService(Startable):
 
     def _revoked(self, client: str) -> None:
         self._cease(client, RefusedError(f"{client} was revoked", reason="revoked"))
+
+    def _warn(self, client: str) -> None:
+        """Send a client the broker's warnings."""
+        with contextlib.suppress(RefusedError):  # its requests are refused as well
+            for text in self.broker.notices(client):
+                self._send_notice(client, Answer(message=text))
+
+    def _send_notice(self, client: str, answer: Answer) -> None:
+        self._connection.send(answers_topic(client), NOTICE + answer.to_bytes())
 
     def _lost(self) -> None:
         """End all work: another service has taken this one's place."""
@@ -365,7 +377,7 @@ class MqttService(Startable):
         self._requests.forget(client)
         with self._lock:
             self._told.discard(client)
-        self._connection.send(answers_topic(client), NOTICE + Answer.of(error).to_bytes())
+        self._send_notice(client, Answer.of(error))
 
     # -- in the worker's thread ------------------------------------------------------------------
 
@@ -409,6 +421,7 @@ class MqttService(Startable):
         elif verb == "acknowledge":
             outgoing.acknowledge(Position.from_bytes(message))
         else:
+            self._warn(client)
             outgoing.resume(Position.from_bytes(message))
 
     def _answer(self, client: str, verb: str, content: bytes, answer: Answer) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from itertools import permutations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -407,3 +408,45 @@ def test_seeds_of_filters_are_not_told(world: World) -> None:
     assert len(told) == 3
     assert held is not None
     assert held.hashing.identity() not in told
+
+
+@pytest.mark.parametrize("path", [None, "broker.db"])
+def test_clients_are_told_before_their_rounds_are_used_up(tmp_path: Path, path: str | None) -> None:
+    """At a tenth of them, and at their end: for 5 rounds, before the last one and after it."""
+    world, told = RoundWorld(), list[tuple[int, str, list[str]]]()
+    broker = world.broker(path=None if path is None else tmp_path / path)
+    broker.subscribe("alice", world.wants("alice/a", "price < 10"))
+    broker.subscribe("bob", world.wants("bob/b", "price < 10", "others"))
+    if path is not None:
+        broker.close()
+        broker = world.broker(path=tmp_path / path)
+    number = 0
+    broker.on_notice = lambda client: told.append((number, client, broker.notices(client)))
+    for number in range(5):
+        broker.publish("feed", world.event(number, number, 20))
+    assert [(number, client, len(texts)) for number, client, texts in told] == [
+        (3, "alice", 1),
+        (4, "alice", 1),
+    ]
+    (before,), (after,) = told[0][2], told[1][2]
+    assert before.startswith(
+        "subscription a has messages for rounds of feed up to 4 only: the next"
+    )
+    assert after.endswith(
+        "no more rounds of feed: the next round is 5; subscribe again with rounds from 5 on"
+    )
+    assert broker.notices("alice") == [after]
+    assert broker.notices("bob") == broker.notices("nobody") == []
+    broker.unsubscribe("alice", "a")
+    assert broker.notices("alice") == []
+
+
+def test_a_broker_knows_who_was_here(tmp_path: Path) -> None:
+    world = World()
+    broker = world.broker_of_alice(path=tmp_path / "broker.db")
+    broker.publish("feed", world.event(0, 20))
+    broker.close()
+    broker = world.broker(path=tmp_path / "broker.db")
+    assert [broker.knows(name) for name in ("alice", "feed", "alcie")] == [True, True, False]
+    with pytest.raises(ParameterError, match="client must be"):
+        broker.knows("no/name")

@@ -467,6 +467,13 @@ def test_one_time_matchers(shell: Shell, scheme: str) -> None:
         received = shell.deliveries(f"ccbps subscribe {at(url, 'alice')} --count 2 --wait 20")
         assert [delivery["number"] for delivery in received] == [0, 2]
         assert received[0]["record"] == {"price": 5}
+        # Rounds that come to their end are no silence.
+        Path("prices.csv").write_text("price\n" + "200\n" * 6)
+        assert "published 6" in shell.done(publish)
+        _, errors = shell.run(f"ccbps subscribe {at(url, 'alice')} --count 1 --wait 0.5", 1)
+        assert (
+            "warning: subscription cheap has messages for rounds of feed up to 9 only: " in errors
+        )
 
 
 def test_topics_skipped_records_payloads_and_patience(shell: Shell) -> None:
@@ -605,7 +612,9 @@ def test_ctrl_c_and_a_closed_pipe_are_no_errors() -> None:
 
 def test_orders_of_the_operator() -> None:
     broker = broker_of(TagMatch(Schema(price=UInt(8))))
+    broker.take("alice")
     answers = {
+        "revoke alcie": "error: no client alcie was ever here: nobody is shut out",
         "revoke alice": "alice is shut out",
         "subscriptions alice": "alice has none",
         "admit alice": "alice is let in",
@@ -614,6 +623,7 @@ def test_orders_of_the_operator() -> None:
         "revoke alice 00": "error: the broker serves no user 00",
         "revoke alice 00 11": "error: a line is one of",
         "admit": "error: a line is one of",
+        "bar mallory": "mallory is shut out",
     }
     for line, answer in answers.items():
         assert obey(broker, line).startswith(answer), line

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
 from collections.abc import Callable
@@ -10,7 +11,7 @@ import pytest
 
 from ccbps.mqtt import LocalServer, MqttClient, MqttService, MqttUrl, claim
 from ccbps.mqtt.claim import CLAIM, Claim
-from tests.support.broker_world import World, refused
+from tests.support.broker_world import RoundWorld, World, refused
 
 USERS = {name: f"password of {name}" for name in ("broker", "alice", "feed")}
 WAIT = 10.0
@@ -123,3 +124,23 @@ def test_a_client_that_waits_is_told_that_it_was_revoked() -> None:
                 alice.receive(WAIT)
             broker.admit("alice")
             alice.subscribe(world.wants("b", "price < 10"))
+
+
+def test_a_client_is_warned_before_its_rounds_are_used_up() -> None:
+    world, warnings = RoundWorld(), queue.SimpleQueue[str]()
+    with LocalServer(USERS) as server:
+        at = {name: MqttUrl(server.url, name, password) for name, password in USERS.items()}
+        with (
+            MqttService(world.broker(), at["broker"]),
+            MqttClient(at["feed"]) as feed,
+            MqttClient(at["alice"], on_warning=warnings.put) as alice,
+        ):
+            alice.subscribe(world.wants("alice/a", "price < 10"))
+            for number in range(4):
+                feed.publish(world.event(number, number, 20))
+            assert "for rounds of feed up to 4 only: the next round is 4" in warnings.get(
+                timeout=WAIT
+            )
+            feed.publish(world.event(4, 4, 20))
+            assert "for no more rounds of feed" in warnings.get(timeout=WAIT)
+            assert warnings.empty()

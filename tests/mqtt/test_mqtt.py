@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import ipaddress
 import socket
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 import paho.mqtt.client as paho
 import pytest
+from amqtt.errors import ProtocolHandlerError
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -517,11 +519,35 @@ def test_tls(world: World, tmp_path: Path) -> None:
             assert alice.receive(WAIT).number == 0
 
 
+def test_the_end_of_a_server_prints_nothing(
+    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A task of aMQTT that is in the middle of a message turns its cancellation into an error."""
+    tasks: list[asyncio.Task[None]] = []
+
+    async def send() -> None:
+        try:
+            await asyncio.sleep(WAIT)
+        except asyncio.CancelledError as error:
+            raise ProtocolHandlerError("Packet handling was cancelled") from error
+
+    with LocalServer(USERS) as server:
+        server._loop.call_soon_threadsafe(lambda: tasks.append(server._loop.create_task(send())))
+        while not tasks:
+            time.sleep(0.01)
+    assert tasks[0].done()
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
+    assert capfd.readouterr().err == ""
+
+
 def test_misuse_is_refused() -> None:
     wrong: list[tuple[str, tuple[Any, ...]]] = [
         ("url must be", ("http://localhost", "alice")),
         ("url must be", ("mqtt://", "alice")),
-        ("url must be", ("mqtt://alice@localhost", "alice")),
+        ("without a user or a password, got 'localhost'", ("mqtt://alice@localhost", "alice")),
+        ("url must be", ("mqtt://localhost:99999", "alice")),
+        ("url must be", ("mqtt://localhost:0", "alice")),
+        ("url must be", ("mqtt://[::1", "alice")),
         ("url must be", ("localhost:1883", "alice")),
         ("client must be", ("mqtt://localhost", "a/b")),
         ("version must be", ("mqtt://localhost", "a", None, None, 4)),
@@ -529,6 +555,10 @@ def test_misuse_is_refused() -> None:
     for said, arguments in wrong:
         with pytest.raises(ParameterError, match=said):
             MqttUrl(*arguments)
+    for secret in ("mqtt://u:secret@h", "u:secret@h", "mqtt://:secret@", "mqtt://u:se@cret@h:x"):
+        with pytest.raises(ParameterError, match="without a user or a password") as caught:
+            MqttUrl(secret, "alice")
+        assert "cret" not in str(caught.value)
     for size in (0, POSITION_BYTES - 1, POSITION_BYTES + 1):
         with pytest.raises(DecodeError, match="a position has 16 bytes"):
             Position.from_bytes(bytes(size))
