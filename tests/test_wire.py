@@ -189,7 +189,7 @@ def test_header_of_a_key_is_kind_version_fingerprint_and_key() -> None:
     server = matcher.key_server()
     sent = matcher.publisher(server.publisher_key()).encode([{"a": 1}])[0, :16].tobytes()
     key = server.publisher_key()
-    assert sent == bytes([1, VERSION]) + matcher.fingerprint[:6] + key.key_id + bytes(2)
+    assert sent == bytes([1, VERSION]) + matcher.digest[:6] + key.key_id + bytes(2)
 
 
 @pytest.mark.parametrize("kind", [Kind.EVENT, Kind.INTEREST])

@@ -158,7 +158,7 @@ class MatchingBroker(Confined):
         self._kept = Kept(whole("keep", keep, 0), prefilter)
         self._store: Store = NoStore()
         if path is not None:
-            names = broker.names if isinstance(broker, Broker) else (broker.fingerprint, b"", 0)
+            names = broker.names if isinstance(broker, Broker) else (broker.digest, b"", 0)
             self._store = BrokerStore(Path(path), names, durable)
         self.numbering = self._store.numbering
         self._boxes = Mailboxes(

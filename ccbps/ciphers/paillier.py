@@ -106,12 +106,13 @@ class PaillierPublicKey(Printable):
         self.n2 = self.n * self.n
         self.width = -(-self.n2.bit_length() // 8)
 
+    @property
     def fingerprint(self) -> str:
-        """Return 16 hex digits that name the key."""
+        """16 hex digits that name the key."""
         return sha256(f"Paillier {int(self.n)} {int(self.h or 0)}".encode()).hexdigest()[:16]
 
     def __repr__(self) -> str:
-        return f"<PaillierPublicKey of {self.bits} bits, {self.fingerprint()}>"
+        return f"<PaillierPublicKey of {self.bits} bits, {self.fingerprint}>"
 
     def __reduce__(self) -> tuple[type[Self], tuple[int, int | None]]:
         return type(self), (int(self.n), None if self.h is None else int(self.h))

@@ -61,7 +61,7 @@ def _kept(make: Callable[[Namespace], Key]) -> Callable[[Namespace], int]:
             key = make(arguments)
             file.write(key.to_text() + "\n")
         kind, _ = read_key(key.to_text())
-        print(f"{arguments.out}: {KINDS[kind]}, fingerprint {key.fingerprint()}")
+        print(f"{arguments.out}: {KINDS[kind]}, fingerprint {key.fingerprint}")
         return 0
 
     return run

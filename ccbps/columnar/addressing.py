@@ -59,7 +59,7 @@ def allotted_rounds(
     batch = Batch(columns, 1, *readable([event], columns[:1], reject=reject))
     events = batch.encode(matcher.schema, [event], reject=reject)
     (ids,) = batch.public
-    purpose, content = name_of(b"events of " + matcher.fingerprint), event_content(events)
+    purpose, content = name_of(b"events of " + matcher.digest), event_content(events)
 
     def tags(rounds: Rounds) -> Bytes:
         return seed.marks(purpose, rounds, None, content).tags

@@ -247,7 +247,7 @@ class SipHash(Hashing):
             _siphash(keys, start, first, second)
 
     def identity(self) -> bytes:
-        return blake2b(self._key.fingerprint().encode(), digest_size=8, person=b"siphash").digest()
+        return blake2b(self._key.fingerprint.encode(), digest_size=8, person=b"siphash").digest()
 
     def _start(self) -> list[int]:
         secret = self._key.export_secret()

@@ -23,7 +23,6 @@ from ccbps.errors import (
     PadExhaustedError,
     ParameterError,
     RandomnessReuseError,
-    SerializationError,
 )
 from ccbps.keys.randomness import TAG_BYTES, Marks, Pairs, RandomnessReader, name_of
 from ccbps.keys.secret import SecretBytes
@@ -82,13 +81,14 @@ class OneTimePad(SecretBytes):
     def __len__(self) -> int:
         return len(self._secret)
 
+    @property
     def fingerprint(self) -> str:
-        """Refuse: any hash of a pad would tell something about it.
+        """Nothing: any hash of a pad would tell something about it.
 
         Raises:
-            SerializationError: always.
+            AttributeError: always.
         """
-        raise SerializationError("a one-time pad has no fingerprint: it would leak part of the pad")
+        raise AttributeError("a one-time pad has no fingerprint: it would leak part of the pad")
 
     def __repr__(self) -> str:
         return f"<OneTimePad of {len(self)} bytes>"

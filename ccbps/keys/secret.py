@@ -112,13 +112,14 @@ class SecretBytes(Confined):
         """Return the raw secret. Its reader can do everything that its owner can."""
         return self._secret
 
+    @property
     def fingerprint(self) -> str:
-        """Return 16 hex digits that name the secret in logs and say nothing else about it."""
+        """16 hex digits that name the secret in logs and say nothing else about it."""
         digest = sha256(f"ccbps fingerprint of {self.kind}\0".encode() + self._secret)
         return digest.hexdigest()[:16]
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.fingerprint()}>"
+        return f"<{type(self).__name__} {self.fingerprint}>"
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
@@ -127,4 +128,4 @@ class SecretBytes(Confined):
         return hmac.compare_digest(self._secret, other._secret)
 
     def __hash__(self) -> int:
-        return hash((self.kind, self.fingerprint()))
+        return hash((self.kind, self.fingerprint))

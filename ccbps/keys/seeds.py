@@ -363,7 +363,7 @@ class EpochSeed(SharedSeed):
 
     def __repr__(self) -> str:
         try:
-            name = self.fingerprint()
+            name = self.fingerprint
         except KeyMismatchError:
             name = "erased"
         return f"<EpochSeed {name}, epoch {self.epoch}>"

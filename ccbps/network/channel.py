@@ -70,11 +70,11 @@ class Channel(Confined):
         >>> server, client = Identity.generate(), Identity.generate()
         >>> peers = (client.certificate(),)
         >>> def answer(channel):
-        ...     channel.send(b"you are ", channel.peer.fingerprint().encode())
+        ...     channel.send(b"you are ", channel.peer.fingerprint.encode())
         >>> with Server(Credentials(server, peers), answer) as listening:
         ...     with connect(listening.address, client, server.certificate()) as channel:
         ...         text = channel.receive(100).decode()
-        >>> text == f"you are {client.certificate().fingerprint()}"
+        >>> text == f"you are {client.certificate().fingerprint}"
         True
 
     Attributes:
@@ -207,7 +207,7 @@ def connect(
         PeerError: the server is another one.
     """
     until = time.monotonic() + seconds
-    place, fingerprint = split_address(address), peer.fingerprint()
+    place, fingerprint = split_address(address), peer.fingerprint
     context = identity.context([peer], server=False)
     try:
         connection = socket.create_connection(place, seconds)
@@ -373,7 +373,7 @@ class Server(Confined):
         port = whole("port", port, 0, (1 << 16) - 1)
         self._lookup: Lookup
         if isinstance(credentials, Credentials):
-            fingerprint = credentials.identity.certificate().fingerprint()
+            fingerprint = credentials.identity.certificate().fingerprint
             self._lookup = {fingerprint: credentials}.get
         else:
             self._lookup = credentials

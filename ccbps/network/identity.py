@@ -71,12 +71,13 @@ class Certificate(Printable):
                 "attribute of Identity.certificate()"
             ) from None
 
+    @property
     def fingerprint(self) -> str:
-        """Return the SHA-256 of the certificate, 64 hexadecimal digits."""
+        """SHA-256 of the certificate, 64 hexadecimal digits."""
         return sha256(self.der).hexdigest()
 
     def __repr__(self) -> str:
-        return f"<Certificate {self.fingerprint()[:16]}>"
+        return f"<Certificate {self.fingerprint[:16]}>"
 
 
 class Identity(SecretBytes):

@@ -147,7 +147,7 @@ class LedgerServer(Server):
                     logging.ERROR, "the ledger's server has no key from %r: %s", source, error
                 )
                 continue
-            if server.certificate().fingerprint() == fingerprint:
+            if server.certificate().fingerprint == fingerprint:
                 return Credentials(server, (worker.certificate(),))
         return None
 

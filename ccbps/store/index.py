@@ -87,7 +87,7 @@ class About(NamedTuple):
     def of(cls, matcher: Matcher, kind: StoreKind) -> About:
         """Describe an empty store."""
         rounds, width = serves_all(matcher, kind), message_width(matcher, kind)
-        return cls(kind, rounds, matcher.fingerprint.hex(), width, 0, {})
+        return cls(kind, rounds, matcher.fingerprint, width, 0, {})
 
 
 class _Metadata(Record, frozen=True):
@@ -261,10 +261,10 @@ class Index:
         if isinstance(index, str):
             raise DecodeError(f"{named} has format {index!r}; this reads {FORMAT!r}")
         about = index.about
-        if matcher is not None and about.matcher != matcher.fingerprint.hex():
+        if matcher is not None and about.matcher != matcher.fingerprint:
             raise ParameterError(
                 f"{named} holds messages of another matcher (fingerprint {about.matcher[:12]}..., "
-                f"wanted {matcher.fingerprint.hex()[:12]}...): schema and template must be the same"
+                f"wanted {matcher.fingerprint[:12]}...): schema and template must be the same"
             )
         if kind is not None and about.kind != kind:
             raise ParameterError(f"{named} holds {about.kind} messages, not {kind} messages")

@@ -307,8 +307,8 @@ def cases(scheme: type[Matcher], offers: Sequence[Offer] = OFFERS) -> list[Case]
             if len(chosen) == MATCHERS:
                 break
             for matcher in proposed(scheme, offer.schema, predicate):
-                if matcher.fingerprint not in chosen and len(chosen) < MATCHERS:
-                    chosen[matcher.fingerprint] = _case_of(matcher, offer, predicates)
+                if matcher.digest not in chosen and len(chosen) < MATCHERS:
+                    chosen[matcher.digest] = _case_of(matcher, offer, predicates)
         out += chosen.values()
     return out
 

@@ -68,7 +68,7 @@ def another_schema_makes_another_matcher(case: Case) -> None:
         other = type(matcher).from_parameters(wider, matcher.parameters())
     except CcbpsError:
         return
-    assert other != matcher and other.fingerprint != matcher.fingerprint
+    assert other != matcher and other.digest != matcher.digest
 
 
 @check()
@@ -306,7 +306,7 @@ def messages_of_another_matcher_are_refused_in_rounds(case: Case) -> None:
     """Check messages of one side or both, under one seed, and under pads, which know no matcher."""
     matcher = case.matcher
     other: Matcher = object.__new__(type(matcher))
-    vars(other).update(vars(matcher), fingerprint=sha256(matcher.fingerprint).digest())
+    vars(other).update(vars(matcher), digest=sha256(matcher.digest).digest())
     records, interests, rounds = case.records[:1] * 2, case.interests[:1] * 2, [0, 1]
     secret, pad = SharedSeed.generate().export_secret(), os.urandom(2 * matcher.randomness_bytes)
     for source in (lambda: SharedSeed(secret), lambda: OneTimePad(pad)):

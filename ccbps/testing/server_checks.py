@@ -229,7 +229,7 @@ def a_brokers_key_makes_no_messages(case: Case) -> None:
     messages = case.sides()
 
     def key_of(role: Any, data: Any) -> RoleKey:
-        return RoleKey.make(matcher.fingerprint, role, key.key_id, key.epoch, data)
+        return RoleKey.make(matcher.digest, role, key.key_id, key.epoch, data)
 
     def issued(role: str) -> Any:
         macs = party.server.key.export_secret_data()["macs"]

@@ -69,7 +69,7 @@ def test_signatures_are_those_of_rfc_8032() -> None:
 def test_what_is_no_identity_is_refused(wrong: Any) -> None:
     publisher, subscriber = parties()
     for act in (publisher.admit, subscriber.trust):
-        with pytest.raises(ParameterError, match=r"identity must be 32 bytes, .* other role's"):
+        with pytest.raises(ParameterError, match=r"identity must be 32 bytes, .* other party's"):
             act(wrong)
     for requests in (-1, 1.0, "2", True):
         with pytest.raises(ParameterError, match="requests must be a whole number, at least 0"):
@@ -112,9 +112,9 @@ def test_signatures_hold_for_one_matcher_and_one_kind_of_message() -> None:
     request = subscriber.encode(TEXTS[:1])
     layout = MATCHER._layout
     covered = layout.request(request[0])
-    assert MATCHER.fingerprint in covered and covered.endswith(request[0, :-64].tobytes())
+    assert MATCHER.digest in covered and covered.endswith(request[0, :-64].tobytes())
     for other in (
-        covered.replace(MATCHER.fingerprint, MATCHER.fingerprint[:6] + bytes(26)),
+        covered.replace(MATCHER.digest, MATCHER.digest[:6] + bytes(26)),
         layout.session(request[0], b""),
     ):
         assert other != covered

@@ -141,7 +141,7 @@ def test_keys_keep_their_secrets(form: str) -> None:
     assert twin == secret and twin.public == secret.public and twin.subgroup == secret.subgroup
     public = pickle.loads(pickle.dumps(secret.public))
     assert public == secret.public and hash(public) == hash(secret.public)
-    assert public.fingerprint() == secret.public.fingerprint() and public != shown
+    assert public.fingerprint == secret.public.fingerprint and public != shown
 
 
 def test_keys_that_are_none_are_refused() -> None:

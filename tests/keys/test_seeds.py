@@ -117,7 +117,7 @@ USES: dict[str, tuple[Callable[[EpochSeed], Any], Callable[[Any], object]]] = {
         lambda role: role.open([bytes(294)], np.zeros((1, 32), np.uint8), [1]),
     ),
     "export": (itself, lambda seed: seed.export_secret()),
-    "fingerprint": (itself, lambda seed: seed.fingerprint()),
+    "fingerprint": (itself, lambda seed: seed.fingerprint),
     "text": (itself, lambda seed: seed.to_text()),
     "pair": (itself, lambda seed: seed.pair("x")),
     "new pair": (itself, lambda seed: seed.pair("y")),

@@ -197,7 +197,7 @@ def test_pairwise_messages_are_not_those_of_a_broadcast() -> None:
     assert FormulaMatch.box(STOCK).fingerprint != BroadcastMatch.box(STOCK).fingerprint
     made = [BroadcastMatch.box(STOCK, window=window) for window in WINDOWS]
     made += [BroadcastMatch(STOCK, "a < :p"), BroadcastMatch.hidden(STOCK, leaves=2)]
-    assert len({one.fingerprint[:6] for one in made}) == len(made)
+    assert len({one.digest[:6] for one in made}) == len(made)
 
 
 # -- what the roles refuse ----------------------------------------------------------------------

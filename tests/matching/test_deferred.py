@@ -197,7 +197,7 @@ def test_kinds_stand_in_front() -> None:
 
 def test_labels_follow_from_the_own_seed_as_stated() -> None:
     """What another implementation needs: how a round's labels and tag come out of the seed."""
-    name = sha256(b"ccbps deferred 2\0" + BOX.fingerprint).digest()
+    name = sha256(b"ccbps deferred 2\0" + BOX.digest).digest()
     events, bits = some_events(3), QUOTES.bits
     drawn = OWN.reader(name, 32 * bits + 7, np.array([5, 9, 2], np.uint64), None)(0, 3)
     deferred = BOX.deferred(OWN, MASTER)

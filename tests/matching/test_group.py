@@ -928,9 +928,9 @@ def test_matcher_that_was_pickled_or_copied_is_the_same(
 def test_fingerprint_does_not_depend_on_the_process() -> None:
     printed = in_two_processes(
         "from ccbps import Schema, UInt; from ccbps.matching import *; "
-        "s = Schema(a=UInt(5), b=UInt(7)); print(OFSGPMatch(s, 2).fingerprint.hex(), "
-        "FSGPMatch(s, 1, group='S5').fingerprint.hex(), "
-        "PublicFunctionMatch.hamming(5).fingerprint.hex())"
+        "s = Schema(a=UInt(5), b=UInt(7)); print(OFSGPMatch(s, 2).fingerprint, "
+        "FSGPMatch(s, 1, group='S5').fingerprint, "
+        "PublicFunctionMatch.hamming(5).fingerprint)"
     )
     assert len(printed) == 3
 
@@ -952,7 +952,7 @@ def test_fingerprint_differs_when_anything_public_does() -> None:
         PublicFunctionMatch(Schema(z=UInt(2)), Circuit(3, gates[0], (3,)), private),
         PublicFunctionMatch(schema, Circuit(3, gates[0], (1,)), private),
     ]
-    assert len({m.fingerprint[:6] for m in matchers}) == len(set(matchers)) == len(matchers)
+    assert len({m.digest[:6] for m in matchers}) == len(set(matchers)) == len(matchers)
 
 
 def test_gates_that_no_output_needs_do_not_count() -> None:

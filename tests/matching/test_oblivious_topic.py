@@ -381,7 +381,7 @@ def test_roles_are_restored_from_their_keys(payload: int) -> None:
     first = publisher.encode(EVENTS, payloads=payloads)
     publisher_key, subscriber_key = kept(publisher.key), kept(subscriber.key)
     assert (publisher_key.role, subscriber_key.role) == ("publisher", "subscriber")
-    assert publisher_key.matcher == subscriber_key.matcher == matcher.fingerprint
+    assert publisher_key.matcher == subscriber_key.matcher == matcher.digest
     assert publisher_key.epoch == subscriber_key.epoch == 0
     assert publisher_key.key_id == bytes(first[0, 8:14])
     publisher = matcher.publisher(publisher_key)

@@ -261,7 +261,7 @@ def test_message_is_a_header_and_the_formula_over_the_bytes_of_its_round() -> No
         (sent, 1, encode_event(matcher.program, event, body[None])),
         (wanted, 2, encode_interest(matcher.program, interest, body[None])),
     ):
-        part = matcher.fingerprint[:7] if kind == 1 else matcher.fingerprint[7:14]
+        part = matcher.digest[:7] if kind == 1 else matcher.digest[7:14]
         check = bytes(a ^ b for a, b in zip(tag.tobytes(), part, strict=True))
         assert message.tobytes() == bytes([0x20 + kind]) + check + expected.tobytes()
 
@@ -269,7 +269,7 @@ def test_message_is_a_header_and_the_formula_over_the_bytes_of_its_round() -> No
 def test_messages_of_a_round_share_a_tag_that_no_other_round_has() -> None:
     events = BOX.publisher(SEED).encode(quotes(200, 10), range(200))
     interests = BOX.subscriber(SEED).encode("price < 3", range(200))
-    names = np.frombuffer(BOX.fingerprint[:14], np.uint8).reshape(2, 7)
+    names = np.frombuffer(BOX.digest[:14], np.uint8).reshape(2, 7)
     tags = events[:, 1:8] ^ names[0]
     assert np.array_equal(tags, interests[:, 1:8] ^ names[1])
     assert len({tag.tobytes() for tag in tags}) == 200

@@ -194,7 +194,7 @@ def raw_tls(address: str, identity: Identity) -> Iterator[ssl.SSLSocket]:
 
 
 def name_of(identity: Identity) -> str:
-    fingerprint = identity.certificate().fingerprint()
+    fingerprint = identity.certificate().fingerprint
     return f"{fingerprint[:32]}.{fingerprint[32:]}"
 
 
@@ -300,7 +300,7 @@ def test_an_identity_has_one_certificate() -> None:
     """Machines that derive it from a common secret get the same bytes, whatever their versions."""
     identity = Identity(bytes(range(32)))
     assert identity.certificate() == Identity(bytes(range(32))).certificate() != BOB.certificate()
-    assert identity.certificate().fingerprint() == GOLDEN
+    assert identity.certificate().fingerprint == GOLDEN
     assert Identity.generate() != Identity.generate()
     assert Identity.derive(bytes(32), b"a") != Identity.derive(bytes(32), b"b")
     assert Identity.derive(bytes(32), b"a") == ALICE

@@ -312,7 +312,7 @@ def test_who_has_no_key_gets_nothing(
 ) -> None:
     monkeypatch.setattr(channel, "HANDSHAKE_SECONDS", 1)
     file, (own, worker) = EventLedger(tmp_path / "events"), identities(KEY)
-    name = own.certificate().fingerprint()
+    name = own.certificate().fingerprint
     name = f"{name[:32]}.{name[32:]}"
     with LedgerServer(file, source) as server:
         ledger = RemoteLedger(server.address)

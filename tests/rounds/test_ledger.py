@@ -285,7 +285,7 @@ def test_the_file_tells_no_content_without_the_seed(tmp_path: Path) -> None:
         zero, label = uint64([0]), DictionaryColumn(pairs[:1], np.zeros(1, np.intp))
         records = [{"a": a, "b": b} for a in range(16) for b in range(8)]
         codes = [event_content(SCHEMA.encode([record])) for record in records]
-        purpose = b"publisher " + BOX.fingerprint
+        purpose = b"publisher " + BOX.digest
         return {master.marks(purpose, zero, label, code).tags.tobytes() for code in codes} & tags
 
     assert guessed(SharedSeed(bytes(32))) == set()

@@ -27,7 +27,7 @@ Rounds = dict[str, list[int]]
 Rows = Mapping[tuple[str, int], bytes]
 # All that a store knows of a matcher.
 SPELT: Any = SimpleNamespace(
-    fingerprint=bytes(32), event_bytes=12, interest_bytes=12, answers=Answers.PAIRS
+    fingerprint=bytes(32).hex(), event_bytes=12, interest_bytes=12, answers=Answers.PAIRS
 )
 INDEX = "index-00000001.arrow"
 MODULES = {

@@ -95,7 +95,7 @@ def check_key(scheme: Scheme, key: RoleKey, role: Role) -> None:
         raise KeyMismatchError(f"a {role} needs a RoleKey, got {type(key).__name__}{hint}")
     if isinstance(key, KeyUpdate):
         raise KeyMismatchError("this is a key update, which Broker.update takes; wanted a key")
-    if key.matcher != scheme.fingerprint:
+    if key.matcher != scheme.digest:
         raise KeyMismatchError(f"this key belongs to another matcher than {scheme!r}")
     if key.role != role:
         raise KeyMismatchError(f"this is the key of a {key.role}, wanted a {role}'s")
@@ -165,7 +165,7 @@ class Access:
 
     def __init__(self, scheme: Scheme, key_id: bytes = b"", epoch: int = 0) -> None:
         self._scheme, self.epoch = scheme, epoch
-        self.names = scheme.fingerprint, key_id, epoch
+        self.names = scheme.digest, key_id, epoch
         self.key: dict[str, Any] = {}
 
     def open(
@@ -226,7 +226,7 @@ class RoundAccess(Access):
                 f"{type(self._scheme).__name__} needs rounds: a number for each message, used once"
             )
         reader = self._claim(rounds, count, pairs, content)
-        sizes, fingerprint, kind = self._scheme.sizes, self._scheme.fingerprint, self._kind
+        sizes, fingerprint, kind = self._scheme.sizes, self._scheme.digest, self._kind
         pieces = sizes.pieces
 
         def shared(start: int, stop: int, piece: int = 0) -> Bytes:
@@ -269,7 +269,7 @@ class RoundAccess(Access):
             self._ledger.check(numbers, inherited=True)
             if self._owner is not None:
                 # Rounds of two matchers are not the same bytes, so that their numbers say nothing.
-                owner = self._seed.owner(self._scheme.fingerprint)
+                owner = self._seed.owner(self._scheme.digest)
                 self._owner.claim(np.zeros(1, dtype=np.uint64), owner)
                 self._owner = None
         self._refuse_other_side(column)
@@ -281,7 +281,7 @@ class RoundAccess(Access):
 
     def _purpose(self, role: RoleName) -> bytes:
         """Return the purpose by which a ledger on disk knows a role's rounds."""
-        return role.encode() + b" " + self._scheme.fingerprint
+        return role.encode() + b" " + self._scheme.digest
 
     def _refuse_other_side(self, column: Pairs | None) -> None:
         """Raise RandomnessReuseError if the ledger on disk has rounds of the other role.
@@ -314,7 +314,7 @@ class RoundAccess(Access):
 
         The tag stands behind the scheme's randomness, which kernels read in words of 8 bytes.
         """
-        sizes, fingerprint = self._scheme.sizes, self._scheme.fingerprint
+        sizes, fingerprint = self._scheme.sizes, self._scheme.digest
         width, pieces = sizes.randomness + TAG_BYTES, sizes.pieces
         if pieces == 1:
             return self._seed.reader(fingerprint, width, rounds, pairs)

@@ -151,7 +151,7 @@ class Broker(MatcherRole):
         answers, causes = matcher.match_behind(events, interests, heads)
 
         def tags(start: int, stop: int) -> Bytes:
-            return round_tags(heads[0, start:stop], Kind.EVENT, matcher.fingerprint)
+            return round_tags(heads[0, start:stop], Kind.EVENT, matcher.digest)
 
         if matcher.answers is Answers.ROUND:
             twice = rounds_of_two_events(heads[0], events)
@@ -161,7 +161,7 @@ class Broker(MatcherRole):
         # The last cause is named: a header of another round before anything in the bodies.
         for refused in (
             matcher.check_tags(*bodies, tags),
-            check_round_headers(heads[0], heads[1], matcher.fingerprint),
+            check_round_headers(heads[0], heads[1], matcher.digest),
         ):
             if refused.any():
                 causes = np.where(refused, refused, causes)

@@ -62,7 +62,7 @@ class KeyServer(Confined):
         self.matcher = matcher
         if key is None:
             data = {**matcher.generate(os.urandom), "macs": os.urandom(ROW_KEY_BYTES).hex()}
-            key = RoleKey.make(matcher.fingerprint, "server", os.urandom(KEY_ID_BYTES), 0, data)
+            key = RoleKey.make(matcher.digest, "server", os.urandom(KEY_ID_BYTES), 0, data)
         check_key(matcher, key, "server")
         self._id, self.epoch, self._master = key.key_id, key.epoch, key.export_secret_data()
         check_data(self._take_root)
@@ -128,7 +128,7 @@ class KeyServer(Confined):
         self._master, self._id, self.epoch = fresh, name, self.epoch + 1
         if change is None:
             return None
-        return KeyUpdate.make(self.matcher.fingerprint, "broker", name, self.epoch, data)
+        return KeyUpdate.make(self.matcher.digest, "broker", name, self.epoch, data)
 
     @property
     def users(self) -> tuple[str, ...]:
@@ -160,4 +160,4 @@ class KeyServer(Confined):
         return hmac.digest(self._root, b"ccbps MAC key of " + side.name.encode(), "sha256").hex()
 
     def _key(self, role: Role, data: Mapping[str, Any]) -> RoleKey:
-        return RoleKey.make(self.matcher.fingerprint, role, self._id, self.epoch, data)
+        return RoleKey.make(self.matcher.digest, role, self._id, self.epoch, data)

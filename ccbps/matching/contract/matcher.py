@@ -144,7 +144,7 @@ class Matcher(Scheme):
         event_bytes: bytes of one event message, header and MAC included.
         interest_bytes: bytes of one interest message, header and MAC included.
         randomness_bytes: bytes of shared randomness that one round uses.
-        fingerprint: hash of these public parameters, 32 bytes.
+        fingerprint: hash of these public parameters, 64 hexadecimal digits.
     """
 
     def _set_up(self, schema: Schema, sizes: Sizes) -> None:

@@ -296,18 +296,23 @@ class Scheme(Printable, ABC):
         """
         return None
 
+    @property
+    def fingerprint(self) -> str:
+        """Name of the public parameters, 64 hexadecimal digits: `digest` as text."""
+        return self.digest.hex()
+
     @cached_property
-    def fingerprint(self) -> bytes:
-        """32 bytes that name the public parameters."""
+    def digest(self) -> bytes:
+        """SHA-256 of the public parameters, 32 bytes, which names them in messages and keys."""
         return sha256(json.dumps(self.describe(), sort_keys=True).encode()).digest()
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Scheme):
             return NotImplemented
-        return self.fingerprint == other.fingerprint
+        return self.digest == other.digest
 
     def __hash__(self) -> int:
-        return hash(self.fingerprint)
+        return hash(self.digest)
 
     @property
     @abstractmethod

@@ -530,7 +530,7 @@ class PieceBroker(Broker):
                 one is not a piece of bytes.
         """
         ours, theirs = PieceReader(events, "event"), PieceReader(interests, "interest")
-        head, name = ours.take(ROUND_HEADER_BYTES), self.matcher.fingerprint
+        head, name = ours.take(ROUND_HEADER_BYTES), self.matcher.digest
         raise_for(check_round_headers(head, theirs.take(ROUND_HEADER_BYTES), name))
         tag = round_tags(head, Kind.EVENT, name)
         answer, cause = self.matcher.match_pieces(ours, theirs, tag)

@@ -286,4 +286,4 @@ def completed(matcher: Scheme, encoding: AheadEncoding, labels: Bytes, ahead: By
 
 def _fingerprint(matcher: Scheme) -> bytes:
     """Return 32 bytes that name the labels of a matcher."""
-    return sha256(b"ccbps deferred %d\0" % LAYOUT + matcher.fingerprint).digest()
+    return sha256(b"ccbps deferred %d\0" % LAYOUT + matcher.digest).digest()

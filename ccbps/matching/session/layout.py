@@ -56,7 +56,7 @@ class Layout:
         attributes: names of the topic's attributes.
         payload_bytes: longest payload, bytes; 0 for none.
         transfer: the oblivious transfer of keys.
-        fingerprint: hash that names the matcher, 32 bytes.
+        matcher_digest: `Scheme.digest` of the matcher, 32 bytes.
         request_bytes: bytes of a request.
         fixed_bytes: bytes of an event in front of its slots.
         slot_bytes: bytes of a slot.
@@ -69,10 +69,10 @@ class Layout:
         attributes: tuple[str, ...],
         payload_bytes: int,
         transfer: EqCot,
-        fingerprint: bytes,
+        matcher_digest: bytes,
     ) -> None:
         self.schema, self.attributes, self.payload_bytes = schema, attributes, payload_bytes
-        self.transfer, self.fingerprint = transfer, fingerprint
+        self.transfer, self.matcher_digest = transfer, matcher_digest
         self.request_bytes = SIGNED + transfer.request_bytes + SIGNATURE_BYTES
         self.fixed_bytes = NUMBERED + (sealed_bytes(payload_bytes) if payload_bytes else 0)
         self.slot_bytes = 2 * BLOCK if payload_bytes else BLOCK
@@ -89,7 +89,7 @@ class Layout:
     def headers(self, kind: Kind, names: Bytes) -> Bytes:
         """Return headers, one for each row of names."""
         head = np.zeros((len(names), KEY_HEADER_BYTES), dtype=np.uint8)
-        first = bytes([kind, WIRE_VERSION]) + self.fingerprint[:6]
+        first = bytes([kind, WIRE_VERSION]) + self.matcher_digest[:6]
         head[:, :8] = np.frombuffer(first, dtype=np.uint8)
         head[:, 8:] = names
         return head
@@ -97,7 +97,7 @@ class Layout:
     def request(self, message: Bytes) -> bytes:
         """Return the bytes that the signature of a request covers."""
         body = message[:-SIGNATURE_BYTES].tobytes()
-        return b"ccbps oblivious request\0" + self.fingerprint + body
+        return b"ccbps oblivious request\0" + self.matcher_digest + body
 
     def digest(self, message: Bytes) -> bytes:
         """Return 32 bytes that tell a request from all others."""
@@ -106,11 +106,11 @@ class Layout:
     def session(self, message: Bytes, digest: bytes) -> bytes:
         """Return the bytes that the signature of a session covers, for its request's digest."""
         body = message[:-SIGNATURE_BYTES].tobytes()
-        return b"ccbps oblivious session\0" + self.fingerprint + digest + body
+        return b"ccbps oblivious session\0" + self.matcher_digest + digest + body
 
     def context(self, publisher: bytes, digest: bytes) -> bytes:
         """Return the bytes that a key is bound to, for a publisher's identity and a request."""
-        return self.fingerprint + publisher + digest
+        return self.matcher_digest + publisher + digest
 
     def check(self, messages: Bytes, kind: Kind, fixed: int, step: int, name: str) -> int:
         """Return the number of parts of `step` bytes beside the `fixed` ones.
@@ -190,7 +190,7 @@ def role_key(
     """Return the key of a role, which holds its signing key and all of its data."""
     data["signing"] = signing.export_secret().hex()
     name = name_of(signing.identity)[:KEY_ID_BYTES]
-    return RoleKey.make(layout.fingerprint, role, name, 0, data)
+    return RoleKey.make(layout.matcher_digest, role, name, 0, data)
 
 
 class SessionRole(Confined):

@@ -133,7 +133,7 @@ class ObliviousTopicMatch(Matcher, SessionScheme):
         self.attributes = topic_attributes(schema, attributes)
         self.group: PrimeOrderGroup = prime_order_group(group)
         transfer = EqCot(self.group)
-        layout = Layout(schema, self.attributes, payload_bytes, transfer, self.fingerprint)
+        layout = Layout(schema, self.attributes, payload_bytes, transfer, self.digest)
         self._layout = layout
         event, request = (
             size - KEY_HEADER_BYTES for size in (layout.fixed_bytes, layout.request_bytes)
