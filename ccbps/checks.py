@@ -307,3 +307,18 @@ def _either(options: Iterable[str]) -> str:
 def _article(noun: str) -> str:
     # "a uint8 array", "an int64 array", "an Event", "a UInt".
     return "an" if noun[0] in "aeioAEIO" else "a"
+
+
+def other_version(subject: str, came: object, own: int) -> str:
+    """Return the text of an error: something is of another version than this one reads.
+
+    Args:
+        subject: name of the thing.
+        came: its version, of whatever type.
+        own: the version that this installation reads.
+    """
+    newer = type(came) is int and came > own
+    where = "here" if newer else "where it was written, and write it again"
+    return (
+        f"{subject} is of version {came!r:.20}, and this ccbps reads {own}: upgrade ccbps {where}"
+    )

@@ -145,7 +145,11 @@ class Cause(IntEnum):
     KEY = 11, "the message was made under another master key"
     EPOCH = 12, "the message was made in another key epoch"
     VALUE = 13, "the message holds a value that no message of this scheme has"
-    USER = 14, "the message is from a user this broker does not serve: revoked, or not admitted"
+    USER = (
+        14,
+        "the message is from a user this broker does not serve: revoked, or with a key that "
+        "was issued after the broker's, which broker.admit(server.broker_key()) takes in",
+    )
     SEGMENT = 15, "a segment is from another message, or out of place: pieces were mixed up"
     ALTERED = 16, "the message was altered on its way, or made without a key of its side"
     LABELS_KIND = 17, "the bytes are not labels of this version"
@@ -156,6 +160,7 @@ class Cause(IntEnum):
         "two different events have this round, which serves one: whoever published has used it "
         "twice, or a message was altered",
     )
+    SWAPPED = 21, "event and interest are swapped: events come first"
 
 
 def round_kind(kind: Kind) -> int:
@@ -216,6 +221,9 @@ def check_round_headers(
     causes[wrong.any(axis=1)] = Cause.PAIRING if kinds == _PAIR else Cause.LABELS
     causes[interests[:, 0] != interest[0]] = Cause[f"{kinds[1].name}_KIND"]
     causes[events[:, 0] != event[0]] = Cause[f"{kinds[0].name}_KIND"]
+    if kinds == _PAIR:
+        swapped = (events[:, 0] == interest[0]) & (interests[:, 0] == event[0])
+        causes[swapped] = Cause.SWAPPED
     return causes
 
 

@@ -115,7 +115,7 @@ def test_no_other_first_byte_is_accepted_on_one_side_or_on_both() -> None:
 
 def test_exchanged_sides_are_refused() -> None:
     causes = check_round_headers(headers(Kind.INTEREST), headers(Kind.EVENT), FINGERPRINT)
-    assert set(causes.tolist()) == {Cause.EVENT_KIND}
+    assert set(causes.tolist()) == {Cause.SWAPPED}
     # Two messages of one side are refused, too.
     causes = check_round_headers(headers(Kind.INTEREST), headers(Kind.INTEREST), FINGERPRINT)
     assert set(causes.tolist()) == {Cause.EVENT_KIND}

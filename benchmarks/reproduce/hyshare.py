@@ -229,7 +229,7 @@ def stated(counts: Counts) -> Iterator[tuple[str, str, str]]:
     yield (
         "fragments of ISSPS, section 2.3.3",
         "n^h",
-        "n^h reach the subscriber; n + ... + n^h + n^h are sent",
+        "n^h reach the subscriber; n + ... + n^h + n^h messages are sent",
     )
     direct = HyShare(3, enclaves=["B1"], direct=True).messages(three)
     yield (

@@ -15,6 +15,7 @@ import re
 from hashlib import sha256
 from typing import ClassVar, Final, Self
 
+from ccbps.checks import other_version
 from ccbps.errors import CcbpsError, KeyMismatchError
 from ccbps.keys.secret import confined
 
@@ -55,7 +56,10 @@ def read_key(text: str) -> tuple[str, bytes]:
     """
     match = _TEXT.fullmatch(text.strip()) if isinstance(text, str) else None
     kind = match[1] if match else ""
-    if match is None or kind not in KINDS or match[2] != str(VERSION):
+    if match is not None and kind in KINDS and match[2] != str(VERSION):
+        came = int(match[2]) if len(match[2]) < 10 else match[2]
+        raise KeyMismatchError(other_version(f"the text of {KINDS[kind]}", came, VERSION))
+    if match is None or kind not in KINDS:
         raise KeyMismatchError(
             "not a key: expected one line, 'ccbps-<kind>-3:' and hex digits, which the key's "
             "to_text() wrote"

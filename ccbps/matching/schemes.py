@@ -72,9 +72,9 @@ def from_json(text: str) -> Matcher:
     """
     fields = matcher_fields(text)
     for scheme in SCHEMES:
-        if (scheme.name, scheme.version) == (fields["scheme"], fields["scheme_version"]):
+        if scheme.name == fields["scheme"]:
             return scheme.from_json(text)
     raise DecodeError(
-        f"no scheme is called {json.dumps(fields['scheme'])[:60]} in version "
-        f"{json.dumps(fields['scheme_version'])[:20]}"
+        f"no scheme here is called {json.dumps(fields['scheme'])[:60]}: upgrade ccbps, or, for a "
+        "scheme of another package, call from_json of its class"
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final, NoReturn
 
+from ccbps.checks import other_version
 from ccbps.errors import DecodeError, ParameterError
 from ccbps.predicates.attributes import Attributes
 from ccbps.predicates.numeric import Bool, Decimal, Int, UInt
@@ -57,7 +58,7 @@ def from_text(
     if not isinstance(content, dict) or content.get("ccbps") != name:
         raise DecodeError(f'this is not JSON text of a {name}: {{"ccbps": "{name}", ...}}')
     if type(content.get("version")) is not int or content["version"] != _VERSION:
-        raise DecodeError(f"this {name} is of another version than {_VERSION}")
+        raise DecodeError(other_version(f"this {name}", content.get("version"), _VERSION))
     return _checked_fields(name, content, {"ccbps", "version", *fields})
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from ccbps.checks import Printable
 from ccbps.errors import (
@@ -304,6 +304,17 @@ class Predicate(Printable):
             # Raised outside the handler: the cause's frames would hold the private value.
             raise refuse(message, text=self.text, position=operand.position)
         return Predicate(self.schema, self.text, self.expression, self.private_names, values)
+
+    def _not_an_operand(self, *_: object) -> NoReturn:
+        """Refuse Python's operators: `p and q` would be q, and `not p` False, without a word."""
+        raise ParameterError(
+            "predicates are joined in their text: write AND, OR and NOT there, as in "
+            "schema.parse('(price < 3 OR volume > 5) AND NOT issue = 7'); which events match, "
+            "evaluate(records) tells"
+        )
+
+    __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = _not_an_operand
+    __invert__ = __bool__ = _not_an_operand
 
     def identity(self) -> Hashable:
         """Return a key that equals that of predicates with the same schema, text and constants.

@@ -48,6 +48,7 @@ _LANGUAGE: Final = (
     "accepted are comparisons of an attribute with a constant, BETWEEN, IN, LIKE 'prefix%', "
     "IS NULL, IS TRUE, AND, OR, NOT, at_least(k, ...) and hamming(attribute, value) <= t"
 )
+_PATTERNS: Final = ("Contains", "ILike", "RegexpILike", "RegexpLike", "SimilarTo", "StartsWith")
 _QUOTES: Final = (
     "strings are written in single quotes; double_quoted_strings=True takes them in double quotes, "
     "and names in backticks only"
@@ -213,7 +214,8 @@ class _Reader:
         if _kind(truth) == "Null":
             return _negated(node, self._is_null(subject))
         if _kind(truth) != "Boolean":
-            raise self._unsupported("IS is only supported with NULL, TRUE and FALSE", node)
+            problem = "IS is only supported with NULL, TRUE and FALSE; values are compared with ="
+            raise self._unsupported(problem, node)
         return _negated(node, _is(self.condition(subject), bool(truth.this)))
 
     def _is_null(self, subject: exp.Expr) -> tree.Expression:
@@ -226,7 +228,12 @@ class _Reader:
             condition = condition.part
         operands = condition.operands if isinstance(condition, tree.Condition) else ()
         if operands and not any(map(tree.is_null, operands)):
-            return tree.Condition(tree.attributes_of(condition)[0], "null", (), position)
+            null = tree.Condition(tree.attributes_of(condition)[0], "null", (), position)
+            if not tree.private_names_of(condition):
+                return null
+            # No value of a private constant is NULL, and all of them are still to be bound.
+            never = tree.both(tree.Truth(False, position), condition, position)
+            return tree.AtLeast(1, (null, never), position)
         problem = "IS NULL is for attributes and for conditions about one attribute, without NULL"
         raise self._unsupported(problem, subject)
 
@@ -312,6 +319,10 @@ class _Reader:
             problem = f"unknown attribute {name!r}; the schema has {', '.join(self.schema)}{guess}"
         if self._in_double_quotes(node):
             hint = f"; {_QUOTES}"
+        elif name[:1] in ("$", "#"):
+            hint = f"; {_PRIVATE}"
+        elif name.lower() in ("none", "nan", "nil"):
+            hint = "; a missing value is found with IS NULL"
         # What is not an attribute may be a constant whose quotes were forgotten.
         summary = f"unknown attribute; the schema has {', '.join(self.schema)}{guess}; {_QUOTES}"
         raise self._error(UnknownAttributeError, problem + hint, node, summary)
@@ -433,6 +444,9 @@ class _Reader:
             )
             return self._unsupported(problem, at, "arithmetic is not supported")
         problem = f"{_title(node)} is not supported"
+        if kind in _PATTERNS:
+            problem += "; a text is compared with =, or by how it begins, as in name LIKE 'prefix%'"
+            return self._error(UnsupportedPredicateError, problem, at, problem)
         return self._unsupported(problem, at, "an operator or function is not supported")
 
     def _only(self, node: exp.Expr, *allowed: str) -> None:

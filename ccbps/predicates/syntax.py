@@ -46,12 +46,24 @@ _PREFIXES: Final = frozenset({"not", "-", "+", "~", "case", "!"})
 _FOREIGN: Final = {
     "&": "AND",
     "&&": "AND",
+    "\u2227": "AND",
     "|": "OR",
     "||": "OR",
+    "\u2228": "OR",
     "~": "NOT",
+    "\u00ac": "NOT",
     "^": "AND, OR and NOT",
     "=>": ">=",
+    "=<": "<=",
+    "><": "<>",
+    "=!": "<>",
+    "===": "=",
+    "\u2264": "<=",
+    "\u2265": ">=",
+    "\u2260": "<>",
 }
+"""Operators of other languages, and what to write. Some come as two tokens."""
+_NAMED: Final = "a private constant is written :name, and its name begins with a letter"
 # Spark keeps the backslash of these two, for LIKE.
 _ESCAPE: Final = re.compile(r"\\(?![%_])")
 _SUFFIXED: Final = re.compile(r"(.*?)(BD|[A-Z])", re.IGNORECASE)
@@ -185,11 +197,44 @@ def _check_operators(text: str, tokens: list[Any]) -> None:
     if tokens[0].token_type.name in ("WHERE", "SELECT"):
         problem = "a predicate is only the text after WHERE"
         raise _malformed(text, problem, int(tokens[0].start))
-    for token in tokens:
-        quoted = token.token_type.name in ("STRING", "IDENTIFIER")
-        if not quoted and token.text in _FOREIGN:
-            problem = f"{token.text} is not supported; write {_FOREIGN[token.text]}"
-            raise UnsupportedPredicateError(problem, text=text, position=int(token.start))
+    for before, token in zip([None, *tokens], tokens, strict=False):
+        if token.token_type.name in ("STRING", "IDENTIFIER"):
+            continue
+        if word := _foreign(before, token):
+            # Between two sides it is a pattern's.
+            pattern = word == "~" and before is not None and before.token_type.name in _NAMES
+            instead = "LIKE 'prefix%'" if pattern else _FOREIGN[word]
+            problem = f"{word} is not supported; write {instead}"
+            start = token.start if token.text.startswith(word) else before.start
+            raise UnsupportedPredicateError(problem, text=text, position=int(start))
+        if before is not None and (problem := _misspelt(before, token)):
+            raise _malformed(text, problem, int(before.start))
+
+
+def _touching(before: Any, token: Any) -> bool:
+    return before is not None and token.start == before.end + 1
+
+
+def _foreign(before: Any, token: Any) -> str:
+    """Return the operator of another language that a token is, or ends; no text for others."""
+    word = token.text
+    if _touching(before, token) and before.text + word in _FOREIGN:
+        return str(before.text + word)
+    if word.startswith("\u00ac"):
+        return "\u00ac"
+    return word if word in _FOREIGN else ""
+
+
+def _misspelt(before: Any, token: Any) -> str:
+    """Return what is wrong with a number or a placeholder; no text where nothing is."""
+    kinds = before.token_type.name, token.token_type.name
+    if kinds == ("NUMBER", "VAR") and _touching(before, token):
+        return "a number is written in digits alone, as in 1000 or 1e3"
+    if (before.text == ":" and kinds[1] == "NUMBER") or (
+        before.text == "%" and token.text in ("s", "d", "(") and _touching(before, token)
+    ):
+        return _NAMED
+    return ""
 
 
 def _check_nesting(text: str, tokens: list[Any]) -> None:

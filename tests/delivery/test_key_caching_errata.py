@@ -19,6 +19,9 @@ def test_the_rule_gives_113_clusters_and_not_114() -> None:
     assert expected.cluster_count(1000, 50_000) == 113
     assert 2 ** (1000 / 113) >= 50_000 / 113
     assert 2 ** (1000 / 114) < 50_000 / 114
+    # The chance of a hit, by equation 4.
+    chance = 50_000 / 114 / 2 ** (1000 / 114)
+    assert chance == pytest.approx(1.0033, abs=0.00005)
     popular = {"popular": 0.8, "groups": 100_000}
     for clusters, uniform, again in ((113, 128.8, 77.7), (114, 112.7, 68.0)):
         assert expected.clustered_popular(1000, 100_000, clusters) == pytest.approx(

@@ -158,7 +158,7 @@ def test_a_key_of_one_kind_is_refused_as_another_by_name() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "letmein", "ab" * 32, "ccbps-seed-1:" + "ab" * 32, "ccbps-word-3:" + "ab" * 40,
+    ["", "letmein", "ab" * 32, "ccbps-seed-:" + "ab" * 32, "ccbps-word-3:" + "ab" * 40,
      None, 5, "ccbps-seed-3:", "ccbps-seed-3:ab"],
 )  # fmt: skip
 def test_what_is_no_key_is_refused_and_not_shown(text: Any) -> None:
@@ -166,6 +166,19 @@ def test_what_is_no_key_is_refused_and_not_shown(text: Any) -> None:
         ccbps.keys.from_text(text)
     assert "abab" not in str(no.value)
     assert "letmein" not in str(no.value)
+
+
+@pytest.mark.parametrize(
+    ("version", "advice"),
+    [("1", "where it was written, and write it again"), ("4", "here"), ("4" * 40, "where it was")],
+)
+def test_a_key_of_another_version_says_what_to_upgrade(version: str, advice: str) -> None:
+    text = f"ccbps-seed-{version}:" + "ab" * 40
+    with pytest.raises(KeyMismatchError, match=r"^the text of a seed is of version ") as refusal:
+        SharedSeed.from_text(text)
+    assert f"and this ccbps reads 3: upgrade ccbps {advice}" in str(refusal.value)
+    assert "abab" not in str(refusal.value)
+    assert len(str(refusal.value)) < 150
 
 
 @pytest.mark.parametrize(

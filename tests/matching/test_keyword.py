@@ -124,6 +124,16 @@ def test_a_revoked_user_is_refused_and_others_go_on(side: Side) -> None:
         refused(ParameterError, r"user must be 8 bytes, got .*key server", broker.revoke, wrong)
 
 
+def test_a_user_with_a_newer_key_than_the_brokers_learns_what_to_do() -> None:
+    matcher = toy()
+    server, broker, *_ = users(matcher, "alice")
+    carol = matcher.subscriber(server.subscriber_key("carol")).encode("price = 3")
+    advice = r"issued after the broker's, which broker.admit\(server.broker_key\(\)\) takes in"
+    refused(DecodeError, advice, broker.prepare, carol)
+    broker.admit(server.broker_key())
+    assert len(broker.prepare(carol)) == 1
+
+
 def test_a_server_that_forgot_a_user_gives_the_same_key_again() -> None:
     matcher = KeywordMatch(Schema(topic=UInt(8)), group="toy64")
     server = matcher.key_server()
@@ -218,7 +228,9 @@ def test_tables_grow_shrink_and_come_back_without_revoked_users(side: Side) -> N
         "late": [0, 1, 0],
         6: [0, 1, 0],
     }
-    refused(DecodeError, "revoked, or not admitted", broker.load, table.to_bytes())
+    refused(
+        DecodeError, "revoked, or with a key that was issued after", broker.load, table.to_bytes()
+    )
     loaded = broker.load(table.to_bytes(), drop_unserved=True)
     assert answers(loaded) == {"a1": [1, 1, 0], "a2": [1, 1, 1], "late": [0, 1, 0], 6: [0, 1, 0]}
 

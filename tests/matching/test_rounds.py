@@ -582,7 +582,7 @@ COMMON: Spoiled = {
 }
 OF_PROGRAMS: Spoiled = {
     **COMMON,
-    "swapped": (swapped, Cause.EVENT_KIND),
+    "swapped": (swapped, Cause.SWAPPED),
     "event padding": (flipped("events", -1, 7), Cause.PADDING),
     "interest padding": (flipped("interests", -1, 7), Cause.PADDING),
     "padding of both": (padded, Cause.PADDING),

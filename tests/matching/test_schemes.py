@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import pickle
 import warnings
 from collections.abc import Mapping
@@ -12,18 +13,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbps import Category, Decimal, Schema, UInt
+from ccbps import Category, Decimal, Schema, SharedSeed, UInt
 from ccbps.algebra import A5, S5
 from ccbps.circuits import CircuitBuilder
 from ccbps.circuits.universal import universal_circuit
 from ccbps.errors import BrokenSchemeWarning, DecodeError, ParameterError
 from ccbps.matching import (
     BranchingMatch,
+    BroadcastMatch,
+    FormulaMatch,
     FSGPMatch,
     KeywordFilterMatch,
     Matcher,
     OFSGPMatch,
     PublicFunctionMatch,
+    TagMatch,
     UGPMatch,
     from_json,
     proposals,
@@ -59,6 +63,53 @@ def test_a_text_cannot_raise_the_limit_of_nodes(
 ) -> None:
     text = text_of(BranchingMatch.box(SMALL), schema, template=template, nodes=nodes)
     cheap_refusal(lambda: from_json(text), how)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"scheme_version": 99}, "the BranchingMatch of the text is of version 99, and this ccbps "
+         "reads 1: upgrade ccbps here"),
+        ({"scheme_version": 0}, "upgrade ccbps where it was written, and write it again"),
+        ({"scheme_version": "9" * 99}, "is of version '9999999999999999999, and"),
+        ({"version": 2}, "this matcher is of version 2, and this ccbps reads 1: upgrade ccbps"),
+    ],
+)  # fmt: skip
+def test_a_text_of_another_version_says_what_to_upgrade(
+    change: dict[str, Any], message: str
+) -> None:
+    text = json.dumps({**json.loads(BranchingMatch.box(SMALL).to_json()), **change})
+    for make in (from_json, BranchingMatch.from_json):
+        refused(DecodeError, message, make, text)
+
+
+def test_a_text_of_another_scheme_names_the_class_and_what_to_do() -> None:
+    text = BranchingMatch.box(SMALL).to_json()
+    message = r"describes the scheme 'branching', and TagMatch is 'tags': ccbps.matching.from_json"
+    refused(DecodeError, message, TagMatch.from_json, text)
+    strange = text.replace('"branching"', '"of tomorrow"')
+    refused(DecodeError, 'no scheme here is called "of tomorrow": upgrade', from_json, strange)
+
+
+# -- events and interests that are swapped ------------------------------------------------------
+
+
+def test_swapped_events_and_interests_get_a_hint() -> None:
+    """By their widths, or, where these are equal, by their kinds."""
+    seed = SharedSeed.generate()
+    swapped = "are of that width: are the two swapped|event and interest are swapped"
+    for matcher in (BranchingMatch.box(SMALL), FormulaMatch.box(SMALL), BroadcastMatch.box(SMALL)):
+        event = matcher.publisher(seed).encode([{"x": 1}], [0])
+        interest = matcher.subscriber(seed).encode("x < 3", [0])
+        refused(DecodeError, swapped, matcher.broker().match, interest, event)
+    tag = TagMatch(SMALL)
+    server = tag.key_server()
+    events = tag.publisher(server.publisher_key()).encode([{"x": 1}])
+    interests = tag.subscriber(server.subscriber_key("a")).encode(["x < 3"])
+    broker = tag.broker(server.broker_key())
+    for call in (broker.match, broker.match_all):
+        refused(DecodeError, swapped, call, interests, events)
+    refused(DecodeError, swapped, broker.prepare, events)
 
 
 def test_a_box_is_refused_before_it_is_built() -> None:

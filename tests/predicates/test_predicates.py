@@ -247,6 +247,53 @@ def test_codes_of_several_limbs_compare() -> None:
         assert predicate.true_form().evaluate(events).tolist() == kept
 
 
+# -- private constants that do not matter -------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "same"),
+    [
+        ("(volume < :a) IS NULL OR volume = :b", "a b", "volume IS NULL OR volume = :b"),
+        ("NOT (volume IN (:a, :b)) IS NULL AND flag", "a b", "volume IS NOT NULL AND flag"),
+        ("(NOT volume = :a) IS NULL", "a", "volume IS NULL"),
+        ("isnull(volume BETWEEN :a AND :b)", "a b", "volume IS NULL"),
+        ("isnotnull(price < :a) AND volume = :b", "a b", "TRUE AND volume = :b"),
+        ("volume IN (NULL, :a) IS TRUE OR (price = :b) IS NULL", "a b", "volume = :a"),
+        ("(volume BETWEEN NULL AND :a) IS FALSE", "a", "volume > :a"),
+    ],
+)
+def test_no_private_name_is_lost(text: str, names: str, same: str) -> None:
+    """Whether a condition is NULL does not depend on a private constant: none is NULL itself."""
+    events = SCHEMA.encode(
+        {
+            "issue": ["IBM"] * 4, "price": [0, 1, 2, 3], "volume": [None, 1, 2, 3],
+            "note": [""] * 4, "word": [""] * 4, "day": ["2024-01-01"] * 4,
+            "flag": [True, False, True, True], "maybe": [None] * 4,
+        }
+    )  # fmt: skip
+    predicate, plain = SCHEMA.parse(text), SCHEMA.parse(same)
+    assert predicate.private_names == tuple(names.split())
+    values = {"a": 2, "b": 3}
+    bound = predicate.bind(**{name: values[name] for name in predicate.private_names})
+    wanted = plain.bind(**{name: values[name] for name in plain.private_names}).evaluate(events)
+    assert bound.evaluate(events).tolist() == wanted.tolist()
+    assert bound.true_form().evaluate(events).tolist() == wanted.tolist()
+
+
+@pytest.mark.parametrize(
+    "join",
+    [
+        lambda p, q: ~p, lambda p, q: p & q, lambda p, q: p | q, lambda p, q: p ^ q,
+        lambda p, q: p and q, lambda p, q: p or q, lambda p, q: not p, lambda p, q: p & "flag",
+        lambda p, q: "flag" | p,
+    ],
+)  # fmt: skip
+def test_python_does_not_join_predicates(join: Any) -> None:
+    """`p and q` would be q, and `not p` False, without a word."""
+    with pytest.raises(ParameterError, match="write AND, OR and NOT there"):
+        join(SCHEMA.parse("price < 3"), SCHEMA.parse("flag"))
+
+
 # -- errors -----------------------------------------------------------------------------------
 
 SYNTAX, TYPE = PredicateSyntaxError, PredicateTypeError
@@ -336,6 +383,23 @@ UNKNOWN, UNSUPPORTED = UnknownAttributeError, UnsupportedPredicateError
         ("price > 18 §|| price < 3", UNSUPPORTED, "||", "write OR"),
         ("flag AND §~(price > 18)", UNSUPPORTED, "~", "write NOT"),
         ("price §=> 5", UNSUPPORTED, "=>", "write >="),
+        ("price §=< 5", UNSUPPORTED, "=<", "=< is not supported; write <="),
+        ("flag AND price §>< 5", UNSUPPORTED, "><", "write <>"),
+        ("price §=! 5", UNSUPPORTED, "=!", "write <>"),
+        ("price §=== 5", UNSUPPORTED, "===", "write ="),
+        ("price §\u2264 5", UNSUPPORTED, "\u2264", "write <="),
+        ("price §\u2260 5", UNSUPPORTED, "\u2260", "write <>"),
+        ("flag §\u2227 price < 5", UNSUPPORTED, "\u2227", "write AND"),
+        ("flag AND §\u00acflag", UNSUPPORTED, "\u00ac", "write NOT"),
+        ("note §~ 'a.*'", UNSUPPORTED, "~", "write LIKE 'prefix%'"),
+        ("flag OR note = '~' AND §~flag", UNSUPPORTED, "~", "write NOT"),
+        ("price < §1_000", SYNTAX, "1_000", "in digits alone"),
+        ("flag AND price < §10k", SYNTAX, "10k", "in digits alone"),
+        ("price < §:1", SYNTAX, ":1", ":name, and its name begins with a letter"),
+        ("price < §%s", SYNTAX, "%s", "a private constant is written :name"),
+        ("price < §$limit", UNKNOWN, "$limit", "a private constant is written :name"),
+        ("volume = §None", UNKNOWN, "None", "found with IS NULL"),
+        ("§price IS 3", UNSUPPORTED, "price", "values are compared with ="),
         ("§1 < price < 3", UNSUPPORTED, "1", "AND.*BETWEEN"),
         ("§price < {limit}", UNSUPPORTED, "price", ":name"),
         ("§price + 1 < 3", UNSUPPORTED, "price", r"arithmetic \(\+\)"),
@@ -361,7 +425,9 @@ UNKNOWN, UNSUPPORTED = UnknownAttributeError, UnsupportedPredicateError
         ("price IN (§volume)", UNSUPPORTED, "volume", "not compared"),
         ("§flag OR CASE WHEN flag THEN TRUE END", UNSUPPORTED, "flag", "CASE"),
         ("§flag AND EXISTS(SELECT 1)", UNSUPPORTED, "flag", "EXISTS"),
-        ("§note ILIKE 'a%'", UNSUPPORTED, "note", "ILIKE"),
+        ("§note ILIKE 'a%'", UNSUPPORTED, "note", "ILIKE.*LIKE 'prefix%'"),
+        ("§note RLIKE 'a'", UNSUPPORTED, "note", "REGEXP_LIKE.*LIKE 'prefix%'"),
+        ("flag AND §startswith(note, 'a')", UNSUPPORTED, "startswith", "LIKE 'prefix%'"),
         ("§note LIKE 'a%' ESCAPE '!'", UNSUPPORTED, "note", "ESCAPE"),
         ("note LIKE §'%a'", UNSUPPORTED, "'%a'", "final %"),
         ("note LIKE §'a%%'", UNSUPPORTED, "'a%%'", "final %"),

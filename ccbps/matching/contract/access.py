@@ -142,9 +142,12 @@ def require_width(scheme: Scheme, messages: Bytes, side: Side) -> None:
     """
     array, width = np.asarray(messages), message_bytes(scheme, side)
     if array is not messages or array.dtype != np.uint8 or array.shape[1:] != (width,):
+        other: Side = "interest" if side == "event" else "event"
+        swapped = array.shape[1:] == (message_bytes(scheme, other),)
+        hint = f"; {other}s are of that width: are the two swapped?" if swapped else ""
         raise DecodeError(
             f"{side}s must be uint8 messages of {width} bytes, an array of shape "
-            f"(batch, {width}); got {type(messages).__name__} of {array.dtype} {array.shape}"
+            f"(batch, {width}); got {type(messages).__name__} of {array.dtype} {array.shape}{hint}"
         )
 
 

@@ -28,6 +28,7 @@ from functools import lru_cache
 from typing import Any, Final, Self
 
 from ccbps.arrays import Randomness
+from ccbps.checks import other_version
 from ccbps.errors import BrokenSchemeWarning, DecodeError, ParameterError, PredicateError
 from ccbps.keys.randomness import RandomnessSource
 from ccbps.keys.role_key import RoleKey
@@ -268,9 +269,14 @@ class Matcher(Scheme):
             )
         fields = matcher_fields(text)
         scheme, version = fields["scheme"], fields["scheme_version"]
-        if json.dumps([scheme, version]) != json.dumps([cls.name, cls.version]):
+        if scheme != cls.name:
             raise DecodeError(
-                f"the text describes {scheme!r} {version!r}, wanted {cls.name!r} {cls.version}"
+                f"the text describes the scheme {scheme!r:.60}, and {cls.__name__} is "
+                f"{cls.name!r}: ccbps.matching.from_json(text) finds the scheme"
+            )
+        if json.dumps(version) != json.dumps(cls.version):
+            raise DecodeError(
+                other_version(f"the {cls.__name__} of the text", version, cls.version)
             )
         schema, problem = Schema(types_of(fields["schema"])), ""
         matcher: Self | None = None
