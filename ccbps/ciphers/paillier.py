@@ -184,7 +184,7 @@ class PaillierSecretKey(SecretBytes):
             problem = _key_problem(p, q, n)
             if not problem and "h" in parts:
                 problem = _subgroup_problem(parts)
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             pass
         if problem:
             parts, p, q, n, secret = {}, 0, 0, 0, b""

@@ -159,6 +159,7 @@ def test_keys_that_are_none_are_refused() -> None:
         (lambda: PaillierSecretKey(b"{}"), "not the bytes"),
         (lambda: PaillierSecretKey(b"[1]"), "not the bytes"),
         (lambda: PaillierSecretKey(b"\xff"), "not the bytes"),
+        (lambda: PaillierSecretKey(b"[" * 100_000), "not the bytes"),
     ]
     for change, message in (
         ({"vp": parts["vq"]}, "prime factors of p - 1"),

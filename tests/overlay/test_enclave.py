@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,11 +31,12 @@ from ccbps.overlay.enclave import enclave_process
 from ccbps.overlay.enclave.attestation import ENCLAVE, Member, Opening, Policy, Quote, measure
 from ccbps.overlay.enclave.enclave import SealedQueue, SimulatedEnclave, SimulatedPlatform
 from ccbps.overlay.enclave.enclave_process import _Inside, read_frame, write_frame
-from ccbps.overlay.enclave.sessions import WINDOW, SealedFragment, Session
+from ccbps.overlay.enclave.sessions import MOST_WINDOW, WAITING, SealedFragment, Session
 from ccbps.overlay.splits.fragments import Agreed, Fragment, join_fragments
 from ccbps.records import write
 from tests.support.altered import altered
 from tests.support.effort import examples
+from tests.support.forks import answer_of_child
 
 SECRET = b"32 bytes of a seed for matching."
 K, N = 2, 3
@@ -387,9 +389,12 @@ def test_without_a_next_hop_nothing_is_used_up(place: Place) -> None:
         assert Place(lonely, after).joined(messages) == SECRET
 
 
-def ends() -> tuple[Session, Session]:
+def ends(window: int = WAITING) -> tuple[Session, Session]:
     keys = os.urandom(8), os.urandom(32), os.urandom(32)
-    return Session(keys, enclave=False), Session(keys, enclave=True)
+    return (
+        Session(keys, enclave=False, window=window),
+        Session(keys, enclave=True, window=window),
+    )
 
 
 def test_every_byte_of_a_sealed_fragment_counts() -> None:
@@ -434,13 +439,68 @@ def test_messages_may_overtake_one_another_and_come_once(
 
 
 def test_what_is_too_old_is_refused() -> None:
-    member, enclave = ends()
-    sent = [member.seal(resplit(0)[0]) for _ in range(WINDOW + 1)]
+    member, enclave = ends(1024)
+    sent = [member.seal(resplit(0)[0]) for _ in range(1025)]
     enclave.open(sent[-1])
     enclave.open(sent[1])
     for old in (sent[0], sent[1], sent[-1]):
         with pytest.raises(DecodeError, match="replay"):
             enclave.open(old)
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(st.lists(st.integers(0, 200), max_size=60), st.sampled_from([8, 16, 64]))
+def test_a_window_forgets_what_is_behind_it_and_nothing_else(order: list[int], window: int) -> None:
+    member, enclave = ends(window)
+    sent = [member.seal(resplit(0)[0]) for _ in range(201)]
+    opened, newest = set[int](), -1
+    for number in order:
+        if number in opened or number <= newest - window:
+            with pytest.raises(DecodeError, match="replay"):
+                enclave.open(sent[number])
+        else:
+            enclave.open(sent[number])
+            opened, newest = opened | {number}, max(newest, number)
+
+
+def test_all_fragments_of_a_secret_may_be_overtaken_by_another_ones(place: Place) -> None:
+    # 1,100 of A are sent before 1,100 of B, and B is complete first.
+    member, enclave = ends(place.policy.window)
+    first, second = ([member.seal(resplit(0)[0]) for _ in range(1100)] for _ in "AB")
+    for message in (*second, *first):
+        enclave.open(message)
+
+
+@pytest.mark.parametrize(
+    ("n", "splits", "window"),
+    [(3, 1, 3 * WAITING), (3, 0, 3 * WAITING), (3, 2, 9 * WAITING), (255, 2, MOST_WINDOW)],
+)
+def test_a_window_is_as_long_as_the_plan_needs(
+    place: Place, n: int, splits: int, window: int
+) -> None:
+    ways = {"enclave": ("before 0",)}
+    members = {name: place.policy.members[name] for name in ("before 0",)} | {"enclave": ENCLAVE}
+    policy = structs.replace(
+        place.policy, n=n, members=members, routes=ways, sources=ways, splits={"enclave": splits}
+    )
+    assert policy.window == window and not window % 8
+
+
+def test_a_forked_child_seals_nothing() -> None:
+    member, enclave = ends()
+    sent = member.seal(resplit(0)[0])
+    said = answer_of_child(lambda: member.seal(resplit(0)[0]))
+    assert said.startswith("RandomnessReuseError: this session was made before the process forked")
+    assert enclave.open(sent).value == SECRET
+    assert answer_of_child(lambda: ends()[0].seal(resplit(0)[0])[:1] == sent[:1]) == "True"
+
+
+def test_threads_share_no_number() -> None:
+    member, _ = ends()
+    with ThreadPoolExecutor(8) as pool:
+        sent = [*pool.map(lambda _: member.seal(resplit(0)[0]), range(400))]
+    numbers = [SealedFragment.from_bytes(message).counter for message in sent]
+    assert sorted(numbers) == [*range(400)]
 
 
 # -- faults --------------------------------------------------------------------------------------

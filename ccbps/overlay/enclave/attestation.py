@@ -37,7 +37,7 @@ from ccbps.ciphers.signatures import check_identity, signed_by
 from ccbps.errors import DecodeError, ParameterError
 from ccbps.keys.plain_key import SigningKey
 from ccbps.keys.secret import Confined
-from ccbps.overlay.enclave.sessions import Session, derive_keys
+from ccbps.overlay.enclave.sessions import MOST_WINDOW, WAITING, Session, derive_keys
 from ccbps.overlay.splits.fragments import Agreed, Fragment
 from ccbps.records import Message, write
 from ccbps.sharing.share import check_threshold
@@ -119,6 +119,16 @@ class Policy(Message, frozen=True):
     def agreed(self, enclave: str) -> Agreed:
         """Return the parameters that an enclave expects of fragments."""
         return Agreed(self.k, self.n, self.splits[enclave], self.checked)
+
+    @property
+    def window(self) -> int:
+        """Number of messages by which others of a session may be overtaken.
+
+        A receiver waits for the fragments of up to `WAITING` secrets. So many secrets may be
+        overtaken, with all the fragments that one sender may have of each.
+        """
+        each = max([self.n, *(int(self.n**splits) for splits in self.splits.values())])
+        return min(WAITING * each, MOST_WINDOW)
 
     def misfit(self, enclave: str, sender: str, fragment: Fragment) -> str | None:
         """Explain why an enclave does not accept a fragment from a sender; return None if it does.
@@ -248,7 +258,8 @@ class Challenger(Confined):
         own = X25519PrivateKey.generate()
         public = own.public_key().public_bytes_raw()
         keys = derive_keys(own, checked.public, checked.digest(), checked.public + public)
-        return Session(keys, enclave=False), checked, public
+        session = Session(keys, enclave=False, window=self.policy.window)
+        return session, checked, public
 
 
 class Member(Challenger):

@@ -29,7 +29,7 @@ from ccbps.keys.plain_key import SigningKey
 from ccbps.keys.secret import Confined
 from ccbps.overlay.enclave.attestation import ENCLAVE, Opening, Policy, Quote, measure
 from ccbps.overlay.enclave.enclave_process import DONE, REFUSED, read_frame, write_frame
-from ccbps.overlay.enclave.sessions import SealedFragment
+from ccbps.overlay.enclave.sessions import WAITING, SealedFragment
 from ccbps.overlay.splits.fragments import Agreed
 from ccbps.records import read, write
 
@@ -261,7 +261,7 @@ class SealedQueue(Printable):
             ones are forgotten.
     """
 
-    def __init__(self, agreed: Agreed, most: int = 1 << 16) -> None:
+    def __init__(self, agreed: Agreed, most: int = WAITING) -> None:
         self.agreed, self.most = agreed, most
         self._waiting: dict[bytes, dict[tuple[int, ...], list[bytes]]] = {}
         self._done: dict[bytes, None] = {}

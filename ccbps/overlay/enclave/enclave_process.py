@@ -26,7 +26,7 @@ from ccbps.overlay.enclave.attestation import (
     Policy,
     Quote,
 )
-from ccbps.overlay.enclave.sessions import SealedFragment, Session, derive_keys
+from ccbps.overlay.enclave.sessions import WAITING, SealedFragment, Session, derive_keys
 from ccbps.overlay.splits.fragments import Fragment, join_fragments
 from ccbps.records import read, write
 
@@ -36,8 +36,6 @@ REFUSED: Final = b"\1"
 """First byte of a refusal; the reason and the places of the refused ciphertexts follow."""
 FAILED: Final = b"\2"
 """Answer after an error that is not the caller's. Its text stays inside."""
-MOST_DONE: Final = 1 << 16
-"""Number of names of regenerated secrets that are remembered."""
 LENGTH_BYTES: Final = 4
 MOST_BYTES: Final = 1 << 24
 """Largest length of a frame. Otherwise an invented length could take all memory."""
@@ -118,7 +116,7 @@ class _Inside(Challenger):
             raise DecodeError(f"an opening that was altered, or is not signed by {name!r}")
         keys = derive_keys(key, public, quote.digest(), opening.enclave + public)
         del self.pending[opening.enclave]
-        self.keep(name, Session(keys, enclave=True))
+        self.keep(name, Session(keys, enclave=True, window=self.policy.window))
         return []
 
     def challenge_for(self, enclave: bytes) -> list[bytes]:
@@ -153,7 +151,7 @@ class _Inside(Challenger):
         for sealed in opened:
             self.sessions[sealed.session][1].spend(sealed)
         self.done[secret.name] = None
-        if len(self.done) > MOST_DONE:
+        if len(self.done) > WAITING:
             del self.done[next(iter(self.done))]
         return [self.to[name].seal(part) for name, part in zip(route, parts, strict=True)]
 

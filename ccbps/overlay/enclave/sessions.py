@@ -1,15 +1,21 @@
 """Sessions: keys that an enclave and another party share, and fragments encrypted under them.
 
 Each direction has a key of its own. The cipher is AES-256-GCM, and the nonce is the number of the
-message. Everything but the value of a fragment is readable for routing, and authenticated together
-with the direction. A message that was opened is refused from then on. Messages may overtake one
-another, but not by `WINDOW` messages or more.
+message. Two messages of one number would show the difference of their fragments and let others be
+forged. So a session seals in the process that made it only, not in forked children, and several
+threads may use it.
+
+Everything but the value of a fragment is readable for routing, and authenticated together with the
+direction. A message that was opened is refused from then on. Messages may overtake one another, but
+not by a window's length or more, since a receiver remembers a bit for each message. The window
+follows from the plan: `Policy.window`.
 
 Source: [Survey] section 8.3 asks for session keys and names no cipher; [SP800-38D], [RFC5869].
 """
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Annotated, ClassVar, Final
 
 from cryptography.exceptions import InvalidTag
@@ -20,16 +26,19 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from msgspec import Meta
 from msgspec.structs import replace
 
-from ccbps.errors import DecodeError
+from ccbps.errors import DecodeError, RandomnessReuseError
 from ccbps.keys.secret import Confined
+from ccbps.keys.used_rounds import this_process
 from ccbps.overlay.splits.fragments import Fragment
 from ccbps.records import Message, Number, write
 from ccbps.wire import Kind
 
 ID_BYTES: Final = 8
 KEY_BYTES: Final = 32
-WINDOW: Final = 1024
-"""Number of messages. A message that is behind the newest one by so many is refused as old."""
+WAITING: Final = 1 << 16
+"""Secrets whose fragments may wait for others at one place."""
+MOST_WINDOW: Final = 1 << 26
+"""Longest window: 8 MB of memory, of which the part is used that messages fall into."""
 
 SessionKeys = tuple[bytes, bytes, bytes]
 """Name of the session, key to the enclave, and key from it."""
@@ -63,25 +72,36 @@ class Session(Confined):
     Args:
         keys: keys from `derive_keys`.
         enclave: True if this end is the enclave's.
+        window: number of messages, a multiple of 8. A message that is behind the newest one by so
+            many is refused as old.
 
     Attributes:
         name: name of the session, 8 bytes, which is in all its messages.
     """
 
-    def __init__(self, keys: SessionKeys, *, enclave: bool) -> None:
+    def __init__(self, keys: SessionKeys, *, enclave: bool, window: int = WAITING) -> None:
         self.name, to_key, from_key = keys
         # The names of the directions are authenticated, so messages do not pass for answers.
         directions = (b"to enclave", AESGCM(to_key)), (b"from enclave", AESGCM(from_key))
         self._sends, self._receives = directions[::-1] if enclave else directions
-        self._next = 0
-        # Bit i of `_seen` is set if the message i before the newest one was opened.
-        self._newest, self._seen = -1, 0
+        self._numbers, self._process = count(), this_process()
+        # The bit of message i, at i modulo the window, is set if it was opened.
+        self._newest, self._window, self._seen = -1, window, bytearray(window // 8)
 
     def seal(self, fragment: Fragment) -> bytes:
-        """Encrypt a fragment's value for the other end."""
+        """Encrypt a fragment's value for the other end.
+
+        Raises:
+            RandomnessReuseError: the process has forked since the session was made.
+        """
+        if self._process != this_process():
+            raise RandomnessReuseError(
+                "this session was made before the process forked, and the parent goes on with its "
+                "numbers: attest the enclave in the child, for a session of its own"
+            )
         direction, cipher = self._sends
-        sealed = SealedFragment(self.name, self._next, fragment)
-        self._next += 1
+        # One step of the interpreter: no two threads get one number.
+        sealed = SealedFragment(self.name, next(self._numbers), fragment)
         value = cipher.encrypt(_nonce(sealed), fragment.value, sealed.bound(direction))
         return replace(sealed, fragment=replace(fragment, value=value)).to_bytes()
 
@@ -103,7 +123,8 @@ class Session(Confined):
                 f"a message of session {sealed.session.hex()}, not of {self.name.hex()}"
             )
         behind = self._newest - sealed.counter
-        if behind >= WINDOW or (behind >= 0 and self._seen >> behind & 1):
+        byte, bit = divmod(sealed.counter % self._window, 8)
+        if behind >= self._window or (behind >= 0 and self._seen[byte] >> bit & 1):
             raise DecodeError("a replay: this message was opened before, or is too old to tell")
         direction, cipher = self._receives
         try:
@@ -116,11 +137,24 @@ class Session(Confined):
 
     def spend(self, sealed: SealedFragment) -> None:
         """Refuse a message from now on, after `peek` accepted it."""
-        ahead = sealed.counter - self._newest
-        if ahead > 0:
-            self._seen = self._seen << min(ahead, WINDOW) & (1 << WINDOW) - 1
+        if sealed.counter > self._newest:
+            self._forget(max(self._newest + 1, sealed.counter - self._window + 1), sealed.counter)
             self._newest = sealed.counter
-        self._seen |= 1 << self._newest - sealed.counter
+        byte, bit = divmod(sealed.counter % self._window, 8)
+        self._seen[byte] |= 1 << bit
+
+    def _forget(self, first: int, last: int) -> None:
+        """Clear the bits of messages that come into the window, at most as many as it has."""
+        while first <= last:
+            byte, bit = divmod(first % self._window, 8)
+            # Whole bytes at once, up to the end of the window's bits.
+            full = 0 if bit else min(last - first + 1, self._window - 8 * byte) // 8
+            if full:
+                self._seen[byte : byte + full] = bytes(full)
+                first += 8 * full
+            else:
+                self._seen[byte] &= ~(1 << bit)
+                first += 1
 
 
 def _nonce(sealed: SealedFragment) -> bytes:
