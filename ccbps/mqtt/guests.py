@@ -51,7 +51,7 @@ class Guests:
     """All clients that came. Several threads may use it."""
 
     def __init__(self, quota: Quota, clock: Callable[[], float] = monotonic) -> None:
-        """Know nobody.
+        """Make an empty register of clients.
 
         Args:
             quota: limits of each client.
