@@ -26,10 +26,13 @@ from typing import Final
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from ccbps.arrays import Words
+from ccbps.arrays import Bools, Index, Words
 from ccbps.keys.secret import Confined
 
 KEY_BYTES: Final = 16
+_PIECE: Final = 1 << 14
+"""Pairs of a key and a nonce that are sifted at a time."""
+_NONE: Final = np.empty(0, dtype=np.intp)
 _CHUNK: Final = 1 << 14
 """Blocks enciphered at a time: input and output stay in the second-level cache."""
 
@@ -37,6 +40,13 @@ _CHUNK: Final = 1 << 14
 def to_blocks(data: bytes) -> Words:
     """Return bytes as blocks, shape (len(data) / 16, 2)."""
     return np.frombuffer(data, dtype="<u8").reshape(-1, 2)
+
+
+def _mix(keys: Words, nonces: Words, out: Words) -> None:
+    """Write the XOR of all nonces (n, 2) with all keys (k, 2), shape (n, k, 2)."""
+    # Half by half: an inner loop over two halves is five times slower.
+    for half in range(2):
+        np.bitwise_xor(nonces[:, half, None], keys[:, half], out=out[:, :, half])
 
 
 class _Blocks:
@@ -49,11 +59,17 @@ class _Blocks:
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"
 
-    def _encipher(self, blocks: Words) -> Words:
-        """Encipher contiguous blocks, shape (n, 2), into a new array."""
-        out = np.empty(2 * len(blocks) + 2, dtype="<u8")
+    def _encipher(self, blocks: Words, out: Words | None = None) -> Words:
+        """Encipher contiguous blocks, shape (n, 2).
+
+        Args:
+            blocks: the blocks.
+            out: words for the result, at least 2 n + 2 of them; None for new ones.
+        """
+        if out is None:
+            out = np.empty(2 * len(blocks) + 2, dtype="<u8")
         self._cipher.update_into(blocks.data.cast("B") if len(blocks) else b"", out.data.cast("B"))
-        return out[:-2].reshape(-1, 2)
+        return out[: 2 * len(blocks)].reshape(-1, 2)
 
 
 class WordKeys(Confined, _Blocks):
@@ -76,16 +92,53 @@ class NonceHash(_Blocks):
     def all_pairs(self, keys: Words, nonces: Words) -> Words:
         """Return F of all keys (k, 2) with all nonces (n, 2), shape (n, k)."""
         out = np.empty((len(nonces), len(keys)), dtype=np.uint64)
-        first, second = np.ascontiguousarray(keys.T)
         step = max(1, _CHUNK // max(1, len(keys)))
         for start in range(0, len(nonces), step):
             rows = nonces[start : start + step]
             mixed = np.empty((len(rows), len(keys), 2), dtype=np.uint64)
-            # Half by half: an inner loop over two halves is five times slower.
-            np.bitwise_xor(rows[:, :1], first, out=mixed[:, :, 0])
-            np.bitwise_xor(rows[:, 1:], second, out=mixed[:, :, 1])
+            _mix(keys, rows, mixed)
             self._hash(mixed.reshape(-1, 2), out[start : start + step].reshape(-1))
         return out
+
+    def likely(self, keys: Words, nonces: Words, table: Bools) -> tuple[Index, Index, Words]:
+        """Return the pairs of all keys with all nonces whose F has low bits that a table marks.
+
+        Args:
+            keys: keys, shape (k, 2), contiguous.
+            nonces: nonces, shape (n, 2), contiguous; as few as fit into the cache with a key.
+            table: flags by the low bits of F, shape (n, 2^bits), contiguous.
+
+        Returns:
+            nonce and key of each of these pairs, by number, and its F.
+        """
+        rows, size = table.shape
+        width = max(1, min(len(keys), _PIECE // max(1, rows)))
+        # Made once: the system clears large new arrays, which takes more time than all the rest.
+        all_mixed = np.empty(2 * rows * width, dtype=np.uint64)
+        enciphered = np.empty(2 * rows * width + 2, dtype=np.uint64)
+        all_values, all_slots = np.empty((2, rows * width), dtype=np.uint64)
+        flags = np.empty(rows * width, dtype=np.bool_)
+        starts, mask = np.arange(rows, dtype=np.uint64)[:, None] * np.uint64(size), size - 1
+        found = []
+        for start in range(0, len(keys), width):
+            part = keys[start : start + width]
+            pairs = rows * len(part)
+            mixed = all_mixed[: 2 * pairs].reshape(-1, 2)
+            _mix(part, nonces, mixed.reshape(rows, len(part), 2))
+            output = self._encipher(mixed, enciphered)
+            values = np.bitwise_xor(output[:, 0], mixed[:, 0], out=all_values[:pairs])
+            slots = np.bitwise_and(values, np.uint64(mask), out=all_slots[:pairs])
+            by_row = slots.reshape(rows, len(part))
+            by_row += starts
+            # No slot is outside, so clipping changes nothing; it lets NumPy write to flags.
+            table.take(slots.view(np.int64), out=flags[:pairs], mode="clip")
+            places = np.flatnonzero(flags[:pairs])
+            row, key = np.divmod(places, len(part))
+            found.append((row, key + start, values.take(places)))
+        if not found:
+            return _NONE, _NONE, _NONE.astype(np.uint64)
+        row, key, values = (np.concatenate(column) for column in zip(*found, strict=True))
+        return row, key, values
 
     def pairs(self, keys: Words, nonces: Words) -> Words:
         """Return F of keys with nonces, both broadcast to (..., 2); shape (...)."""

@@ -204,7 +204,7 @@ class Connection:
             self._confirming[number or -len(self._confirming)] = then
 
     def ignore(self, topic: str) -> None:
-        """Unsubscribe from a topic."""
+        """End the subscription to a topic."""
         with self._lock:
             self._topics.pop(topic, None)
             self._paho.unsubscribe(topic)

@@ -22,6 +22,7 @@ from typing import Any, Final
 from amqtt.adapters import ReaderAdapter
 from amqtt.broker import Broker
 from amqtt.contexts import Action, BrokerConfig
+from amqtt.mqtt.packet import PUBLISH
 from amqtt.plugins.base import BaseAuthPlugin, BaseTopicPlugin
 from amqtt.session import Session
 
@@ -101,22 +102,34 @@ def _note(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
 
 
 class _PacedReader(ReaderAdapter):  # type: ignore[misc]
-    """A connection's reader that waits while its client is too fast, and so holds it back by TCP.
+    """A connection's reader that waits while its client publishes too fast.
 
-    aMQTT reads a message's kind and length byte by byte, so two such reads are a message; one of
-    more than 127 bytes counts half as much again.
+    Meanwhile TCP holds the client back. Only messages of the kind PUBLISH count.
     """
 
     def __init__(self, reader: ReaderAdapter, rate: float) -> None:
-        self._reader, self._bucket = reader, Bucket(2 * rate, 2 * BURST, monotonic)
+        self._reader, self._bucket = reader, Bucket(rate, BURST, monotonic)
+        # Bytes of the message's body that were not read, and the bits of its length so far; None
+        # before the message.
+        self._body = 0
+        self._length: list[int] | None = None
 
     async def read(self, n: int = -1) -> bytes:
-        """Read bytes."""
-        if n == 1:
-            self._bucket.take(1)
-            if pause := self._bucket.debt():
-                await asyncio.sleep(pause)
+        """Read bytes, as many as are left of a part of a message at most."""
         content: bytes = await self._reader.read(n)
+        if self._body:
+            self._body -= len(content)
+        elif self._length is None:
+            self._length = []
+            if content and content[0] >> 4 == PUBLISH:
+                self._bucket.take(1)
+                if pause := self._bucket.debt():
+                    await asyncio.sleep(pause)
+        elif content:
+            self._length.append(content[0] & 127)
+            if content[0] < 128:
+                self._body = sum(bits << 7 * place for place, bits in enumerate(self._length))
+                self._length = None
         return content
 
     def feed_eof(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.cmac import CMAC
 from hypothesis import given
@@ -65,6 +66,24 @@ def test_hash_in_pieces_is_the_hash() -> None:
     wide = hashed.all_pairs(keys, nonces[:2])
     assert np.array_equal(wide[1], hashed.pairs(keys, nonces[1]))
     assert np.array_equal(hashed.all_pairs(keys[:3], nonces)[:, 2], hashed.pairs(keys[2], nonces))
+
+
+@pytest.mark.parametrize(("keys", "nonces"), [(40_000, 1), (700, 40), (1, 1), (0, 3)])
+@pytest.mark.parametrize("bits", [1, 9])
+def test_likely_pairs_are_those_whose_low_bits_are_marked(
+    keys: int, nonces: int, bits: int
+) -> None:
+    rng = np.random.default_rng(bits)
+    y, n = (rng.integers(0, 2**64, (count, 2), np.uint64) for count in (keys, nonces))
+    for share in (0.0, 0.05, 1.0):
+        table = rng.random((nonces, 1 << bits)) < share
+        rows, columns, values = NonceHash(KEY).likely(y, n, table)
+        found = NonceHash(KEY).all_pairs(y, n)
+        low = (found & np.uint64((1 << bits) - 1)).astype(np.int64)
+        wanted = np.flatnonzero(np.take_along_axis(table, low, axis=1))
+        order = np.argsort(rows * keys + columns)
+        assert np.array_equal((rows * keys + columns)[order], wanted)
+        assert np.array_equal(values[order], found.reshape(-1)[wanted])
 
 
 def test_secrets_do_not_print() -> None:

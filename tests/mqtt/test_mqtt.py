@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import io
 import ipaddress
 import socket
 import threading
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 import paho.mqtt.client as paho
 import pytest
+from amqtt.adapters import ReaderAdapter
 from amqtt.errors import ProtocolHandlerError
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -31,6 +33,7 @@ from ccbps.mqtt import LocalServer, MqttClient, MqttService, MqttUrl, client, gu
 from ccbps.mqtt.connection import Connection
 from ccbps.mqtt.fair_queue import FairQueue, Request
 from ccbps.mqtt.guests import Guests
+from ccbps.mqtt.server import _PacedReader
 from ccbps.mqtt.service import POSITION_BYTES, Answer, Outgoing, Position
 from ccbps.records import write
 from tests.support.broker_world import Clock, World, refused
@@ -517,6 +520,51 @@ def test_tls(world: World, tmp_path: Path) -> None:
             alice.subscribe(world.wants("a", "price < 10"))
             feed.publish(world.event(0, 3))
             assert alice.receive(WAIT).number == 0
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, 127, 128, 20_000])
+def test_a_local_server_reads_messages_at_a_rate(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of its bytes it finds the messages, and counts those that are published."""
+
+    class Bytes(ReaderAdapter):  # type: ignore[misc]
+        def __init__(self, content: bytes) -> None:
+            self.left = io.BytesIO(content)
+
+        async def read(self, n: int = -1) -> bytes:
+            return self.left.read(min(n, 7_000))
+
+        def feed_eof(self) -> None:
+            raise AssertionError
+
+    async def paused(seconds: float) -> None:
+        pauses.append(seconds)
+        clock.now += seconds
+
+    async def read_all() -> None:
+        reader = _PacedReader(Bytes(packets), 10.0)
+        for _ in range(40):
+            (kind,), length, shift, bits = await reader.read(1), 0, 0, 128
+            while bits & 128:
+                (bits,) = await reader.read(1)
+                length, shift = length | (bits & 127) << shift, shift + 7
+            while length:
+                length -= len(await reader.read(length))
+            assert kind in (0x32, 0x40)
+
+    body = bytes([0x32]) * size  # which looks like first bytes
+    length, rest = b"", size
+    while rest > 127:
+        length, rest = length + bytes([128 | rest & 127]), rest >> 7
+    length += bytes([rest])
+    packets = (bytes([0x32]) + length + body + bytes([0x40, 2, 0x30, 0x30])) * 20
+    clock, pauses = Clock(), list[float]()
+    monkeypatch.setattr("ccbps.mqtt.server.monotonic", clock)
+    monkeypatch.setattr("ccbps.mqtt.server.BURST", 5.0)
+    monkeypatch.setattr(asyncio, "sleep", paused)
+    asyncio.run(read_all())
+    assert sum(pauses) == pytest.approx(1.5)
 
 
 def test_the_end_of_a_server_prints_nothing(

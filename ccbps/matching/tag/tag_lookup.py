@@ -141,22 +141,18 @@ class _LookUp:
         self.hashed, self.nonces, self.tags = hashed, nonces, tags
         self.mask = np.uint64((1 << bits) - 1)
         self.rows = np.arange(len(tags), dtype=np.uint64)[:, None] << np.uint64(bits)
-        self.table = np.zeros(len(tags) << bits, dtype=np.bool_)
-        self.table[self._slots(tags, self.rows)] = True
+        self.table = np.zeros((len(tags), 1 << bits), dtype=np.bool_)
+        self.table.reshape(-1)[self._slots(tags, self.rows)] = True
 
     def all_sets(self, sets: _Sets) -> Bools:
         """Return the sets that have a key that fits, bool (events, sets)."""
         out = np.zeros((len(self.tags), len(sets.slots)), dtype=np.bool_)
-        width = max(1, _PAIRS // len(self.tags))
-        for low in range(0, len(sets.keys), width):
-            keys = sets.keys[low : low + width]
-            event, key = np.nonzero(self._among(self.hashed.all_pairs(keys, self.nonces)))
-            key += low
-            counts = sets.starts[key + 1] - sets.starts[key]
-            # The holders of all keys that fit, one after another.
-            shift = np.repeat(sets.starts[key] - np.cumsum(counts) + counts, counts)
-            holders = sets.holders[shift + np.arange(len(shift))]
-            out[np.repeat(event, counts), holders] = True
+        event, key = self._fitting(sets.keys)
+        counts = sets.starts[key + 1] - sets.starts[key]
+        # The holders of all keys that fit, one after another.
+        shift = np.repeat(sets.starts[key] - np.cumsum(counts) + counts, counts)
+        holders = sets.holders[shift + np.arange(len(shift))]
+        out[np.repeat(event, counts), holders] = True
         return out
 
     def some_sets(self, sets: _Sets, rows: Index, event: Index, interest: Index) -> Bools:
@@ -179,17 +175,21 @@ class _LookUp:
             flat[batch] = self._among(tags, row).any(axis=1)
         return asked[event, numbers]
 
+    def _fitting(self, keys: Words) -> tuple[Index, Index]:
+        """Return all pairs of an event and a key that fits one of its tags."""
+        event, key, values = self.hashed.likely(keys, self.nonces, self.table)
+        fits = (self.tags.take(event, axis=0) == values[:, None]).any(axis=1)
+        return event[fits], key[fits]
+
     def _slots(self, tags: Words, rows: Words) -> Numbers:
         low = tags & self.mask
         low |= rows
         return low.view(np.int64)
 
-    def _among(self, tags: Words, event: Index | None = None) -> Bools:
-        """Return the tags (n, k) that row n's event has: event n, or event[n] if it is given."""
-        rows = self.rows if event is None else self.rows.take(event, axis=0)
-        out = self.table.take(self._slots(tags, rows))
+    def _among(self, tags: Words, event: Index) -> Bools:
+        """Return the tags (n, k) that event[n] has."""
+        out = self.table.reshape(-1).take(self._slots(tags, self.rows.take(event, axis=0)))
         likely = np.flatnonzero(out)
-        row = likely // tags.shape[1]
-        mine = self.tags.take(row if event is None else event.take(row), axis=0)
+        mine = self.tags.take(event.take(likely // tags.shape[1]), axis=0)
         out.reshape(-1)[likely] = (mine == tags.reshape(-1).take(likely)[:, None]).any(axis=1)
         return out
