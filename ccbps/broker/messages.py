@@ -157,7 +157,9 @@ class Delivery(Message, frozen=True):
             takes it.
         publisher: name of the publisher.
         number: number of the publication.
-        names: names of the client's subscriptions that matched.
+        names: names of the client's subscriptions that had matched when the delivery was made. A
+            kept publication has the name of the subscription that brought it. While it waits, the
+            client's next subscriptions that match it add no name and no second delivery.
         payload: encrypted payload.
         event: event message if subscribers decide by themselves; None otherwise.
         wrap: wrapped key of the payload, if the publisher sent one for the first of the names.

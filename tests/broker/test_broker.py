@@ -121,8 +121,14 @@ def test_subscriptions_ask_the_filter_of_what_is_kept(world: World) -> None:
     broker.publish("other", world.event(8, 3, "sports"))
     broker.subscribe("bob", world.wants("b", "price < 9", "sports"))
     broker.subscribe("bob", world.wants("c", "price < 9", "sports"))
-    found = [(one.publisher, one.number) for one in broker.take("bob")]
-    assert found == [("other", 7), ("feed", 8), ("other", 8)]
+    waiting = broker.take("bob")
+    assert [(delivery.publisher, delivery.number) for delivery in waiting] == [
+        ("other", 7),
+        ("feed", 8),
+        ("other", 8),
+    ]
+    # Each has the name of the subscription that brought it: c matches the last two as well.
+    assert [delivery.names for delivery in waiting] == [("b",)] * 3
     # The same subscription again changes nothing, and brings nothing again.
     wanted = world.wants("d", "price < 9", "sports")
     broker.acknowledge("bob", broker.take("bob")[-1].sequence)
