@@ -454,13 +454,17 @@ def test_one_time_matchers(shell: Shell, scheme: str) -> None:
     with served(from_json(Path("m").read_text())) as (url, _):
         subscribe = f"ccbps subscribe 'price < 10' --as cheap --matcher m --key {seed}"
         subscribe += f" {at(url, 'alice')}"
-        rounds = "--ledger alice.rounds --publisher feed --rounds 0:10 --count 0"
+        rounds = "--ledger alice.rounds --mark alice.mark --publisher feed --rounds 0:10 --count 0"
         assert "--ledger" in shell.refused(f"{subscribe} --publisher feed --rounds 0:10")
-        assert "--rounds" in shell.refused(f"{subscribe} --ledger alice.rounds")
+        assert "--ledger FILE" in shell.refused(f"{subscribe} --mark alice.mark --rounds 0:10")
+        assert "--rounds" in shell.refused(f"{subscribe} --ledger alice.rounds --mark alice.mark")
         for wrong in ("10", "0:0", "0:-1", "0:" + "9" * 5000):
             assert "FIRST:COUNT" in shell.refused(f"{subscribe} {rounds.replace('0:10', wrong)}")
         shell.done(f"{subscribe} {rounds}")
         assert "used" in shell.refused(f"{subscribe.replace('10', '11')} {rounds}")
+        Path("alice.rounds").rename("alice.newest")
+        assert "is missing, so nothing" in shell.refused(f"{subscribe} {rounds}")
+        Path("alice.newest").rename("alice.rounds")
         publish = f"ccbps publish prices.csv --matcher m --key feed.seed {at(url, 'feed')}"
         publish += f" --state feed.state --ledger feed.rounds --plain {to}"
         assert "published 3" in shell.done(publish)
