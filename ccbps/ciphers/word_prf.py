@@ -128,8 +128,9 @@ class NonceHash(_Blocks):
             output = self._encipher(mixed, enciphered)
             values = np.bitwise_xor(output[:, 0], mixed[:, 0], out=all_values[:pairs])
             slots = np.bitwise_and(values, np.uint64(mask), out=all_slots[:pairs])
-            by_row = slots.reshape(rows, len(part))
-            by_row += starts
+            if rows > 1:
+                by_row = slots.reshape(rows, len(part))
+                by_row += starts
             # No slot is outside, so clipping changes nothing; it lets NumPy write to flags.
             table.take(slots.view(np.int64), out=flags[:pairs], mode="clip")
             places = np.flatnonzero(flags[:pairs])
