@@ -480,6 +480,17 @@ def test_one_time_matchers(shell: Shell, scheme: str) -> None:
         )
 
 
+def test_a_second_broker_at_a_server_does_not_start(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ccbps.mqtt.claim.LEASE_SECONDS", 0.3)
+    shell.done("ccbps explain --schema 'price=UInt(8)' --scheme TagMatch --out m")
+    shell.make_role_keys()
+    with served(from_json(Path("m").read_text())) as (url, _):
+        line = "ccbps broker --matcher m --key broker.key --password-file broker.password"
+        assert "another service answers" in shell.refused(f"{line} --url {url}")
+
+
 def test_topics_skipped_records_payloads_and_patience(shell: Shell) -> None:
     shell.done(f"ccbps explain {SCHEMA_OPTION} --scheme TagMatch --out m")
     shell.make_role_keys(feed="publisher", alice="subscriber")
@@ -566,6 +577,7 @@ PUBLISH = "publish --matcher pairs --key seed --url mqtt://h --name a --state s 
         ("broker --matcher m --local 0", "key"),
         ("broker --matcher m --local 0 --quota rat=1", "--quota must be 'rate', 'burst'"),
         ("broker --matcher pairs --local 0", "--local needs --users"),
+        ("subscribe --url mqtt://u:secret@h --name a", "without a user or a password, got 'h'"),
         ("broker --matcher pairs --url mqtt://h --users users", "--users is for --local"),
         ("broker --matcher pairs --local 0 --users users", "users must not have 'broker'"),
         ("publish --matcher m", "required"),
