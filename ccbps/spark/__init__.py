@@ -36,6 +36,7 @@ from ccbps.spark.networks import simulate
 from ccbps.spark.pairs import match_pairs
 from ccbps.spark.source import register_source
 from ccbps.spark.store_matching import match_messages
+from ccbps.spark.store_writing import write_events, write_interests
 from ccbps.spark.stores import (
     check_messages,
     compact_messages,
@@ -84,5 +85,7 @@ __all__ = [
     "simulate",
     "topic_tokens",
     "wrap_keys",
+    "write_events",
+    "write_interests",
     "write_messages",
 ]
