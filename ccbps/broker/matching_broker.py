@@ -284,6 +284,8 @@ class MatchingBroker(Confined):
             with self._lock, self._store.transaction():
                 self._store.unsubscribe(client, name)
             self._subscriptions.remove(client, [name])
+            with self._lock:
+                self._last_rounds.remove(client, [name])
 
     def subscriptions(self, client: str) -> list[str]:
         """Return the names of a client's subscriptions."""
@@ -333,6 +335,7 @@ class MatchingBroker(Confined):
                 for *_, accepted in unsealed:
                     accepted.served.add(client)
                 self._kept.forget(client)
+                self._last_rounds.remove(client, names)
                 self._metrics.add("revoked")
             if user is not None:
                 self._forget_user(user)
@@ -469,7 +472,7 @@ class MatchingBroker(Confined):
             return []
         with self._serving(client), self._lock:
             texts = []
-            for name, (publisher, rounds) in self._subscriptions.rounds(client).items():
+            for name, (publisher, rounds) in self._last_rounds.of(client).items():
                 numbers = self._publishers.get(publisher)
                 following = 0 if numbers is None else numbers.next_round
                 texts.append(notice(name, publisher, rounds, following))

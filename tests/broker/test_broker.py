@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from ccbps import Category, Schema, SharedSeed
 from ccbps.broker import Delivery, MatchingBroker, Payloads, Publication, Quota, Subscription
+from ccbps.broker.last_rounds import LastRounds
 from ccbps.delivery import GroupOpener, GroupSealer, SimpleCache, pack_groups
 from ccbps.errors import (
     DecodeError,
@@ -456,3 +457,18 @@ def test_a_broker_knows_who_was_here(tmp_path: Path) -> None:
     assert [broker.knows(name) for name in ("alice", "feed", "alcie")] == [True, True, False]
     with pytest.raises(ParameterError, match="client must be"):
         broker.knows("no/name")
+
+
+def test_ends_of_rounds_take_bounded_memory() -> None:
+    """A client that subscribes again and again leaves nothing behind."""
+    rounds, row = LastRounds(), np.zeros((10, 8), dtype=np.uint8)
+    rounds.add("bob", Subscription("b", row, None, "feed", 0))
+    for first in range(20_000):
+        rounds.add("alice", Subscription("a", row, None, f"feed {first % 100}", 10 + first))
+    assert sum(map(len, rounds._ends.values())) < 1100
+    assert rounds.due("feed", 8) == set()
+    assert rounds.due("feed", 9) == {"bob"}
+    assert rounds.due("feed 99", 10 + 19_999 + 9) == {"alice"}
+    rounds.remove("alice", ["a", "c"])
+    assert rounds.due("feed 99", 10**9) == set()
+    assert rounds.of("alice") == {}
