@@ -31,7 +31,7 @@ from ccbps.spark.frames import (
     require,
 )
 from ccbps.spark.stability import refuse_unstable
-from ccbps.spark.stores import StorePath, check_pairs, save_parts
+from ccbps.spark.stores import StorePath, check_mode, check_pairs, save_parts
 
 _CONNECT_TASKS: Final = 16
 """Number of tasks where Spark does not tell how many run at a time."""
@@ -81,6 +81,7 @@ def write_events(
         EventError: (as the cause of Spark's error) an event does not fit the schema. The error
             names it by its round.
     """
+    check_mode(mode, batch)
     check_pairs(matcher)
     check_key(key)
     if matcher.answers is not Answers.PAIRS:
@@ -160,6 +161,7 @@ def write_interests(
             its subscription, and shows no name or constant of the predicate but the schema's own
             names.
     """
+    check_mode(mode)
     check_pairs(matcher)
     check_key(key)
     check_rounds(rounds)

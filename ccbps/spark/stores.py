@@ -138,6 +138,7 @@ def write_messages(
             for a round of a broadcast's events. Nothing of this call is left. A message that the
             store has already, as where a stream's source sends it again, is kept once.
     """
+    check_mode(mode, batch)
     message, labels = _message_columns(df, matcher, kind, message, subscription, round)
     messages = df.select(
         column(round).cast("long").alias("round"),
@@ -155,6 +156,23 @@ def write_messages(
 
 def _as_they_are(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.Array]]:
     return (batch.columns for batch in batches)
+
+
+def check_mode(mode: str, batch: tuple[str, int] | None = None) -> None:
+    """Refuse a mode or a batch that is none; see `write_messages`."""
+    choice("mode", mode, ("error", "overwrite", "append"))
+    if batch is not None and mode != "append":
+        raise ParameterError("batch= is for mode='append'")
+    if batch is not None and (
+        not isinstance(batch, tuple)
+        or [type(part) for part in batch] != [str, int]
+        or not batch[0]
+        or batch[1] < 0
+    ):
+        raise ParameterError(
+            "batch must be a stream's name and the number of its batch, such as ('quotes', 17), "
+            f"got {batch!r}"
+        )
 
 
 def save_parts(
@@ -180,19 +198,6 @@ def save_parts(
     Raises:
         ParameterError, RandomnessReuseError: see `write_messages`.
     """
-    choice("mode", mode, ("error", "overwrite", "append"))
-    if batch is not None and mode != "append":
-        raise ParameterError("batch= is for mode='append'")
-    if batch is not None and (
-        not isinstance(batch, tuple)
-        or [type(part) for part in batch] != [str, int]
-        or not batch[0]
-        or batch[1] < 0
-    ):
-        raise ParameterError(
-            "batch must be a stream's name and the number of its batch, such as ('quotes', 17), "
-            f"got {batch!r}"
-        )
     if rows.isStreaming:
         raise ParameterError(
             "a stream is written batch by batch: call this in foreachBatch, with mode='append' and "
