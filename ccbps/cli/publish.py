@@ -30,8 +30,9 @@ from ccbps.cli.client import (
 )
 from ccbps.cli.command import REPEATED, Command, OneOf, Option
 from ccbps.cli.inputs import MATCHER, RECORD_FORMAT, Record, read_matcher, read_records
+from ccbps.cli.secret_files import key_file
 from ccbps.errors import CcbpsError, EventError, LedgerError, ParameterError, RefusedError
-from ccbps.keys.sources import FileKey, master
+from ccbps.keys.sources import master
 from ccbps.matching import Matcher
 from ccbps.matching.contract.roles import Publisher
 from ccbps.matching.contract.scheme import Answers, Keying
@@ -121,19 +122,21 @@ class _Publishing:
         self._waited = False
         self._has_rounds = matcher.keying is Keying.ROUNDS
         self._labels: list[str] = arguments.to
-        secret = role_secret(matcher, arguments.key, arguments.ledger)
+        secret = role_secret(matcher, key_file(arguments, arguments.key), arguments.ledger)
         if (matcher.answers is Answers.PAIRS) != bool(self._labels):
             raise ParameterError(
                 "--to client/name, for each subscription, is needed where each has a seed of its "
                 "own, as with FormulaMatch, and only there"
             )
         if self._labels:
-            secret = master(FileKey(arguments.key))
+            secret = master(key_file(arguments, arguments.key))
         ledger = marked(arguments.ledger, arguments.mark)
         self._publisher: Publisher = matcher.publisher(secret, ledger=ledger)
         checks.whole("--skip", arguments.skip, 0)
         checks.whole("--first", arguments.first, 0)
-        self._seed = None if arguments.seal is None else master(FileKey(arguments.seal))
+        self._seed = None
+        if arguments.seal is not None:
+            self._seed = master(key_file(arguments, arguments.seal))
         has_topic = (arguments.topic or arguments.topic_field) is not None
         self._tokens = topic_tokens(arguments, has_topic)
 
