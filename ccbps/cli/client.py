@@ -79,8 +79,12 @@ def naming_server(url: str) -> Iterator[None]:
 
 
 @contextmanager
-def connected(arguments: Namespace) -> Iterator[MqttClient]:
+def connected(arguments: Namespace, timeout: float | None = None) -> Iterator[MqttClient]:
     """Connect a client in the block.
+
+    Args:
+        arguments: options of `CLIENT`.
+        timeout: seconds that a request waits for its answer; None for `WAIT_SECONDS`.
 
     Raises:
         OSError: the server cannot be reached, or refuses the client.
@@ -89,7 +93,7 @@ def connected(arguments: Namespace) -> Iterator[MqttClient]:
 
     client = MqttClient(
         mqtt_url(arguments, arguments.name),
-        timeout=WAIT_SECONDS,
+        timeout=WAIT_SECONDS if timeout is None else timeout,
         on_warning=lambda text: print(f"ccbps: warning: {text}", file=sys.stderr),
     )
     with naming_server(arguments.url):
