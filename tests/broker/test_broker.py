@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -326,13 +327,13 @@ def test_publications_that_come_after_another_wait_for_it(world: World, path: Pa
     first, *later = (
         replace(world.event(number, 5), after=number - 1 if number else None) for number in range(3)
     )
-    with MatchingBroker(world.matcher.broker(world.key), path=path) as broker:
+    with closing(MatchingBroker(world.matcher.broker(world.key), path=path)) as broker:
         for publication in later:
             with refused("order", "comes after .* send it first"):
                 broker.publish("feed", publication)
         assert not broker.publish("feed", first).again
         assert not broker.publish("feed", later[0]).again
-    with MatchingBroker(world.matcher.broker(world.key), path=path) as broker:
+    with closing(MatchingBroker(world.matcher.broker(world.key), path=path)) as broker:
         # The one before it was accepted by a broker that has ended.
         assert not broker.publish("feed", later[1]).again
         # It is the same publication, whichever one it comes after.
