@@ -26,7 +26,6 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from hashlib import blake2b
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
@@ -359,12 +358,13 @@ class MatchingBroker(Confined):
             DecodeError: malformed, or not of the broker's matcher, key and epoch.
             ReplayError: another publication has this number, the number is too small to tell, or
                 the round was used.
-            RefusedError: the client was revoked, its quota is used up, or a queue is full.
+            RefusedError: the client was revoked, its quota is used up, a queue is full, or the
+                publication comes after one that was not accepted.
             LedgerError: the file cannot be written. In all cases nothing was delivered; where it
                 is not the publication's fault, publish it again.
         """
         with self._reading(publisher, Publication, publication) as (new, message):
-            digest = blake2b(message, digest_size=16).digest()
+            digest = new.digest(message)
             with self._lock:
                 receipt = self._receipt(publisher, new, digest)
                 if receipt is not None:

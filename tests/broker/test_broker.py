@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from ccbps import Category, Schema, SharedSeed
 from ccbps.broker import Delivery, MatchingBroker, Payloads, Publication, Quota, Subscription
@@ -320,6 +322,25 @@ def test_payloads_are_sealed_for_those_who_match(world: World) -> None:
 
 
 # -- arguments and small parts -------------------------------------------------------------------
+
+
+def test_publications_that_come_after_another_wait_for_it(world: World, path: Path) -> None:
+    first, *later = (
+        replace(world.event(number, 5), after=number - 1 if number else None) for number in range(3)
+    )
+    with closing(MatchingBroker(world.matcher.broker(world.key), path=path)) as broker:
+        for publication in later:
+            with refused("order", "comes after .* send it first"):
+                broker.publish("feed", publication)
+        assert not broker.publish("feed", first).again
+        assert not broker.publish("feed", later[0]).again
+    with closing(MatchingBroker(world.matcher.broker(world.key), path=path)) as broker:
+        # The one before it was accepted by a broker that has ended.
+        assert not broker.publish("feed", later[1]).again
+        # It is the same publication, whichever one it comes after.
+        assert broker.publish("feed", replace(later[1], after=None)).again
+        with pytest.raises(ReplayError, match="something else"):
+            broker.publish("feed", replace(later[1], payload=b"other"))
 
 
 def test_misuse_is_refused(world: World) -> None:
