@@ -16,6 +16,8 @@ from typing import Final
 from ccbps import __version__
 from ccbps.cli.choosing import CHECK_PREDICATE, EXPLAIN
 from ccbps.cli.command import Command, Parser
+from ccbps.cli.encode import ENCODE
+from ccbps.cli.files import FILTER, MATCH
 from ccbps.cli.keygen import KEYGEN
 from ccbps.cli.publish import PUBLISH
 from ccbps.cli.servers import BROKER, LEDGER
@@ -25,7 +27,10 @@ from ccbps.errors import BrokenSchemeWarning, CcbpsError
 COMMANDS: Final[tuple[Command, ...]] = (
     EXPLAIN,
     CHECK_PREDICATE,
+    FILTER,
     KEYGEN,
+    ENCODE,
+    MATCH,
     BROKER,
     SUBSCRIBE,
     PUBLISH,
