@@ -14,7 +14,7 @@ from ccbps.cli.answers import JSON, answer
 from ccbps.cli.client import LEDGER, marked, role_secret
 from ccbps.cli.command import REPEATED, Command, OneOf, Option
 from ccbps.cli.files import writer_of
-from ccbps.cli.inputs import MATCHER, read_matcher, read_rounds, read_text, read_values
+from ccbps.cli.inputs import MATCHER, read_matcher, read_rounds, read_text, read_value, read_values
 from ccbps.cli.records import FORMAT, OUT, Block, Table, read_records
 from ccbps.cli.rejecting import ON_ERROR, Rejects, usable
 from ccbps.cli.secret_files import SHARED_KEYS, key_file
@@ -99,8 +99,9 @@ def _encode_interests(arguments: Namespace) -> int:
     r"""Encrypt predicates as interest messages.
 
     A file of predicates has the fields subscription and predicate. If the matcher has a public
-    template, its private constants are fields in place of the predicate. --predicate gives one
-    predicate, for the subscription --as. With rounds, each predicate is encrypted for each round.
+    template, its private constants are fields in place of the predicate: in CSV, each is JSON, or
+    else a text. --predicate gives one predicate, for the subscription --as. With rounds, each
+    predicate is encrypted for each round.
 
     The constants of a predicate are secret: where others use this machine, write @FILE.
 
@@ -151,12 +152,13 @@ def _interests(
         return
     private = matcher.private_names
     for block in read_records(arguments.records, arguments.format, reject=rejects.note):
-        names = _texts(block, "subscription")
-        rows: Sequence[Any]
+        named = ["subscription", "predicate"] if private is None else ["subscription"]
+        block = _with_texts(block, named, rejects)
+        names, rows = _values(block, "subscription"), list[Any]()
         if private is None:
-            rows = _texts(block, "predicate")
+            rows = _values(block, "predicate")
         else:
-            columns = [_values(block, name) for name in private]
+            columns = [_constants(block, name) for name in private]
             rows = [dict(zip(private, row, strict=True)) for row in zip(*columns, strict=True)]
         yield _prepared(matcher, block, names, interest_column(rows), rejects)
 
@@ -189,17 +191,36 @@ def _prepared(
     return names, DictionaryColumn(interests.values, interests.index[chosen]).used()
 
 
-def _texts(block: Block, name: str) -> list[str]:
-    column = _values(block, name)
-    for number, value in zip(block.numbers, column, strict=True):
-        if not isinstance(value, str):
-            raise EventError(f"record {number}: {name} must be a text")
-    return column
+def _with_texts(block: Block, names: Sequence[str], rejects: Rejects) -> Block:
+    """Return the records that have texts in some fields.
+
+    Raises:
+        EventError: one has not, and is not rejected.
+    """
+    good = np.ones(len(block), dtype=np.bool_)
+    for name in names:
+        for place, value in enumerate(_values(block, name)):
+            if good[place] and not isinstance(value, str):
+                good[place] = False
+                number, reason = block.numbers[place], f"{name} must be a text"
+                if rejects.note is None:
+                    raise EventError(f"record {number}: {reason}")
+                rejects.note(number, reason)
+    return block if good.all() else block.take(good)
 
 
 def _values(block: Block, name: str) -> list[Any]:
     column = block.column(name)
     return column if isinstance(column, list) else list(column.to_pylist())
+
+
+def _constants(block: Block, name: str) -> list[Any]:
+    """Return values of a private constant; texts of CSV are JSON, or else texts."""
+    values = _values(block, name)
+    if isinstance(block, Table) and isinstance(block.columns[name], list):
+        distinct = {text: read_value(text) for text in {*values}}
+        values = [distinct[text] for text in values]
+    return values
 
 
 def _parts(rounds: range | None, interests: int) -> Iterator[Rounds | None]:

@@ -8,7 +8,8 @@ events are read in blocks.
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -113,9 +114,9 @@ def _match(arguments: Namespace) -> int:
         raise ParameterError(f"{type(matcher).__name__} has sessions, which only programs can hold")
     key = None if arguments.key is None else role_key(key_file(arguments, arguments.key))
     broker = matcher.broker(key)
-    interests = [*read_records(arguments.interests, arguments.format)]
     kind = _AllPairs if matcher.keying is Keying.SERVER else _Rounds
-    matching = kind(matcher, broker, interests)
+    interests = (read_records(path, arguments.format) for path in arguments.interests)
+    matching = kind(matcher, broker, chain.from_iterable(interests))
     with writer_of(arguments, arguments.events, arguments.format) as writer:
         for block in read_records(arguments.events, arguments.format):
             for names, values in matching.pairs(block):
@@ -145,15 +146,22 @@ class _Matching:
         matches: number of pairs that match.
     """
 
-    def __init__(self, matcher: Matcher, broker: Broker, interests: list[Block]) -> None:
+    def __init__(self, matcher: Matcher, broker: Broker, interests: Iterable[Block]) -> None:
         self._matcher, self._broker = matcher, broker
         self.events = self.compared = self.matches = 0
         width = matcher.interest_bytes
-        rows = [message_rows(block.column("message"), width, "interests") for block in interests]
-        self.messages = np.concatenate([np.empty((0, width), dtype=np.uint8), *rows])
-        self._names: Any = np.array(
-            [name for block in interests for name in _list(block, "subscription")], dtype=np.object_
-        )
+        rows, rounds = [np.empty((0, width), dtype=np.uint8)], [np.empty(0, dtype=np.uint64)]
+        names: list[Any] = []
+        known: dict[Any, Any] = {}
+        for block in interests:
+            rows.append(message_rows(block.column("message"), width, "interests").copy())
+            # Equal names are one object.
+            names += [known.setdefault(name, name) for name in _list(block, "subscription")]
+            if matcher.keying is Keying.ROUNDS:
+                rounds.append(whole_numbers(block.column("round"), "rounds"))
+        self.messages = np.concatenate(rows)
+        self._names: Any = np.array(names, dtype=np.object_)
+        self._rounds = np.concatenate(rounds)
 
     def _events(self, block: Block) -> Bytes:
         self.events += len(block)
@@ -163,7 +171,7 @@ class _Matching:
 class _AllPairs(_Matching):
     """Interests of a matcher with a key server."""
 
-    def __init__(self, matcher: Matcher, broker: Broker, interests: list[Block]) -> None:
+    def __init__(self, matcher: Matcher, broker: Broker, interests: Iterable[Block]) -> None:
         super().__init__(matcher, broker, interests)
         self._table = broker.prepare(self.messages)
 
@@ -185,14 +193,12 @@ class _AllPairs(_Matching):
 class _Rounds(_Matching):
     """Interests of rounds: of a subscription each or, of a broadcast, of all."""
 
-    def __init__(self, matcher: Matcher, broker: Broker, interests: list[Block]) -> None:
+    def __init__(self, matcher: Matcher, broker: Broker, interests: Iterable[Block]) -> None:
         super().__init__(matcher, broker, interests)
         self._is_broadcast = matcher.answers is Answers.ROUND
-        rounds = [whole_numbers(block.column("round"), "rounds") for block in interests]
-        turns = np.concatenate([np.empty(0, dtype=np.uint64), *rounds])
-        self._turns, places = np.unique(turns, return_inverse=True)
+        self._turns, places = np.unique(self._rounds, return_inverse=True)
         self._labels: dict[Any, int] = {}
-        labels = np.zeros(len(turns), dtype=np.int64)
+        labels = np.zeros(len(places), dtype=np.int64)
         if not self._is_broadcast:
             for name in dict.fromkeys(self._names.tolist()):
                 self._labels[name] = len(self._labels)
@@ -281,7 +287,7 @@ MATCH: Final = Command(
     _match,
     (
         Option("events FILE", "file that encode events wrote; - for standard input"),
-        Option("interests FILE", "file that encode interests wrote; - for standard input"),
+        Option("interests FILE", "files that encode interests wrote", nargs="+"),
         MATCHER,
         Option("--key FILE", "broker's key; one-time matchers have none"),
         SHARED_KEYS,

@@ -76,11 +76,16 @@ def read_settings(option: str, settings: Sequence[str]) -> dict[str, Any]:
         name, equals, value = text.partition("=")
         if not equals or not name.isidentifier() or name in values:
             raise ParameterError(f"{option} takes NAME=VALUE, each name once, got {text!r}")
-        try:
-            values[name] = json.loads(value)
-        except (ValueError, RecursionError):
-            values[name] = value
+        values[name] = read_value(value)
     return values
+
+
+def read_value(text: str) -> Any:
+    """Return the value of a text that is JSON, or else the text."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
 
 
 def read_matcher(path: str) -> Matcher:

@@ -42,8 +42,9 @@ Confidential content-based publish/subscribe. A publisher has events, a subscrib
 and a broker that nobody trusts decides which events match.
 
 Choose a matcher (explain), see how it takes your predicates (check-predicate), and make keys for
-all parties (keygen). Then run a broker, subscribe and publish. The examples in the help of these
-commands belong together: paste them one after the other.
+all parties (keygen). Then run a broker, subscribe and publish; or work on files, with filter,
+encode and match. The examples in the help of these commands belong together: paste them one after
+the other.
 
 Where an argument is TEXT, @FILE stands for the text of a file, and @- for standard input. All users
 of this machine can see arguments. They cannot see files."""

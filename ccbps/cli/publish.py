@@ -80,10 +80,10 @@ def take_numbers(path: str, publisher: str, count: int, first: int = 0) -> range
 def _publish(arguments: Namespace) -> int:
     r"""Encrypt records of a file or of standard input, and send them to a broker.
 
-    Records are JSON lines or CSV. The command encodes them with the publisher's key, and publishes
-    them in their order, up to 64 at once. It ends when the broker has accepted all of them; if the
-    broker has a file, they are on its disk then. Publications are numbered; the file of --state
-    keeps the next number. If the broker asks for patience, the command waits.
+    Records are JSON lines, CSV or Parquet. The command encodes them with the publisher's key, and
+    publishes them in their order, up to 64 at once. It ends when the broker has accepted all of
+    them; if the broker has a file, they are on its disk then. Publications are numbered; the file
+    of --state keeps the next number. If the broker asks for patience, the command waits.
 
     Subscribers that match get the record. With --seal it is encrypted, and the broker cannot read
     it. With --plain the broker can, whatever the matcher hides. With --empty nobody gets a record.

@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager
 from decimal import Decimal as Number
 from functools import cached_property
 from itertools import compress
+from operator import index
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NoReturn, TypeAlias
 
@@ -107,10 +108,6 @@ class Block(ABC):
         """Return each record as a line of JSON."""
         return [_ENCODER.encode(row).decode() for row in self.rows()]
 
-    def missing(self, name: str) -> NoReturn:
-        """Raise an error about a column that is not there."""
-        raise EventError(f"the records have no field {name!r}", attribute=name)
-
 
 class Lines(Block):
     """Records of lines of JSON, whose fields may differ."""
@@ -126,10 +123,7 @@ class Lines(Block):
         return self._rows
 
     def column(self, name: str) -> list[Any]:
-        try:
-            return [row[name] for row in self._rows]
-        except KeyError:
-            self.missing(name)
+        return [row.get(name) for row in self._rows]
 
     def take(self, chosen: Bools) -> Lines:
         return Lines(
@@ -181,7 +175,7 @@ class Table(Block):
 
     def column(self, name: str) -> Any:
         if name not in self.columns:
-            self.missing(name)
+            raise EventError(f"the records have no field {name!r}", attribute=name)
         return self.values[name]
 
     def take(self, chosen: Bools) -> Table:
@@ -414,15 +408,15 @@ def _csv_table(
     return Table(numbers, following, dict(zip(names, columns, strict=True)), schema)
 
 
-def _parquet(path: str) -> Any:
-    need(f"the Parquet file {path}", "arrow")
+def _parquet() -> Any:
+    need("the format Parquet", "arrow")
     import pyarrow.parquet
 
     return pyarrow.parquet
 
 
 def _parquet_blocks(path: str) -> Iterator[Block]:
-    parquet = _parquet(path)
+    parquet = _parquet()
     import pyarrow as pa
 
     try:
@@ -450,7 +444,7 @@ def whole_numbers(column: Any, title: str) -> Rounds:
         DecodeError: a value is no whole number from 0 to 2^64 - 1.
     """
     try:
-        numbers = [int(value) for value in _plain(column)]
+        numbers = [int(v) if isinstance(v, str) else index(v) for v in _plain(column)]
         return np.array(numbers, dtype=np.uint64)
     except (ValueError, TypeError, OverflowError):
         raise DecodeError(f"{title} must be whole numbers, at least 0") from None
@@ -512,7 +506,7 @@ class RecordWriter:
 
     def __enter__(self) -> RecordWriter:
         if self._form == "parquet":
-            _parquet(self._path)
+            _parquet()
         if self._path == "-":
             sys.stdout.flush()
             self._file = sys.stdout.buffer
@@ -585,7 +579,7 @@ class RecordWriter:
             else:
                 table = pa.Table.from_pylist(block.rows(), schema=schema)
             if self._parquet is None:
-                writer = _parquet(self._path).ParquetWriter(self._file, table.schema)
+                writer = _parquet().ParquetWriter(self._file, table.schema)
                 self._parquet = self._stack.enter_context(writer)
             self._parquet.write_table(table)
         except (pa.ArrowException, ValueError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -65,3 +66,32 @@ def test_publish_ends_when_it_waited_long_enough(shell: Shell) -> None:
         error = shell.refused(f"{publish} {at(server.url, 'feed')}")
         assert error == "no answer to publish in 0.3 s"
     assert "--timeout must be" in shell.refused(f"{publish} {at(server.url, 'feed')} --timeout -1")
+
+
+def test_bad_records_are_set_aside_and_the_others_published(shell: Shell) -> None:
+    shell.done(
+        "ccbps explain --schema 'x=UInt(8)' --scheme TagMatch --out m",
+        "ccbps keygen filter --out topics.key",
+    )
+    shell.make_role_keys(feed="publisher", alice="subscriber")
+    lines = ['{"x": 1, "t": "a"}', "no", '{"x": 2}', '{"x": 999, "t": "a"}', '{"x": 3, "t": "a"}']
+    Path("x.jsonl").write_text("\n".join(lines))
+    with served(from_json(Path("m").read_text())) as (url, _):
+        alice = f"ccbps subscribe {at(url, 'alice')} --count"
+        topic = "--topic a --filter topics.key"
+        shell.done(f"{alice} 0 'x < 9' --matcher m --key alice.key {topic}")
+        publish = f"ccbps publish x.jsonl --matcher m --key feed.key {at(url, 'feed')} --state s"
+        publish += " --plain --topic-field t --filter topics.key"
+        assert "x.jsonl, line 2: not a JSON object" in shell.run(publish, 2)[1]
+        rejecting = f"{publish} --on-error reject --rejects r.jsonl --json"
+        told = json.loads(shell.done(rejecting))
+        assert told == {"published": 2, "rejected": 3, "skip": 5}
+        rejected = [json.loads(line) for line in Path("r.jsonl").read_text().splitlines()]
+        assert [each["record"] for each in rejected] == [1, 2, 3]
+        assert "topic" in rejected[1]["reason"]
+        assert "out of range" in rejected[2]["reason"]
+        received = shell.deliveries(f"{alice} 2 --wait 20")
+        assert [delivery["record"]["x"] for delivery in received] == [1, 3]
+        # What was left out is not said again.
+        again = f"{publish} --on-error reject --skip 4"
+        assert shell.run(again) == ("published 1; rejected 0\n", "")
