@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 
 @contextmanager
@@ -17,12 +17,14 @@ def progress(total: int | None, unit: str) -> Iterator[Callable[[int], object]]:
         total: amount at the end; None if it is unknown.
         unit: unit of the amount.
     """
-    try:
-        if total is None or not sys.stderr.isatty():
-            raise ImportError
-        from tqdm import tqdm
-    except ImportError:
+    bar = None
+    if total is not None and sys.stderr.isatty():
+        with suppress(ImportError):
+            from tqdm import tqdm
+
+            bar = tqdm(total=total, unit=unit, unit_scale=True, leave=False, file=sys.stderr)
+    if bar is None:
         yield lambda amount: None
         return
-    with tqdm(total=total, unit=unit, unit_scale=True, leave=False, file=sys.stderr) as bar:
+    with bar:
         yield bar.update

@@ -49,11 +49,15 @@ CHUNK: Final = 1 << 20
 """Bytes of a text that are read at a time."""
 ROWS: Final = 1 << 14
 """Records of a block of CSV or Parquet at most."""
+FIELD: Final = 1 << 30
+"""Characters of a field of CSV at most."""
 
 _TRUTH: Final = {"true": True, "false": False, "1": True, "0": False}
 _DECODER: Final = msgspec.json.Decoder(dict[str, Any], float_hook=Number)
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=str, decimal_format="number")
 
+# What msgspec raises; the last is of Decimal, for an exponent beyond its own.
+_NO_JSON: Final = (msgspec.MsgspecError, ValueError, RecursionError, ArithmeticError)
 Reject: TypeAlias = Callable[[int, str], object]
 """Function that takes a record's number, from 0, and the reason why it cannot be used."""
 
@@ -318,7 +322,7 @@ def _json_blocks(
         try:
             rows = _DECODER.decode_lines("\n".join(lines))
             numbers: Sequence[int] = range(number, number + len(rows))
-        except (msgspec.MsgspecError, RecursionError):
+        except _NO_JSON:
             numbers, rows, lines = _good_lines(chunk, number, line, refuse)
         count = sum(1 for text in chunk if not text.isspace())
         number, line = number + count, line + len(chunk)
@@ -338,7 +342,7 @@ def _good_lines(
             rows.append(_DECODER.decode(text))
             numbers.append(number)
             lines.append(text.strip())
-        except (msgspec.MsgspecError, RecursionError):
+        except _NO_JSON:
             refuse(number, line, "not a JSON object")
         number += 1
     return numbers, rows, lines
@@ -372,6 +376,7 @@ def _csv_blocks(
     schema: Attributes | None,
     refuse: Callable[[int, int, str], object],
 ) -> Iterator[Block]:
+    csv.field_size_limit(FIELD)  # messages may be longer than Python's limit of 128 KiB
     feed = _Feed(chunks)
     reader = csv.reader(feed, strict=True)
     try:

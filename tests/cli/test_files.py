@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
@@ -18,12 +19,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbps import Schema, UInt
+from ccbps import Category, Schema, UInt
 from ccbps.cli import encode, files, records
 from ccbps.cli.command import Option
 from ccbps.cli.program import COMMANDS
 from ccbps.cli.progress import progress
-from ccbps.cli.records import RecordWriter, Table, read_records
+from ccbps.cli.records import RecordWriter, Table, message_rows, read_records
+from ccbps.cli.rejecting import usable
+from ccbps.errors import EventError
 from tests.support.command_line import Shell
 
 SCHEMA = "--schema " + shlex.quote('issue=Category(["AAPL", "IBM"]), price=UInt(8, nullable=True)')
@@ -327,6 +330,47 @@ def test_any_texts_come_back_from_every_format(cells: list[list[str]]) -> None:
             writer.write(Table(range(len(cells)), len(cells), columns))
         back = [row for block in read_records(str(path), None) for row in block.rows()]
         assert [[row["a"], row["b"]] for row in back] == cells
+
+
+PIECES = st.sampled_from(
+    [
+        b"a,b\n",
+        b"1,x\n",
+        b'"1\n',
+        b'""",',
+        b"\xff",
+        b"\x00",
+        b'{"a":1,"b":"x"}\n',
+        b"[" * 2000,
+        b'{"a":1e99999999999999999999,"b":"x"}\n',
+        b'{"a":' + b"9" * 5000 + b"}\n",
+        b"{}\r\n",
+    ]
+)
+
+
+@given(st.lists(PIECES | st.binary(max_size=5), max_size=6).map(b"".join), st.sampled_from(FORMATS))
+def test_any_bytes_are_records_or_one_error(content: bytes, form: str) -> None:
+    Path("f").write_bytes(content)
+    form, schema = {"jsonl": "json"}.get(form, form), Schema(a=UInt(8), b=Category(["x"]))
+    rejected: list[int] = []
+    with contextlib.suppress(EventError):
+        for block in read_records("f", form, schema, lambda number, _: rejected.append(number)):
+            events, left = usable(block, schema, lambda number, _: rejected.append(number))
+            assert len(events) == len(left)
+            assert not {*left.numbers} & {*rejected}
+    if form != "parquet":
+        with contextlib.suppress(EventError):
+            for block in read_records("f", form, schema):
+                usable(block, schema, None)
+
+
+def test_long_messages_come_back_from_csv() -> None:
+    messages = np.arange(60_000, dtype=np.uint32).view(np.uint8).reshape(1, -1)
+    with RecordWriter("m.csv", "csv") as writer:
+        writer.write(Table([0], 1, {"message": messages}))
+    (block,) = read_records("m.csv", None)
+    assert (message_rows(block.column("message"), messages.shape[1], "m") == messages).all()
 
 
 def test_values_of_json_lines_are_written_as_they_are() -> None:
