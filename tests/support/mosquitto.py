@@ -13,37 +13,45 @@ from contextlib import contextmanager
 from pathlib import Path
 
 MOSQUITTO = os.environ.get("MOSQUITTO") or shutil.which("mosquitto", path="/usr/sbin:/usr/bin")
-ACL = """\
-user broker
-topic readwrite ccbps/#
+DEPLOYMENT = Path(__file__).parents[2] / "examples" / "deployment"
+ACL = (DEPLOYMENT / "acl").read_text("utf-8")
 
-pattern write ccbps/to/%u/#
-pattern read ccbps/for/%u/#
-pattern read ccbps/up
-"""
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody uses."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
 
 
 @contextmanager
 def mosquitto(folder: Path) -> Iterator[str]:
     """A server that lets everybody in without a password, and its URL."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    acl, config = folder / "acl", folder / "mosquitto.conf"
-    acl.write_text(ACL)
-    acl.chmod(0o600)
-    config.write_text(
-        f"user {getpass.getuser()}\nlistener {port} 127.0.0.1\nallow_anonymous true\n"
-        f"acl_file {acl}\nset_tcp_nodelay true\n"
-    )
-    process = subprocess.Popen([str(MOSQUITTO), "-c", str(config)], stderr=subprocess.DEVNULL)
+    port = free_port()
+    text = f"listener {port} 127.0.0.1\nallow_anonymous true\nset_tcp_nodelay true\n"
+    with configured_mosquitto(folder, text, ACL, port):
+        yield f"mqtt://127.0.0.1:{port}"
+
+
+@contextmanager
+def configured_mosquitto(folder: Path, text: str, acl: str, port: int) -> Iterator[None]:
+    """A server with a configuration, but for the user that it runs as, and its access list."""
+    (folder / "acl").write_text(acl, "utf-8")
+    (folder / "acl").chmod(0o600)
+    if "acl_file" not in text:
+        text = f"acl_file {folder / 'acl'}\n{text}"
+    config = folder / "mosquitto.conf"
+    config.write_text(f"user {getpass.getuser()}\n{text}", "utf-8")
+    errors = (folder / "mosquitto.log").open("w")
+    process = subprocess.Popen([str(MOSQUITTO), "-c", str(config)], stderr=errors)
     try:
         for _ in range(50):
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", port)) == 0:
                     break
             time.sleep(0.1)
-        yield f"mqtt://127.0.0.1:{port}"
+        yield
     finally:
         process.terminate()
         process.wait()
+        errors.close()
