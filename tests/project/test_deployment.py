@@ -13,8 +13,9 @@ import subprocess
 import sys
 import threading
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from ctypes.util import find_library
 from pathlib import Path
 from typing import Any
 
@@ -89,8 +90,8 @@ def test_the_page_shows_every_file() -> None:
 
 def test_the_page_runs_commands_and_options_of_the_command_line() -> None:
     lines = [command[command.index("ccbps ") :] for command in COMMANDS if "ccbps " in command]
-    lines = [line for line in lines if line.split()[1] in ("keygen", "explain", "publish")]
-    assert len(lines) >= 5
+    lines = [line for line in lines if line.split()[1] in ("keygen", "explain", "subscribe")]
+    assert len(lines) >= 6
     for line in lines:
         make_parser().parse_args(shlex.split(line)[1:])
 
@@ -261,7 +262,7 @@ def test_mosquitto_knows_every_option() -> None:
     if shown.returncode:
         pytest.skip("the manual of mosquitto is not installed")
     plain = re.sub(".\b", "", shown.stdout)
-    known = set(re.findall(r"^ {7}([a-z_0-9]+) ", plain, re.MULTILINE))
+    known = set(re.findall(r"^ {7}([a-z_0-9]+) (?:\[|[a-z/ ]+(?:$|\[))", plain, re.MULTILINE))
     assert set(options_of(text_of("mosquitto.conf"))) <= known
 
 
@@ -406,13 +407,57 @@ def test_nftables_takes_the_limits() -> None:
 # -- all of it -----------------------------------------------------------------------------------
 
 
-@contextmanager
-def running_broker(folder: Path, environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
-    """The script's broker, until SIGTERM, without executable memory that can be written."""
+def calls_of(name: str) -> set[str]:
+    """System calls of a name or a group of systemd's."""
+    if not name.startswith("@"):
+        return {name}
+    command = [tool("systemd-analyze"), "syscall-filter", name]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    lines = [line.strip() for line in listed.splitlines()[1:]]
+    return set().union(*(calls_of(line) for line in lines if line and line[0] != "#"))
+
+
+def calls_of_the_unit() -> set[str]:
+    """System calls that the unit lets through."""
+    calls: set[str] = set()
+    for value in unit()["Service"]["SystemCallFilter"]:
+        listed = set().union(*map(calls_of, value.removeprefix("~").split()))
+        calls = calls - listed if value.startswith("~") else calls | listed
+    return calls
+
+
+def confinement() -> Callable[[], None]:
+    """Make a function that confines its process as the unit does, and ends it where systemd fails.
+
+    There is no executable memory that can be written, and no other system call.
+    """
+    name = find_library("seccomp")
+    if name is None:
+        pytest.skip("libseccomp is not installed")
+    seccomp = ctypes.CDLL(name)
+    seccomp.seccomp_init.restype = ctypes.c_void_p
+    calls = calls_of_the_unit()
+    if os.getuid() == 0:
+        calls.add("fchown")  # by SQLite, for root alone
 
     def confine() -> None:
         ctypes.CDLL(None).prctl(65, 1, 0, 0, 0)  # PR_SET_MDWE, of Linux 6.3
+        context = ctypes.c_void_p(seccomp.seccomp_init(0x80000000))  # SCMP_ACT_KILL_PROCESS
+        for call in calls:
+            number = seccomp.seccomp_syscall_resolve_name(call.encode())
+            if number >= 0:
+                seccomp.seccomp_rule_add(context, 0x7FFF0000, number, 0)  # SCMP_ACT_ALLOW
+        if seccomp.seccomp_load(context):
+            raise OSError("the filter of system calls cannot be loaded")
 
+    return confine
+
+
+@contextmanager
+def running_broker(
+    folder: Path, environment: dict[str, str], confine: Callable[[], None] | None
+) -> Iterator[subprocess.Popen[str]]:
+    """The script's broker, until SIGTERM."""
     with subprocess.Popen(
         [DEPLOYMENT / "broker.sh"],
         env=environment,
@@ -434,11 +479,15 @@ def running_broker(folder: Path, environment: dict[str, str]) -> Iterator[subpro
 
 @pytest.mark.slow
 @pytest.mark.timeout(60)
-def test_a_broker_runs_as_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """TLS, passwords, limits, the operator's pipe, metrics, and a copy that is put back."""
+@pytest.mark.parametrize("is_confined", [False, True])
+def test_a_broker_runs_as_the_page_says(
+    is_confined: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TLS, passwords, limits, the operator's pipe, metrics, and the unit's confinement."""
     if MOSQUITTO is None:
         pytest.skip("mosquitto is not installed")
     tool("mosquitto_passwd")
+    confine = confinement() if is_confined else None
     monkeypatch.chdir(tmp_path)
     folders = {name: tmp_path / name for name in ("credentials", "state", "run", "tls", "bin")}
     for folder in folders.values():
@@ -478,17 +527,22 @@ def test_a_broker_runs_as_the_page_says(tmp_path: Path, monkeypatch: pytest.Monk
         "STATE_DIRECTORY": str(folders["state"]),
         "RUNTIME_DIRECTORY": str(folders["run"]),
     }
-    with configured_mosquitto(tmp_path, text, ACL, clients):
+    with configured_mosquitto(tmp_path, text, ACL, clients) as start_again:
         at = {
             name: MqttUrl(
                 f"mqtts://localhost:{clients}", name, word, str(tmp_path / "tls/server.pem")
             )
             for name, word in words.items()
         }
-        with running_broker(tmp_path, environment) as process, closing_clients(at) as (alice, feed):
-            exchange(alice, feed)
+        with (
+            running_broker(tmp_path, environment, confine) as process,
+            closing_clients(at) as (alice, feed),
+        ):
+            exchange(alice, feed, 0)
+            start_again()
+            exchange(alice, feed, 1)
             page = urllib.request.urlopen(f"http://127.0.0.1:{metrics}/metrics", timeout=WAIT)
-            assert b"ccbps_deliveries_total 1.0" in page.read()
+            assert b"ccbps_deliveries_total 2.0" in page.read()
             with (folders["run"] / "operator").open("w") as operator:
                 operator.write("revoke alice\n")
             with pytest.raises(RefusedError, match="revoked"):
@@ -503,7 +557,7 @@ def test_a_broker_runs_as_the_page_says(tmp_path: Path, monkeypatch: pytest.Monk
     assert [path.name for path in folders["state"].iterdir()] == ["broker.db"]
 
 
-def exchange(alice: MqttClient, feed: MqttClient) -> None:
+def exchange(alice: MqttClient, feed: MqttClient, first: int) -> None:
     """A match, and messages as large as the quota and mosquitto let through, and larger ones."""
     matcher = from_json(Path("credentials/quotes.matcher").read_text())
     key = {name: role_key(FileKey(f"{name}.key")) for name in ("alice", "feed")}
@@ -511,13 +565,13 @@ def exchange(alice: MqttClient, feed: MqttClient) -> None:
     for number in range(100):
         alice.subscribe(Subscription(f"{number:0256}", asked))
     event = matcher.publisher(key["feed"]).encode({"issue": ["IBM"], "price": [119]})[0].tobytes()
-    spare = (1 << 20) - len(Publication(0, event, bytes(700_000)).to_bytes())
-    largest = Publication(0, event, bytes(700_000 + spare))
+    spare = (1 << 20) - len(Publication(first, event, bytes(700_000)).to_bytes())
+    largest = Publication(first, event, bytes(700_000 + spare))
     assert len(largest.to_bytes()) == 1 << 20
     feed.publish(largest)
     assert len(alice.receive(WAIT).names) == 100
     with pytest.raises(RefusedError, match="a message of"):
-        feed.publish(Publication(1, event, bytes(1_100_000)))
+        feed.publish(Publication(9, event, bytes(1_100_000)))
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -34,24 +34,38 @@ def mosquitto(folder: Path) -> Iterator[str]:
 
 
 @contextmanager
-def configured_mosquitto(folder: Path, text: str, acl: str, port: int) -> Iterator[None]:
-    """A server with a configuration, but for the user that it runs as, and its access list."""
+def configured_mosquitto(
+    folder: Path, text: str, acl: str, port: int
+) -> Iterator[Callable[[], None]]:
+    """A server with a configuration, but for the user that it runs as, and its access list.
+
+    A function that starts it again.
+    """
     (folder / "acl").write_text(acl, "utf-8")
     (folder / "acl").chmod(0o600)
     if "acl_file" not in text:
         text = f"acl_file {folder / 'acl'}\n{text}"
     config = folder / "mosquitto.conf"
     config.write_text(f"user {getpass.getuser()}\n{text}", "utf-8")
-    errors = (folder / "mosquitto.log").open("w")
-    process = subprocess.Popen([str(MOSQUITTO), "-c", str(config)], stderr=errors)
-    try:
+    process: subprocess.Popen[bytes] | None = None
+
+    def end() -> None:
+        if process is not None:
+            process.terminate()
+            process.wait()
+
+    def start() -> None:
+        nonlocal process
+        end()
+        process = subprocess.Popen([str(MOSQUITTO), "-c", str(config)], stderr=subprocess.DEVNULL)
         for _ in range(50):
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", port)) == 0:
                     break
             time.sleep(0.1)
-        yield
+
+    start()
+    try:
+        yield start
     finally:
-        process.terminate()
-        process.wait()
-        errors.close()
+        end()
