@@ -11,12 +11,12 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from ctypes.util import find_library
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import paho.mqtt.client as paho
@@ -48,7 +48,7 @@ from tests.support.mosquitto import (
     ACL,
     DEPLOYMENT,
     MOSQUITTO,
-    configured_mosquitto,
+    Mosquitto,
     free_port,
     mosquitto,
 )
@@ -328,7 +328,7 @@ def test_mosquitto_keeps_clients_to_their_own_topics(tmp_path: Path) -> None:
     if MOSQUITTO is None:
         pytest.skip("mosquitto is not installed")
     got: set[tuple[str, str, str]] = set()
-    ended = {name: threading.Event() for name in NAMES}
+    ended = {name: Event() for name in NAMES}
 
     def arrived(client: paho.Client, reader: str, message: Any) -> None:
         if message.payload == b"end":
@@ -343,7 +343,7 @@ def test_mosquitto_keeps_clients_to_their_own_topics(tmp_path: Path) -> None:
             client = paho.Client(CallbackAPIVersion.VERSION2, userdata=name)
             client.username_pw_set(name)
             client.on_message = arrived
-            ready = threading.Event()
+            ready = Event()
             client.on_subscribe = lambda *_, ready=ready: ready.set()
             client.connect(host, int(port))
             client.loop_start()
@@ -395,6 +395,75 @@ def test_alerts_are_about_metrics_that_a_broker_has() -> None:
 def test_prometheus_takes_the_alerts() -> None:
     command = [tool("promtool"), "check", "config", DEPLOYMENT / "prometheus.yml"]
     subprocess.run(command, check=True, capture_output=True)
+
+
+QUIET = {
+    'up{job="ccbps"}': "1x90",
+    "ccbps_publications_total": "0+600x90",
+    "ccbps_repeated_total": "0+1x90",
+    'ccbps_refused_total{reason="rate"}': "0+1x90",
+    "ccbps_filter_false_positives_total": "0+1x90",
+    "ccbps_pairs_refused_total": "0x90",
+    "ccbps_dropped_total": "0x90",
+    "ccbps_waiting": "100x90",
+    "ccbps_clients": "10x90",
+    "ccbps_match_seconds_sum": "0+1x90",
+    'ccbps_match_seconds_bucket{le="0.01"}': "0+600x90",
+    'ccbps_match_seconds_bucket{le="0.1"}': "0+600x90",
+    'ccbps_match_seconds_bucket{le="1.0"}': "0+600x90",
+    'ccbps_match_seconds_bucket{le="+Inf"}': "0+600x90",
+}
+ALARMING = {
+    "BrokerDown": {'up{job="ccbps"}': "0x90"},
+    "NothingPublished": {
+        "ccbps_publications_total": "600x90",
+        "ccbps_repeated_total": "0x90",
+        "ccbps_filter_false_positives_total": "0x90",
+    },
+    "DeliveriesDropped": {"ccbps_dropped_total": "0x85 7x5"},
+    "DeliveriesWait": {"ccbps_waiting": "30000x90"},
+    "PairsOfOtherRounds": {"ccbps_pairs_refused_total": "0+1x90"},
+    "ClientsRefused": {'ccbps_refused_total{reason="rate"}': "0+120x90"},
+    "PublicationsRepeated": {"ccbps_repeated_total": "0+60x90"},
+    "MatchingSlow": {
+        f'ccbps_match_seconds_bucket{{le="{bound}"}}': "0+590x90" for bound in ("0.01", "0.1")
+    },
+    "BrokerBusy": {"ccbps_match_seconds_sum": "0+50x90"},
+    "FilterUseless": {"ccbps_filter_false_positives_total": "0+60x150"},
+}
+
+
+@pytest.mark.slow
+def test_each_alert_fires_when_it_should_and_no_other(tmp_path: Path) -> None:
+    """Of brokers with 600 publications a minute."""
+    promtool = tool("promtool")
+    names = [one["alert"] for one in yaml.safe_load(text_of("alerts.yml"))["groups"][0]["rules"]]
+    assert sorted(ALARMING) == sorted(names)
+    cases: list[dict[str, Any]] = []
+    for fired, changed in [("", dict[str, str]()), *ALARMING.items()]:
+        series = {**QUIET, **changed}
+        minutes = 150 if fired == "FilterUseless" else 90
+        values = {name: text.replace("x90", f"x{minutes}") for name, text in series.items()}
+        cases.append(
+            {
+                "interval": "1m",
+                "input_series": [{"series": one, "values": values[one]} for one in values],
+                "promql_expr_test": [
+                    {
+                        "expr": 'count by (alertname) (ALERTS{alertstate="firing"})',
+                        "eval_time": f"{minutes}m",
+                        "exp_samples": [{"labels": f'{{alertname="{fired}"}}', "value": 1}]
+                        if fired
+                        else [],
+                    }
+                ],
+            }
+        )
+    text = {"rule_files": [str(DEPLOYMENT / "alerts.yml")], "tests": cases}
+    (tmp_path / "cases.yml").write_text(yaml.safe_dump(text), "utf-8")
+    command = [promtool, "test", "rules", tmp_path / "cases.yml"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
 def test_nftables_takes_the_limits() -> None:
@@ -527,7 +596,7 @@ def test_a_broker_runs_as_the_page_says(
         "STATE_DIRECTORY": str(folders["state"]),
         "RUNTIME_DIRECTORY": str(folders["run"]),
     }
-    with configured_mosquitto(tmp_path, text, ACL, clients) as start_again:
+    with Mosquitto(tmp_path, text, clients) as server:
         at = {
             name: MqttUrl(
                 f"mqtts://localhost:{clients}", name, word, str(tmp_path / "tls/server.pem")
@@ -539,7 +608,8 @@ def test_a_broker_runs_as_the_page_says(
             closing_clients(at) as (alice, feed),
         ):
             exchange(alice, feed, 0)
-            start_again()
+            server.stop()
+            server.start()
             exchange(alice, feed, 1)
             page = urllib.request.urlopen(f"http://127.0.0.1:{metrics}/metrics", timeout=WAIT)
             assert b"ccbps_deliveries_total 2.0" in page.read()
@@ -553,6 +623,19 @@ def test_a_broker_runs_as_the_page_says(
         for word in ("wrong", None):
             with pytest.raises(OSError, match="refuses alice"):
                 MqttClient(MqttUrl(*at["alice"].url.split(), "alice", word, at["alice"].ca)).start()
+        # A password that is gone ends the connection.
+        watched, connected, ended = paho.Client(CallbackAPIVersion.VERSION2), Event(), Event()
+        watched.username_pw_set("feed", words["feed"])
+        watched.tls_set(at["feed"].ca)
+        watched.on_connect = lambda *_: connected.set()
+        watched.on_disconnect = lambda *_: ended.set()
+        watched.connect("localhost", clients)
+        watched.loop_start()
+        assert connected.wait(WAIT)
+        subprocess.run(["mosquitto_passwd", "-D", "passwords", "feed"], check=True)
+        server.reload()
+        assert ended.wait(WAIT)
+        watched.loop_stop()
     # A copy is one file, once the broker has ended.
     assert [path.name for path in folders["state"].iterdir()] == ["broker.db"]
 

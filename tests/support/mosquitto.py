@@ -5,12 +5,14 @@ from __future__ import annotations
 import getpass
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Self
 
 MOSQUITTO = os.environ.get("MOSQUITTO") or shutil.which("mosquitto", path="/usr/sbin:/usr/bin")
 DEPLOYMENT = Path(__file__).parents[2] / "examples" / "deployment"
@@ -24,48 +26,55 @@ def free_port() -> int:
         return int(free.getsockname()[1])
 
 
+class Mosquitto:
+    """A server with a configuration, but for the user that it runs as, and an access list.
+
+    Args:
+        folder: folder for its files.
+        text: the configuration. If it names no access list, this module's is used.
+        port: a port that it listens to.
+    """
+
+    def __init__(self, folder: Path, text: str, port: int) -> None:
+        self._config, self._port = folder / "mosquitto.conf", port
+        acl = folder / "acl"
+        acl.write_text(ACL, "utf-8")
+        acl.chmod(0o600)
+        if "acl_file" not in text:
+            text = f"acl_file {acl}\n{text}"
+        self._config.write_text(f"user {getpass.getuser()}\n{text}", "utf-8")
+
+    def start(self) -> None:
+        """Start, and wait until the port is open."""
+        command = [str(MOSQUITTO), "-c", str(self._config)]
+        self._process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        for _ in range(50):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", self._port)) == 0:
+                    break
+            time.sleep(0.1)
+
+    def reload(self) -> None:
+        """Read the files again."""
+        self._process.send_signal(signal.SIGHUP)
+
+    def stop(self) -> None:
+        """End."""
+        self._process.terminate()
+        self._process.wait()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
 @contextmanager
 def mosquitto(folder: Path) -> Iterator[str]:
     """A server that lets everybody in without a password, and its URL."""
     port = free_port()
     text = f"listener {port} 127.0.0.1\nallow_anonymous true\nset_tcp_nodelay true\n"
-    with configured_mosquitto(folder, text, ACL, port):
+    with Mosquitto(folder, text, port):
         yield f"mqtt://127.0.0.1:{port}"
-
-
-@contextmanager
-def configured_mosquitto(
-    folder: Path, text: str, acl: str, port: int
-) -> Iterator[Callable[[], None]]:
-    """A server with a configuration, but for the user that it runs as, and its access list.
-
-    A function that starts it again.
-    """
-    (folder / "acl").write_text(acl, "utf-8")
-    (folder / "acl").chmod(0o600)
-    if "acl_file" not in text:
-        text = f"acl_file {folder / 'acl'}\n{text}"
-    config = folder / "mosquitto.conf"
-    config.write_text(f"user {getpass.getuser()}\n{text}", "utf-8")
-    process: subprocess.Popen[bytes] | None = None
-
-    def end() -> None:
-        if process is not None:
-            process.terminate()
-            process.wait()
-
-    def start() -> None:
-        nonlocal process
-        end()
-        process = subprocess.Popen([str(MOSQUITTO), "-c", str(config)], stderr=subprocess.DEVNULL)
-        for _ in range(50):
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.1)
-
-    start()
-    try:
-        yield start
-    finally:
-        end()
