@@ -369,6 +369,46 @@ def test_mosquitto_keeps_clients_to_their_own_topics(tmp_path: Path) -> None:
     }
 
 
+def test_last_wills_keep_to_the_access_list(tmp_path: Path) -> None:
+    """Else a client could speak for others by dying."""
+    if MOSQUITTO is None:
+        pytest.skip("mosquitto is not installed")
+    own = requests_topic("alice", "publish")
+    got, ready, ended = set[str](), Event(), Event()
+
+    def arrived(_: paho.Client, __: None, message: Any) -> None:
+        got.add(message.topic)
+        if message.topic == own:
+            ended.set()
+
+    with mosquitto(tmp_path) as url:
+        host, port = url.rpartition("/")[2].split(":")
+        readers = []
+        for name in (BROKER, "bob"):
+            reader = paho.Client(CallbackAPIVersion.VERSION2)
+            reader.username_pw_set(name)
+            reader.on_message, reader.on_subscribe = arrived, lambda *_: ready.set()
+            reader.connect(host, int(port))
+            reader.loop_start()
+            reader.subscribe("#", 1)
+            assert ready.wait(WAIT)
+            ready.clear()
+            readers.append(reader)
+        for topic in (answers_topic("bob"), requests_topic("bob", HELLO), UP, CLAIM, own):
+            client = paho.Client(CallbackAPIVersion.VERSION2)
+            client.username_pw_set("alice")
+            client.will_set(topic, b"will", qos=1)
+            client.connect(host, int(port))
+            while not client.is_connected():
+                client.loop(0.1)
+            client.socket().close()
+        assert ended.wait(WAIT)
+        for reader in readers:
+            reader.disconnect()
+            reader.loop_stop()
+    assert got == {own}
+
+
 # -- what to watch -------------------------------------------------------------------------------
 
 
