@@ -43,6 +43,8 @@ ALL_DIFFERENT = 50_000
 EACH = 100
 """Subscriptions of a client."""
 GOAL = 10.0
+TRIES = 3
+"""Times that an event is matched; the least time counts, as other programs may interrupt it."""
 PRINTED_AT = 500_000
 """Subscriptions where others printed figures."""
 PRINTED = {"SBM-II : SCBR": 24.0, "SBM-II : MP": 40.0, "SBM-I : SCBR, MP": 10.0**3.5}
@@ -106,17 +108,22 @@ def measure(size: int, events: Sequence[bytes], interests: Bytes, broker: Matchi
         new = Subscription("more", one.interests)
         add.append(timed(partial(broker.subscribe, f"late {n}", new)))
         remove.append(timed(partial(broker.unsubscribe, f"late {n}", "more")))
-    found = 0
-    for number, event in enumerate(events):
-        publication = Publication(number, event, b"payload")
-        start = time.perf_counter()
-        moment = broker._subscriptions.begin("feed", publication)
-        some = [(book, book.find(publication)) for book in moment.books]
-        clients = broker._subscriptions.recipients(moment, "feed", publication, some)
-        match.append(time.perf_counter() - start)
-        broker._subscriptions.end(moment)
+    found = number = 0
+    for event in events:
+        tries = []
+        for _ in range(TRIES):
+            publication = Publication(number, event, b"payload")
+            start = time.perf_counter()
+            moment = broker._subscriptions.begin("feed", publication)
+            some = [(book, book.find(publication)) for book in moment.books]
+            clients = broker._subscriptions.recipients(moment, "feed", publication, some)
+            matched = time.perf_counter() - start
+            broker._subscriptions.end(moment)
+            tries.append((matched, timed(partial(broker.publish, "feed", publication))))
+            number += 1
         found += sum(len(names) for _, names in clients)
-        deliver.append(timed(partial(broker.publish, "feed", publication)))
+        match.append(min(matched for matched, _ in tries))
+        deliver.append(min(delivered for _, delivered in tries))
     return {
         "subscriptions": size,
         "different": different,
@@ -185,7 +192,7 @@ def main() -> None:
     for size in tqdm(sizes, unit=" sizes"):
         broker = MatchingBroker(roles.broker, quota=Quota(rate=1e9, burst=1e9))
         rows.append(measure(size, events, interests, broker))
-    churned(broker, events, interests, count)
+    churned(broker, events, interests, TRIES * count)
     size = 2000 if given.quick else ALL_DIFFERENT
     interests = roles.subscriber.encode(predicates(size))
     broker = MatchingBroker(roles.broker, quota=Quota(rate=1e9, burst=1e9))

@@ -1,10 +1,11 @@
 """How far does it go, and what would a cluster take? 10^5 to 10^8 pairs on local[2], and local[1].
 
 Of FormulaMatch, whose messages belong to pairs and rounds: both sides encoded to Parquet and
-matched by a join, beside which Spark's join alone is the limit, then written as stores and matched
-from there; by parts of ten million pairs, which are dropped when they are done, so 10^8 pairs take
-some 4 GB of disk at a time. Where the disk has room (33 GB for 10^8), stores stay, and at the end
-all are matched by one job, five times for all answers and five times for the matches, from memory.
+matched by a join, beside which Spark's join alone is the limit, then written as stores, once from
+Parquet and once in place, and matched from there; by parts of ten million pairs, which are dropped
+when they are done, so 10^8 pairs take some 4 GB of disk at a time. Where the disk has room (33 GB
+for 10^8), stores stay, and at the end all are matched by one job, five times for all answers and
+five times for the matches, from memory.
 And of two reusable schemes, all events with 1,000 interests. Of each: pairs a second, bytes that
 Spark shuffled, and the peak memory of the driver, of Java and of all Python workers together.
 
@@ -81,6 +82,8 @@ STEPS = (
     "join alone",
     "match",
     "write stores",
+    "write events",
+    "write interests",
     "match stores",
 )
 Parts = list[dict[str, float]]
@@ -206,7 +209,13 @@ def point(scheme: str, master: str, pairs: int, memory: str, folder: Path) -> di
 
 def sample(spark: SparkSession, rounds: int, subscriptions: int, first: int = 0) -> DataFrame:
     """Return records of all pairs, addressed."""
-    numbers = spark.range(first, first + rounds).selectExpr(
+    labels = labelled(spark, subscriptions).repartition(8, "subscription")
+    return labels.crossJoin(F.broadcast(events_of(spark, rounds, first)))
+
+
+def events_of(spark: SparkSession, rounds: int, first: int) -> DataFrame:
+    """Return records of some rounds."""
+    return spark.range(first, first + rounds).selectExpr(
         "id AS round",
         "CAST(id * 40503 % 65536 AS int) AS a",
         "CAST(id * 30011 % 65536 AS int) AS b",
@@ -214,8 +223,10 @@ def sample(spark: SparkSession, rounds: int, subscriptions: int, first: int = 0)
         "CAST(id * 9973 % 67108864 AS int) AS d0",
         "CAST(id * 7919 % 67108864 AS int) AS d1",
     )
-    labels = spark.range(subscriptions).selectExpr("concat('s', id) AS subscription", "id")
-    return labels.repartition(8, "subscription").crossJoin(F.broadcast(numbers))
+
+
+def labelled(spark: SparkSession, subscriptions: int) -> DataFrame:
+    return spark.range(subscriptions).selectExpr("concat('s', id) AS subscription", "id")
 
 
 def with_predicates(df: DataFrame) -> DataFrame:
@@ -254,13 +265,36 @@ def one_time(spark: SparkSession, scheme: str, pairs: int, folder: Path) -> tupl
         wanted = rows.where(PLAIN).count()
         took["match"] += matched(partial(cs.match, *read.values(), box), wanted)
         for name, df in read.items():
-            store = (folder if keep else here) / f"{name}-store-{first}"
-            stores[name].append(store)
+            moved = here / f"{name}-written"
             took["write stores"] += timed(
-                lambda df=df, store=store, name=name: cs.write_messages(
-                    df, store, box, kind=name[:-1], partitions=8
+                lambda df=df, name=name, moved=moved: cs.write_messages(
+                    df, moved, box, kind=name[:-1], partitions=8
                 )
             )
+            shutil.rmtree(moved)
+            stores[name].append((folder if keep else here) / f"{name}-store-{first}")
+        here_rounds = range(first, first + min(step, rounds - first))
+        news = events_of(spark, len(here_rounds), first)
+        took["write events"] += timed(
+            partial(
+                cs.write_events,
+                news,
+                stores["events"][-1],
+                box,
+                KEY,
+                labels=[f"s{number}" for number in range(subscriptions)],
+            )
+        )
+        took["write interests"] += timed(
+            partial(
+                cs.write_interests,
+                with_predicates(labelled(spark, subscriptions)),
+                stores["interests"][-1],
+                box,
+                KEY,
+                rounds=here_rounds,
+            )
+        )
         last = [of[-1:] for of in stores.values()]
         took["match stores"] += matched(partial(cs.match_messages, spark, *last, box), wanted)
         parts.append(took)
@@ -457,7 +491,7 @@ def report_pairs(found: dict[tuple[str, str, int], dict[str, Any]]) -> None:
     for step in (one for one in STEPS if one != "join alone"):
         hours = 2 * rates[step] * 1e9 / 3600
         volume = width if step.startswith("match") else width / 2
-        volume = width if step == "write stores" else volume
+        volume = width if step == "write stores" else volume  # the others write one side
         table.row(step, hours, volume, moved.get(step, 0))
     print(
         "\nOther widths: messages and shuffles grow with it; time does where bytes are most of it."

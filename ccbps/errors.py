@@ -89,7 +89,7 @@ class RefusedError(CcbpsError, RuntimeError):
     """A client's message that a broker refuses, by a limit or because the client is not admitted.
 
     Attributes:
-        reason: "size", "rate", "cost", "subscriptions", "queue" or "revoked".
+        reason: "size", "rate", "cost", "subscriptions", "queue", "order" or "revoked".
     """
 
     def __init__(self, message: str, *, reason: str) -> None:

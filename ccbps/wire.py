@@ -232,13 +232,13 @@ def rounds_of_two_events(heads: Bytes, events: Bytes) -> NDArray[np.bool_]:
 
     Args:
         heads: headers of the event messages, C-contiguous, shape (batch, ROUND_HEADER_BYTES).
-        events: the messages, shape (batch, bytes), a multiple of 8 bytes.
+        events: the messages, shape (batch, bytes).
     """
     rounds = heads.view("<u8")[:, 0]
     if len(rounds) < 2 or not events.strides[0]:
         return np.zeros(len(rounds), dtype=np.bool_)
     # Most often, an event's rows follow one another: only where rows differ is more to be done.
-    words = np.ascontiguousarray(events).view("<u8")
+    words = np.ascontiguousarray(events).view("u1" if events.shape[1] % 8 else "<u8")
     flat, width = words.reshape(-1), words.shape[1]
     changed = (flat[width:] != flat[:-width]).reshape(-1, width)
     if not changed.any():

@@ -89,9 +89,10 @@ def pipeline(
     rates = {}
     started = time.perf_counter()
     wanted = spark.createDataFrame([*wishes.items()], "subscription string, predicate string")
-    interests = cs.encode_interests(wanted, matcher, ring, rounds=range(rounds), partitions=8)
     with cs.progress(spark, "subscribers: write ahead"):
-        cs.write_messages(interests, output / "interests", matcher, kind="interest")
+        cs.write_interests(
+            wanted, output / "interests", matcher, ring, rounds=range(rounds), partitions=8
+        )
     rates["interests written"] = rounds * len(wishes), time.perf_counter() - started
 
     started = time.perf_counter()

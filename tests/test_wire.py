@@ -36,6 +36,7 @@ from ccbps.wire import (
     key_header,
     raise_for,
     round_tags,
+    rounds_of_two_events,
     write_round_headers,
 )
 
@@ -178,6 +179,21 @@ def test_the_format_of_rounds_is_part_of_fingerprints() -> None:
     schema = Schema(a=UInt(3))
     assert BranchingMatch.box(schema).describe()["rounds"] == ROUND_VERSION
     assert "rounds" not in TagMatch(schema).describe()
+
+
+@pytest.mark.parametrize("width", [9, 16])
+def test_rounds_of_two_events_are_found_wherever_they_are(width: int) -> None:
+    """Against a dictionary, over all messages of few bits; of any width."""
+    rng = np.random.default_rng(width)
+    for rows in (0, 1, 2, 5, 9) * 40:
+        events = np.zeros((rows, width), dtype=np.uint8)
+        events[:, 3], events[:, -1] = rng.integers(0, 3, (2, rows))
+        heads = np.ascontiguousarray(events[:, :ROUND_HEADER_BYTES])
+        bodies: dict[bytes, set[bytes]] = {}
+        for row in events:
+            bodies.setdefault(row[:ROUND_HEADER_BYTES].tobytes(), set()).add(row.tobytes())
+        wanted = [len(bodies[row[:ROUND_HEADER_BYTES].tobytes()]) > 1 for row in events]
+        assert rounds_of_two_events(heads, events).tolist() == wanted
 
 
 # -- with a key server --------------------------------------------------------------------------

@@ -50,6 +50,7 @@ class Numbers:
 
         Raises:
             ReplayError: its number or round was used for another one, or may have been.
+            RefusedError: the one that must come before it was not accepted.
         """
         number, turn = publication.number, publication.round
         accepted = self.accepted.get(number)
@@ -67,6 +68,13 @@ class Numbers:
             raise ReplayError(
                 f"round {turn} of {self._publisher} is refused: rounds grow, and the next one is "
                 f"{self.next_round}"
+            )
+        after = publication.after
+        if after is not None and after >= oldest and after not in self.accepted:
+            raise RefusedError(
+                f"publication {number} of {self._publisher} comes after {after}, which was not "
+                "accepted: send it first",
+                reason="order",
             )
         return None
 

@@ -163,15 +163,6 @@ class RoundBook(Book):
         if any(len(event) != width for event in events):
             raise DecodeError(Cause.EVENT_WIDTH.text)
 
-    def rounds(self, number: int) -> tuple[str, range] | None:
-        """Return the publisher and the rounds of a subscription, None if it is not here."""
-        with self._lock:
-            labelled: Labelled | None = self._subscriptions.get(number)
-        if labelled is None:
-            return None
-        subscription, first = labelled[1], labelled[1].first_round or 0
-        return subscription.publisher or "", range(first, first + len(subscription.interests))
-
     def find(self, publication: Publication) -> list[tuple[int, Labelled]]:
         with self._lock:
             numbered = [*self._subscriptions.items()]

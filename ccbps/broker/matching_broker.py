@@ -26,7 +26,6 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from hashlib import blake2b
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
@@ -284,6 +283,8 @@ class MatchingBroker(Confined):
             with self._lock, self._store.transaction():
                 self._store.unsubscribe(client, name)
             self._subscriptions.remove(client, [name])
+            with self._lock:
+                self._last_rounds.remove(client, [name])
 
     def subscriptions(self, client: str) -> list[str]:
         """Return the names of a client's subscriptions."""
@@ -333,6 +334,7 @@ class MatchingBroker(Confined):
                 for *_, accepted in unsealed:
                     accepted.served.add(client)
                 self._kept.forget(client)
+                self._last_rounds.remove(client, names)
                 self._metrics.add("revoked")
             if user is not None:
                 self._forget_user(user)
@@ -356,12 +358,13 @@ class MatchingBroker(Confined):
             DecodeError: malformed, or not of the broker's matcher, key and epoch.
             ReplayError: another publication has this number, the number is too small to tell, or
                 the round was used.
-            RefusedError: the client was revoked, its quota is used up, or a queue is full.
+            RefusedError: the client was revoked, its quota is used up, a queue is full, or the
+                publication comes after one that was not accepted.
             LedgerError: the file cannot be written. In all cases nothing was delivered; where it
                 is not the publication's fault, publish it again.
         """
         with self._reading(publisher, Publication, publication) as (new, message):
-            digest = blake2b(message, digest_size=16).digest()
+            digest = new.digest(message)
             with self._lock:
                 receipt = self._receipt(publisher, new, digest)
                 if receipt is not None:
@@ -469,7 +472,7 @@ class MatchingBroker(Confined):
             return []
         with self._serving(client), self._lock:
             texts = []
-            for name, (publisher, rounds) in self._subscriptions.rounds(client).items():
+            for name, (publisher, rounds) in self._last_rounds.of(client).items():
                 numbers = self._publishers.get(publisher)
                 following = 0 if numbers is None else numbers.next_round
                 texts.append(notice(name, publisher, rounds, following))

@@ -7,9 +7,10 @@ MQTT. `check_name` says which characters they may have.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import blake2b
 from typing import Annotated, ClassVar, Final
 
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from ccbps.arrays import Bytes
 from ccbps.errors import ParameterError
@@ -95,6 +96,9 @@ class Publication(Message, frozen=True):
         round: round of the event, if the matcher has rounds.
         events: event messages by "client/name", if each subscription has its own.
         wraps: wrapped keys of the payload by "client/name", 32 bytes each, for those that match.
+        after: number of the publication that must be accepted before this one, which is refused
+            otherwise; None for none. So a publisher need not wait for receipts, and keeps its order
+            when the broker refuses some for now.
 
     Example:
         >>> from ccbps.broker import Publication
@@ -112,6 +116,7 @@ class Publication(Message, frozen=True):
     round: Number | None = None
     events: Mapping[str, bytes] = {}
     wraps: Mapping[str, bytes] = {}
+    after: Number | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -120,6 +125,16 @@ class Publication(Message, frozen=True):
                 client, _, name = label.partition("/")
                 check_name(f"the client in {argument}", client)
                 check_name(f"the subscription in {argument}", name)
+
+    def digest(self, message: bytes) -> bytes:
+        """Return 16 bytes that name the publication, whichever one it comes after.
+
+        Args:
+            message: bytes of the publication.
+        """
+        if self.after is not None:
+            message = structs.replace(self, after=None).to_bytes()
+        return blake2b(message, digest_size=16).digest()
 
 
 class Payloads(Message, frozen=True):

@@ -119,7 +119,12 @@ def metrics_page(collector: Collector, port: int) -> Iterator[str]:
         OSError: the port is taken.
     """
     start, registry = _client().start_http_server, _registry(collector)
-    server, thread = start(port, addr="127.0.0.1", registry=registry)
+    try:
+        server, thread = start(port, addr="127.0.0.1", registry=registry)
+    except OSError as error:
+        raise OSError(
+            f"metrics cannot be served at 127.0.0.1, port {port}: {error.strerror or error}"
+        ) from None
     try:
         yield f"http://127.0.0.1:{server.server_port}/metrics"
     finally:

@@ -144,15 +144,6 @@ class Subscriptions:
         number = self.registry.of(client).get(subscription.name)
         return number is not None and self.registry.prints[number] == self._print(subscription)
 
-    def rounds(self, client: str) -> dict[str, tuple[str, range]]:
-        """Return the publisher and the rounds of each subscription that has rounds, by name."""
-        rounds = {}
-        for name, number in self.registry.of(client).items():
-            book = self._books.get(self._keys[number])
-            if isinstance(book, RoundBook) and (own := book.rounds(number)) is not None:
-                rounds[name] = own
-        return rounds
-
     def add(self, client: str, subscription: Subscription, enter: Callable[[], object]) -> None:
         """Add a subscription that was checked, in place of the client's one with that name.
 

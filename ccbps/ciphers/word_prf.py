@@ -30,8 +30,6 @@ from ccbps.arrays import Bools, Index, Words
 from ccbps.keys.secret import Confined
 
 KEY_BYTES: Final = 16
-_PIECE: Final = 1 << 14
-"""Pairs of a key and a nonce that are sifted at a time."""
 _NONE: Final = np.empty(0, dtype=np.intp)
 _CHUNK: Final = 1 << 14
 """Blocks enciphered at a time: input and output stay in the second-level cache."""
@@ -40,13 +38,6 @@ _CHUNK: Final = 1 << 14
 def to_blocks(data: bytes) -> Words:
     """Return bytes as blocks, shape (len(data) / 16, 2)."""
     return np.frombuffer(data, dtype="<u8").reshape(-1, 2)
-
-
-def _mix(keys: Words, nonces: Words, out: Words) -> None:
-    """Write the XOR of all nonces (n, 2) with all keys (k, 2), shape (n, k, 2)."""
-    # Half by half: an inner loop over two halves is five times slower.
-    for half in range(2):
-        np.bitwise_xor(nonces[:, half, None], keys[:, half], out=out[:, :, half])
 
 
 class _Blocks:
@@ -92,11 +83,14 @@ class NonceHash(_Blocks):
     def all_pairs(self, keys: Words, nonces: Words) -> Words:
         """Return F of all keys (k, 2) with all nonces (n, 2), shape (n, k)."""
         out = np.empty((len(nonces), len(keys)), dtype=np.uint64)
+        first, second = np.ascontiguousarray(keys.T)
         step = max(1, _CHUNK // max(1, len(keys)))
         for start in range(0, len(nonces), step):
             rows = nonces[start : start + step]
             mixed = np.empty((len(rows), len(keys), 2), dtype=np.uint64)
-            _mix(keys, rows, mixed)
+            # Half by half: an inner loop over two halves is five times slower.
+            np.bitwise_xor(rows[:, :1], first, out=mixed[:, :, 0])
+            np.bitwise_xor(rows[:, 1:], second, out=mixed[:, :, 1])
             self._hash(mixed.reshape(-1, 2), out[start : start + step].reshape(-1))
         return out
 
@@ -112,24 +106,27 @@ class NonceHash(_Blocks):
             nonce and key of each of these pairs, by number, and its F.
         """
         rows, size = table.shape
-        width = max(1, min(len(keys), _PIECE // max(1, rows)))
+        width = max(1, min(len(keys), _CHUNK // max(1, rows)))
         # Made once: the system clears large new arrays, which takes more time than all the rest.
         all_mixed = np.empty(2 * rows * width, dtype=np.uint64)
         enciphered = np.empty(2 * rows * width + 2, dtype=np.uint64)
         all_values, all_slots = np.empty((2, rows * width), dtype=np.uint64)
         flags = np.empty(rows * width, dtype=np.bool_)
+        masks = np.tile(nonces, width)
         starts, mask = np.arange(rows, dtype=np.uint64)[:, None] * np.uint64(size), size - 1
         found = []
         for start in range(0, len(keys), width):
             part = keys[start : start + width]
             pairs = rows * len(part)
             mixed = all_mixed[: 2 * pairs].reshape(-1, 2)
-            _mix(part, nonces, mixed.reshape(rows, len(part), 2))
+            words = 2 * len(part)
+            np.bitwise_xor(part.reshape(-1), masks[:, :words], out=mixed.reshape(rows, words))
             output = self._encipher(mixed, enciphered)
             values = np.bitwise_xor(output[:, 0], mixed[:, 0], out=all_values[:pairs])
             slots = np.bitwise_and(values, np.uint64(mask), out=all_slots[:pairs])
-            by_row = slots.reshape(rows, len(part))
-            by_row += starts
+            if rows > 1:
+                by_row = slots.reshape(rows, len(part))
+                by_row += starts
             # No slot is outside, so clipping changes nothing; it lets NumPy write to flags.
             table.take(slots.view(np.int64), out=flags[:pairs], mode="clip")
             places = np.flatnonzero(flags[:pairs])

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ccbps.cli.command import Option
-from ccbps.cli.secret_files import VARIABLE, read_password
+from ccbps.cli.secret_files import SHARED_KEYS, VARIABLE, key_file, read_password
 from ccbps.delivery.naive import KEY_BYTES, PayloadOpener, PayloadSealer
 from ccbps.errors import ParameterError
 from ccbps.filters.tokens import TopicTokens
@@ -42,6 +42,7 @@ ACCESS: Final = (
         "--password-file FILE",
         f"password at the MQTT server (default: the variable {VARIABLE})",
     ),
+    SHARED_KEYS,
     Option("--ca FILE", "TLS certificates to trust (default: the system's)"),
     Option(
         "--mqtt", "MQTT version: 3 for 3.1.1 (default), or 5", type=int, choices=(3, 5), default=3
@@ -64,7 +65,7 @@ def mqtt_url(arguments: Namespace, name: str) -> MqttUrl:
     """Return the MQTT server's URL with a user's name and password."""
     from ccbps.mqtt import MqttUrl
 
-    password = read_password(arguments.password_file)
+    password = read_password(arguments)
     return MqttUrl(arguments.url, name, password, arguments.ca, arguments.mqtt)
 
 
@@ -78,8 +79,12 @@ def naming_server(url: str) -> Iterator[None]:
 
 
 @contextmanager
-def connected(arguments: Namespace) -> Iterator[MqttClient]:
+def connected(arguments: Namespace, timeout: float | None = None) -> Iterator[MqttClient]:
     """Connect a client in the block.
+
+    Args:
+        arguments: options of `CLIENT`.
+        timeout: seconds that a request waits for its answer; None for `WAIT_SECONDS`.
 
     Raises:
         OSError: the server cannot be reached, or refuses the client.
@@ -88,7 +93,7 @@ def connected(arguments: Namespace) -> Iterator[MqttClient]:
 
     client = MqttClient(
         mqtt_url(arguments, arguments.name),
-        timeout=WAIT_SECONDS,
+        timeout=WAIT_SECONDS if timeout is None else timeout,
         on_warning=lambda text: print(f"ccbps: warning: {text}", file=sys.stderr),
     )
     with naming_server(arguments.url):
@@ -112,12 +117,14 @@ def marked(ledger: str | None, mark: str | None) -> str | MarkedLedger | None:
     return MarkedLedger(ledger, mark)
 
 
-def role_secret(matcher: Matcher, path: str, ledger: str | None) -> RoleKey | SharedSeed | SeedRing:
+def role_secret(
+    matcher: Matcher, key: FileKey, ledger: str | None
+) -> RoleKey | SharedSeed | SeedRing:
     """Return the key or the seeds of a publisher or subscriber.
 
     Args:
         matcher: the public parameters.
-        path: path of the key's file.
+        key: source of the key.
         ledger: path of the ledger of used rounds; None for none.
 
     Raises:
@@ -130,13 +137,13 @@ def role_secret(matcher: Matcher, path: str, ledger: str | None) -> RoleKey | Sh
             "program for them, as docs/matchers/oblivious_topic.md shows"
         )
     if matcher.keying is Keying.SERVER:
-        return role_key(FileKey(path))
+        return role_key(key)
     if ledger is None:
         raise ParameterError(
             f"{scheme} uses each round once: --ledger FILE remembers the used ones; the file is "
             "made if it does not exist"
         )
-    return seeds(FileKey(path))
+    return seeds(key)
 
 
 def topic_tokens(arguments: Namespace, has_topic: bool) -> TopicTokens | None:
@@ -147,7 +154,7 @@ def topic_tokens(arguments: Namespace, has_topic: bool) -> TopicTokens | None:
     """
     if has_topic != (arguments.filter is not None):
         raise ParameterError("a topic needs the key of topics, --filter FILE, and it needs a topic")
-    return TopicTokens(filter_key(FileKey(arguments.filter))) if has_topic else None
+    return TopicTokens(filter_key(key_file(arguments, arguments.filter))) if has_topic else None
 
 
 def seal_payloads(seed: SharedSeed, payloads: list[bytes], numbers: range) -> list[bytes]:

@@ -10,11 +10,17 @@ from typing import Final, TypeAlias
 
 from ccbps.cli.command import REPEATED, Command, OneOf, Option
 from ccbps.cli.inputs import MATCHER, read_matcher, read_settings
-from ccbps.cli.secret_files import add_password, new_secret_file, replace_secret
+from ccbps.cli.secret_files import (
+    SHARED_KEYS,
+    add_password,
+    key_file,
+    new_secret_file,
+    replace_secret,
+)
 from ccbps.keys.plain_key import FilterKey, LedgerKey
 from ccbps.keys.role_key import RoleKey
 from ccbps.keys.seeds import SharedSeed
-from ccbps.keys.sources import FileKey, master, role_key
+from ccbps.keys.sources import master, role_key
 from ccbps.keys.text_form import KINDS, read_key
 from ccbps.matching.contract.key_server import KeyServer
 
@@ -89,7 +95,7 @@ def _pair(arguments: Namespace) -> SharedSeed:
     Example:
         ccbps keygen pair --master feed.seed --label alice/cheap --out alice.seed
     """
-    return master(FileKey(arguments.master)).pair(arguments.label)
+    return master(key_file(arguments, arguments.master)).pair(arguments.label)
 
 
 @_kept
@@ -156,12 +162,14 @@ def _issue(arguments: Namespace, role: str) -> RoleKey:
 
 
 def _key_server(arguments: Namespace) -> KeyServer:
-    return read_matcher(arguments.matcher).key_server(role_key(FileKey(arguments.server)))
+    return read_matcher(arguments.matcher).key_server(
+        role_key(key_file(arguments, arguments.server))
+    )
 
 
 def _save(arguments: Namespace, server: KeyServer) -> None:
     """Save a change of the key server, before anybody hears of it."""
-    if server.key != role_key(FileKey(arguments.server)):
+    if server.key != role_key(key_file(arguments, arguments.server)):
         replace_secret(arguments.server, server.key.to_text() + "\n")
 
 
@@ -222,7 +230,7 @@ def _ledger(arguments: Namespace) -> LedgerKey:
     Example:
         ccbps keygen ledger --master feed.seed --out ledger.key
     """
-    return master(FileKey(arguments.master)).ledger_key()
+    return master(key_file(arguments, arguments.master)).ledger_key()
 
 
 def _password(arguments: Namespace) -> int:
@@ -233,7 +241,7 @@ def _password(arguments: Namespace) -> int:
     Example:
         ccbps keygen password --name alice --users users --out alice.password
     """
-    add_password(arguments.out, arguments.users, arguments.name)
+    add_password(arguments)
     print(f"{arguments.out}: the password of {arguments.name}, also written to {arguments.users}")
     return 0
 
@@ -243,10 +251,11 @@ OUT: Final = OneOf(
     Option("--print", "show the secret on the screen", action="store_true"),
     required=True,
 )
-MASTER: Final = Option("--master FILE", "the publisher's seed", required=True)
+MASTER: Final = (Option("--master FILE", "the publisher's seed", required=True), SHARED_KEYS)
 SERVER: Final = (
     MATCHER,
     Option("--server FILE", "the key server's key, which is kept up to date", required=True),
+    SHARED_KEYS,
 )
 ROLE: Final = (
     *SERVER,
@@ -266,7 +275,7 @@ KEYGEN: Final = Command(
         Command(
             "pair",
             _pair,
-            (MASTER, Option("--label LABEL", "client/subscription", required=True), OUT),
+            (*MASTER, Option("--label LABEL", "client/subscription", required=True), OUT),
         ),
         Command("server", _server, (MATCHER, OUT)),
         Command("publisher", _publisher, ROLE),
@@ -283,7 +292,7 @@ KEYGEN: Final = Command(
         ),
         Command("rotate", _rotate, SERVER),
         Command("filter", _filter, (OUT,)),
-        Command("ledger", _ledger, (MASTER, OUT)),
+        Command("ledger", _ledger, (*MASTER, OUT)),
         Command(
             "password",
             _password,
@@ -293,6 +302,7 @@ KEYGEN: Final = Command(
                     "--users FILE", "passwords of all; made if it does not exist", required=True
                 ),
                 Option("--out FILE", "new file for the client", required=True),
+                SHARED_KEYS,
             ),
         ),
     ),

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import sys
-import time
 from argparse import Namespace
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from ccbps import checks
 from ccbps.broker import Publication
@@ -22,6 +20,7 @@ from ccbps.cli.client import (
     FILTER,
     LEDGER,
     TOPIC,
+    WAIT_SECONDS,
     connected,
     marked,
     role_secret,
@@ -30,21 +29,14 @@ from ccbps.cli.client import (
 )
 from ccbps.cli.command import REPEATED, Command, OneOf, Option
 from ccbps.cli.inputs import MATCHER, RECORD_FORMAT, Record, read_matcher, read_records
-from ccbps.errors import CcbpsError, EventError, LedgerError, ParameterError, RefusedError
-from ccbps.keys.sources import FileKey, master
+from ccbps.cli.pipeline import Pipeline
+from ccbps.cli.secret_files import key_file
+from ccbps.errors import CcbpsError, EventError, LedgerError, ParameterError
+from ccbps.keys.sources import master
 from ccbps.matching import Matcher
 from ccbps.matching.contract.roles import Publisher
 from ccbps.matching.contract.scheme import Answers, Keying
 
-if TYPE_CHECKING:
-    from ccbps.mqtt import MqttClient
-
-_LATER: Final = ("rate", "cost", "queue")
-"""Reasons of a broker to refuse a publication for now."""
-FIRST_PAUSE: Final = 0.05
-"""Seconds."""
-LONGEST_PAUSE: Final = 5.0
-"""Seconds."""
 _TABLE: Final = (
     "CREATE TABLE IF NOT EXISTS numbers (publisher TEXT PRIMARY KEY, next INTEGER NOT NULL)"
 )
@@ -82,9 +74,9 @@ def _publish(arguments: Namespace) -> int:
     r"""Encrypt records of a file or of standard input, and send them to a broker.
 
     Records are JSON lines or CSV. The command encodes them with the publisher's key, and publishes
-    them one by one. If the broker has a file, each record is on its disk before the next one is
-    sent. Publications are numbered; the file of --state keeps the next number. If the broker asks
-    for patience, the command waits.
+    them in their order, up to 64 at once. It ends when the broker has accepted all of them; if the
+    broker has a file, they are on its disk then. Publications are numbered; the file of --state
+    keeps the next number. If the broker asks for patience, the command waits.
 
     Subscribers that match get the record. With --seal it is encrypted, and the broker cannot read
     it. With --plain the broker can, whatever the matcher hides. With --empty nobody gets a record.
@@ -94,12 +86,15 @@ def _publish(arguments: Namespace) -> int:
             --key feed.key --url mqtt://127.0.0.1:1883 --name feed --password-file feed.password \
             --topic quotes --filter topics.key --seal payloads.seed --state feed.state
     """
+    if arguments.timeout is not None:
+        checks.number("--timeout", arguments.timeout, 0)
     matcher = read_matcher(arguments.matcher)
     publishing = _Publishing(arguments, matcher)
     try:
-        with connected(arguments) as client:
+        with connected(arguments, arguments.timeout) as client:
+            pipeline = Pipeline(client, arguments.timeout)
             for batch in read_records(arguments.records, arguments.format, matcher.schema):
-                publishing.publish(client, batch)
+                publishing.publish(pipeline, batch)
     except (CcbpsError, OSError, KeyboardInterrupt):
         print(f"published {publishing.count:,}; continue with --skip {publishing.done}")
         raise
@@ -118,34 +113,36 @@ class _Publishing:
     def __init__(self, arguments: Namespace, matcher: Matcher) -> None:
         self._arguments = arguments
         self.done = self.count = 0
-        self._waited = False
         self._has_rounds = matcher.keying is Keying.ROUNDS
         self._labels: list[str] = arguments.to
-        secret = role_secret(matcher, arguments.key, arguments.ledger)
+        secret = role_secret(matcher, key_file(arguments, arguments.key), arguments.ledger)
         if (matcher.answers is Answers.PAIRS) != bool(self._labels):
             raise ParameterError(
                 "--to client/name, for each subscription, is needed where each has a seed of its "
                 "own, as with FormulaMatch, and only there"
             )
         if self._labels:
-            secret = master(FileKey(arguments.key))
+            secret = master(key_file(arguments, arguments.key))
         ledger = marked(arguments.ledger, arguments.mark)
         self._publisher: Publisher = matcher.publisher(secret, ledger=ledger)
         checks.whole("--skip", arguments.skip, 0)
         checks.whole("--first", arguments.first, 0)
-        self._seed = None if arguments.seal is None else master(FileKey(arguments.seal))
+        self._seed = None
+        if arguments.seal is not None:
+            self._seed = master(key_file(arguments, arguments.seal))
         has_topic = (arguments.topic or arguments.topic_field) is not None
         self._tokens = topic_tokens(arguments, has_topic)
 
-    def publish(self, client: MqttClient, batch: list[Record]) -> None:
+    def publish(self, pipeline: Pipeline, batch: list[Record]) -> None:
         """Publish a batch of records, without those to skip."""
         skipped = min(len(batch), max(0, self._arguments.skip - self.done))
         self.done += skipped
         if skipped < len(batch):
-            for publication in self._encoded(batch[skipped:]):
-                self._send(client, publication)
-                self.done += 1
-                self.count += 1
+            pipeline.send(self._encoded(batch[skipped:]), self._accepted)
+
+    def _accepted(self) -> None:
+        self.done += 1
+        self.count += 1
 
     def _encoded(self, batch: list[Record]) -> list[Publication]:
         """Encode a publication for each record.
@@ -198,22 +195,6 @@ class _Publishing:
             raise EventError(f"a record has no text {field!r}, which is its topic")
         return self._tokens.one(topic)
 
-    def _send(self, client: MqttClient, publication: Publication) -> None:
-        """Publish; wait if the broker asks for that, and say so once."""
-        pause = FIRST_PAUSE
-        while True:
-            try:
-                client.publish(publication)
-                return
-            except RefusedError as error:
-                if error.reason not in _LATER:
-                    raise
-                if not self._waited:
-                    print(f"ccbps: waiting, as the broker asks: {error}", file=sys.stderr)
-                self._waited = True
-            time.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
-
 
 PUBLISH: Final = Command(
     "publish",
@@ -245,6 +226,12 @@ PUBLISH: Final = Command(
             **REPEATED,
         ),
         *LEDGER,
+        Option(
+            "--timeout SECONDS",
+            "end if the broker gives no answer, or refuses a record for now, for this time "
+            f"(default: {WAIT_SECONDS:g} s without an answer)",
+            type=float,
+        ),
         Option("--skip N", "leave out the first N records", type=int, default=0),
         Option("--first N", "least number, if the state was lost", type=int, default=0),
     ),

@@ -1,21 +1,46 @@
-"""Secrets in files: new files that only their owner may read, and passwords of MQTT users."""
+"""Secrets in files: keys, new files that only their owner may read, passwords of MQTT users."""
 
 from __future__ import annotations
 
 import json
 import os
 import secrets
+from argparse import Namespace
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, TextIO
 
 from ccbps.broker.messages import check_name
+from ccbps.cli.command import Option
 from ccbps.cli.inputs import read_file
 from ccbps.errors import ParameterError
+from ccbps.keys.sources import FileKey, check_private
 
 VARIABLE: Final = "CCBPS_PASSWORD"
 PASSWORD_BYTES: Final = 24
+SHARED_KEYS: Final = Option(
+    "--shared-keys",
+    "read keys and passwords although every user of this machine may read them",
+    action="store_true",
+)
+
+
+def key_file(arguments: Namespace, path: str) -> FileKey:
+    """Return the source of a key in a file, under the command's `SHARED_KEYS`."""
+    return FileKey(path, shared=arguments.shared_keys)
+
+
+def _read_secret(arguments: Namespace, path: str) -> str:
+    """Return the text of a file of passwords.
+
+    Raises:
+        KeyMismatchError: every user of this machine may read it.
+        OSError: the file cannot be read.
+    """
+    if not arguments.shared_keys:
+        check_private(Path(path), path)
+    return read_file(path)
 
 
 @contextmanager
@@ -53,46 +78,50 @@ def replace_secret(path: str, text: str) -> None:
     Path(draft).replace(path)
 
 
-def read_users(path: str) -> dict[str, str]:
-    """Return passwords by user name from a file that holds them as a JSON object.
+def read_users(arguments: Namespace) -> dict[str, str]:
+    """Return passwords by user name from the file --users, a JSON object.
 
     Raises:
+        KeyMismatchError: every user of this machine may read the file.
         ParameterError: the file holds none.
     """
-    try:
-        users = json.loads(read_file(path))
-    except (ValueError, RecursionError):
-        users = None
+    path, users = arguments.users, None
+    text = _read_secret(arguments, path)
+    with suppress(ValueError, RecursionError):
+        users = json.loads(text)
     if not isinstance(users, dict) or not all(isinstance(word, str) for word in users.values()):
         raise ParameterError(f'{path} is not a JSON object of passwords by name, {{"alice": ...}}')
     return users
 
 
-def add_password(path: str, users_path: str, name: str) -> None:
+def add_password(arguments: Namespace) -> None:
     """Draw a user's password, and write it to a new file of the user and to the server's file.
 
     Raises:
         ParameterError: the user has a password already.
     """
+    name = arguments.name
     check_name("name", name)
-    users = read_users(users_path) if Path(users_path).exists() else {}
+    users = read_users(arguments) if Path(arguments.users).exists() else {}
     if name in users:
-        raise ParameterError(f"{name} has a password in {users_path}")
+        raise ParameterError(f"{name} has a password in {arguments.users}")
     password = secrets.token_urlsafe(PASSWORD_BYTES)
-    with new_secret_file(path) as file:
+    with new_secret_file(arguments.out) as file:
         file.write(password + "\n")
-        replace_secret(users_path, json.dumps({**users, name: password}, indent=1) + "\n")
+        replace_secret(arguments.users, json.dumps({**users, name: password}, indent=1) + "\n")
 
 
-def read_password(path: str | None) -> str | None:
-    """Return the first line of a file or, without a path, the variable `CCBPS_PASSWORD`.
+def read_password(arguments: Namespace) -> str | None:
+    """Return the first line of the file --password-file; without it, the variable `VARIABLE`.
 
     Raises:
+        KeyMismatchError: every user of this machine may read the file.
         ParameterError: the first line is empty.
     """
+    path = arguments.password_file
     if path is None:
         return os.environ.get(VARIABLE)
-    password = read_file(path).partition("\n")[0]
+    password = _read_secret(arguments, path).partition("\n")[0]
     if not password:
         raise ParameterError(f"{path} has no password in its first line")
     return password

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import os
 import secrets
 import shlex
@@ -23,10 +24,10 @@ from ccbps.broker.metrics import metrics_page
 from ccbps.cli.client import ACCESS, marked, mqtt_url, naming_server
 from ccbps.cli.command import REPEATED, Command, OneOf, Option
 from ccbps.cli.inputs import MATCHER, read_matcher, read_settings
-from ccbps.cli.secret_files import read_users
+from ccbps.cli.secret_files import SHARED_KEYS, key_file, read_users
 from ccbps.cli.signals import ended_by_signals
 from ccbps.errors import CcbpsError, ParameterError, RefusedError
-from ccbps.keys.sources import FileKey, role_key
+from ccbps.keys.sources import role_key
 from ccbps.matching import Matcher
 from ccbps.matching.contract.scheme import Answers
 from ccbps.network.channel import split_address
@@ -93,7 +94,7 @@ def _end(why: threading.Event) -> None:
 
 
 def _matching_broker(arguments: Namespace, matcher: Matcher) -> MatchingBroker:
-    key = None if arguments.key is None else role_key(FileKey(arguments.key))
+    key = None if arguments.key is None else role_key(key_file(arguments, arguments.key))
     quota: dict[str, Any] = read_settings("--quota", arguments.quota)
     for name in quota:
         checks.choice("--quota", name, QUOTAS)
@@ -121,9 +122,12 @@ def _broker_url(arguments: Namespace, stack: ExitStack) -> Any:
         return mqtt_url(arguments, NAME)
     if arguments.users is None:
         raise ParameterError("--local needs --users FILE, which keygen password makes")
-    users = read_users(arguments.users)
+    users = read_users(arguments)
     if NAME in users:
         raise ParameterError(f"{arguments.users} must not have {NAME!r}, which is the broker's own")
+    for name in ("amqtt", "transitions"):
+        # They tell of each refused client at length.
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     password = secrets.token_urlsafe()
     server = stack.enter_context(LocalServer({**users, NAME: password}, port=arguments.local))
     return MqttUrl(server.url, NAME, password)
@@ -225,7 +229,7 @@ def _ledger(arguments: Namespace) -> int:
     with ended_by_signals() as wait:
         path: Any = marked(arguments.file, arguments.mark)
         ledger = EventLedger(path, rounds=arguments.rounds)
-        keys = [FileKey(path) for path in arguments.key]
+        keys = [key_file(arguments, path) for path in arguments.key]
         with LedgerServer(ledger, keys, host=host, port=port) as server:
             print(f"ledger {ledger.identity()}", flush=True)
             print(f"{ledger.used()} rounds used, at {server.address}", flush=True)
@@ -288,6 +292,7 @@ LEDGER: Final = Command(
             action="append",
             required=True,
         ),
+        SHARED_KEYS,
         Option(
             "--listen HOST:PORT",
             "address for workers (default: 127.0.0.1:7400, for this machine)",

@@ -30,10 +30,11 @@ from ccbps.cli.client import (
 )
 from ccbps.cli.command import Command, Option
 from ccbps.cli.inputs import read_matcher, read_text
+from ccbps.cli.secret_files import key_file
 from ccbps.cli.signals import interrupted_by_termination
 from ccbps.errors import DecodeError, ParameterError
 from ccbps.keys.seeds import SharedSeed
-from ccbps.keys.sources import FileKey, master
+from ccbps.keys.sources import master
 from ccbps.matching.contract.roles import Subscriber
 from ccbps.matching.contract.scheme import Answers, Keying
 
@@ -59,7 +60,7 @@ def _subscribe(arguments: Namespace) -> int:
             --open payloads.seed
     """
     subscription = None if arguments.predicate is None else _subscription(arguments)
-    seed = None if arguments.open is None else master(FileKey(arguments.open))
+    seed = None if arguments.open is None else master(key_file(arguments, arguments.open))
     if arguments.count is not None:
         checks.whole("--count", arguments.count, 0)
     with interrupted_by_termination(), connected(arguments) as client:
@@ -90,7 +91,7 @@ def _subscription(arguments: Namespace) -> Subscription:
     token = None if tokens is None else tokens.one(arguments.topic)
     values = interest if matcher.private_names is None else _values(interest)
     rounds = None if arguments.rounds is None else _rounds(arguments.rounds)
-    secret = role_secret(matcher, arguments.key, arguments.ledger)
+    secret = role_secret(matcher, key_file(arguments, arguments.key), arguments.ledger)
     ledger = marked(arguments.ledger, arguments.mark)
     subscriber: Subscriber = matcher.subscriber(secret, ledger=ledger)
     name, publisher = arguments.subscription, arguments.publisher

@@ -111,7 +111,7 @@ def interest_messages(
             texts = [single_quoted(text) for text in interests.values]
             interests = DictionaryColumn(texts, interests.index)
     else:
-        interests = _bindings(private, batch.values, len(batch.rows))
+        interests = bindings(private, batch.values, len(batch.rows))
     subscriber = _role(matcher, "subscriber", key)
     try:
         messages = _interests(matcher, subscriber, interests, batch.public)
@@ -215,8 +215,8 @@ def _back(order: Index, messages: Bytes) -> Bytes:
     return out
 
 
-def _bindings(
-    names: Sequence[str], columns: list[pa.Array], rows: int
+def bindings(
+    names: Sequence[str], columns: Sequence[pa.Array], rows: int
 ) -> DictionaryColumn[dict[str, Any]]:
     """Collect values of private constants as a mapping for each distinct combination."""
     coded = [column.dictionary_encode() for column in columns]

@@ -16,10 +16,12 @@ that needs the key reads it itself, once. The place holds the text that the key'
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+import stat
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol, TypeVar, get_args, runtime_checkable
 
+from ccbps.checks import flag
 from ccbps.errors import KeyMismatchError, ParameterError
 from ccbps.keys.delivery_keys import BrokerState, SubscriberKey, SubscriberRing
 from ccbps.keys.plain_key import FilterKey, LedgerKey, SigningKey
@@ -97,6 +99,9 @@ class FileKey:
     On one machine it is any file, on a cluster a mounted secret. It works in a session that is
     already running, so use it in notebooks.
 
+    A file that every user of the machine may read or change is refused. Its group may read it, as
+    clusters mount secrets for a group.
+
     Example:
         >>> import pathlib, tempfile
         >>> from ccbps import SharedSeed
@@ -110,17 +115,23 @@ class FileKey:
 
     Attributes:
         path: path of the file. A relative path starts at the folder of the process that loads it.
+        shared: whether to load the file although every user of the machine may read it, as in a
+            container that has one user.
     """
 
     path: str | os.PathLike[str]
+    shared: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
         _check_place("FileKey", "the path of a file", self.path, (str, os.PathLike))
+        flag("shared", self.shared)
 
     @confined
     def load(self) -> Key:
         path = Path(self.path)
         try:
+            if not self.shared:
+                check_private(path, f"key file {self.path}")
             text = path.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             problem = error.strerror if isinstance(error, OSError) else "it is not text"
@@ -164,6 +175,33 @@ class EnvKey:
                 f"{self.name} and start the notebook's kernel, and Spark, again"
             )
         return _parse(f"environment variable {self.name}", os.environ[self.name])
+
+
+def check_private(path: Path, title: str) -> None:
+    """Refuse a secret's file that every user of this machine may read or change.
+
+    A file is out of the others' reach if they may not enter one of its folders. Windows has other
+    permissions, which are not examined.
+
+    Args:
+        path: path of the file.
+        title: name of the file for the error.
+
+    Raises:
+        KeyMismatchError: others may read or change it.
+        OSError: there is no such file.
+    """
+    if os.name == "nt":
+        return
+    place = path.resolve(strict=True)
+    mode = stat.S_IMODE(place.stat().st_mode)
+    may_enter = all(folder.stat().st_mode & stat.S_IXOTH for folder in place.parents)
+    if may_enter and mode & (stat.S_IROTH | stat.S_IWOTH):
+        raise KeyMismatchError(
+            f"{title} may be read or changed by every user of this machine (mode {mode:04o}). If "
+            "others use the machine, run chmod o-rwx, and replace the secret. If none do, pass "
+            "FileKey(path, shared=True), or --shared-keys on the command line"
+        )
 
 
 def _check_place(source: str, expected: str, place: object, kinds: tuple[type, ...]) -> None:

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import hmac
 import logging
+import os
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
@@ -160,6 +161,9 @@ class _Broker(Broker):  # type: ignore[misc]
 class LocalServer(Startable):
     """An MQTT 3.1.1 server on this machine, in a thread of its own.
 
+    aMQTT logs each refused client at length, under the names "amqtt" and "transitions". Set the
+    levels of these loggers if you do not want that.
+
     Attributes:
         url: address of the server.
 
@@ -214,14 +218,17 @@ class LocalServer(Startable):
         Raises:
             OSError: the port is taken.
         """
-        # aMQTT logs every refused client at length.
-        logging.getLogger("amqtt").setLevel(logging.CRITICAL)
-        logging.getLogger("transitions").setLevel(logging.CRITICAL)
         self._thread.start()
         try:
             self.url = self._started.result(WAIT_SECONDS)
         except Exception as error:
-            raise OSError(f"the MQTT server cannot start: {error}") from None
+            problem: BaseException = error
+            while problem.__cause__ is not None:
+                problem = problem.__cause__  # aMQTT's own error hides the system's
+            number = getattr(problem, "errno", None)
+            reason = os.strerror(number) if number else problem
+            address = self._config["listeners"]["default"]["bind"]
+            raise OSError(f"no MQTT server can listen at {address}: {reason}") from None
 
     def stop(self) -> None:
         """Close all connections."""

@@ -159,10 +159,12 @@ class Attributes(Printable):
                     raise EventError(f"attribute {name!r} {problem}", attribute=name)
             return {name: column(name) for name in self}
         if isinstance(records, str | bytes) or not isinstance(records, Sequence):
+            text = isinstance(records, str)
+            hint = "; a predicate is encoded by a subscriber" if text else ""
             raise EventError(
                 "records must be a mapping of names to columns, a list of mappings, a pandas or "
                 "polars DataFrame, a pyarrow Table or a structured NumPy array, got "
-                f"{type(records).__name__}"
+                f"{type(records).__name__}{hint}"
             )
         for row, record in enumerate(records):
             if not isinstance(record, Mapping):

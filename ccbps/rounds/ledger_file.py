@@ -211,12 +211,12 @@ class LedgerFile:
                 self._check(file, new)
                 if examine is not None:
                     examine(file)
-                self._require(file, self._seen)
-                if self._mark is not None:
-                    self._require(file, self._marked(file))
+                marked = None if self._mark is None else self._marked(file)
+                for seen in (self._seen, marked):
+                    self._require(file, seen)
                 yield file
                 newest = self._newest(file)
-                if self._mark is not None:
+                if marked not in (None, newest):
                     file.execute("UPDATE mark.seen SET generation = ?, stamp = ?", newest)
                 file.execute("COMMIT")
                 self._seen = newest

@@ -298,7 +298,7 @@ def encode_interests(
     partitions = check_partitions(partitions)
     if partitions is not None and rounds is None:
         raise ParameterError("partitions= is for rounds=, which it spreads over tasks")
-    private = _sources(matcher, predicate, constants)
+    private = interest_sources(matcher, predicate, constants)
     if matcher.private_names is not None:
         why = "its interests are values of private constants, and no SQL"
         refuse_given(matcher, why, double_quoted_strings=double_quoted_strings or None)
@@ -356,7 +356,7 @@ def _payloads(matcher: Matcher, payload: str | None) -> list[str]:
     return [] if payload is None else [payload]
 
 
-def _sources(
+def interest_sources(
     matcher: Matcher, predicate: str | None, constants: Mapping[str, str] | None
 ) -> list[str]:
     """Return the columns that an interest is made of."""
@@ -423,7 +423,7 @@ def _address(
     if matcher.answers is Answers.ROUND:
         refuse_given(matcher, Keying.ROUNDS, labels=labels)
     else:
-        labels = _checked_labels(labels)
+        labels = checked_labels(labels)
     if isinstance(ledger, EventLedger):
         ledger.foretell()  # workers say it, too, but nobody may read what they say
 
@@ -446,7 +446,7 @@ def _address(
     return allotted.select(*columns), [*ids, *kept, *[_REFUSED] * reject]
 
 
-def _checked_labels(labels: Sequence[str] | None) -> list[str]:
+def checked_labels(labels: Sequence[str] | None) -> list[str]:
     """Return the labels, each once; refuse labels that a plan cannot hold."""
     if isinstance(labels, str) or not labels or not all(map(_is_label, labels)):
         raise ParameterError(
@@ -472,10 +472,8 @@ def _is_label(label: object) -> bool:
     )
 
 
-def _ahead(
-    df: DataFrame, columns: Sequence[str], name: str, rounds: range, partitions: int | None
-) -> DataFrame:
-    """Repeat some columns of each row for each of `rounds`, which become the second column."""
+def check_rounds(rounds: range) -> None:
+    """Refuse anything but a range of rounds that follow one another."""
     if (
         not isinstance(rounds, range)
         or rounds.step != 1
@@ -484,6 +482,13 @@ def _ahead(
         raise ParameterError(
             f"rounds must be a range of rounds from 0 on, such as range(5000, 6000), got {rounds!r}"
         )
+
+
+def _ahead(
+    df: DataFrame, columns: Sequence[str], name: str, rounds: range, partitions: int | None
+) -> DataFrame:
+    """Repeat some columns of each row for each of `rounds`, which become the second column."""
+    check_rounds(rounds)
     if name in df.columns:
         raise ParameterError(
             f"round={name!r} is a new column with rounds=, and the DataFrame has one of that name"

@@ -7,7 +7,7 @@ Spark moves messages once, when it writes them. A store grows by generations: ea
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final, Literal, TypeAlias
@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession, types
 from pyspark.sql import functions as F
 
 from ccbps.checks import choice, whole
+from ccbps.columnar.generation import SPAN_BITS
 from ccbps.errors import CcbpsError, ParameterError
 from ccbps.matching.contract.matcher import Matcher
 from ccbps.matching.contract.scheme import Keying
@@ -49,9 +50,9 @@ from ccbps.wire import Cause, Kind, round_kind
 StorePath: TypeAlias = "str | os.PathLike[str]"
 Stores: TypeAlias = "StorePath | Sequence[StorePath]"
 """Path of a store, or of several."""
+Contents: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[list[pa.Array]]]
+"""Function from the batches of a task to rounds, messages and, if there are any, subscriptions."""
 
-SPAN_BITS: Final = 16
-"""Binary logarithm of the number of rounds of a subscription that one task writes."""
 _TRIES: Final = 5
 """Number of times that an append is written, if others remove what it has written."""
 _PART_BYTES: Final = 256 << 20
@@ -137,8 +138,29 @@ def write_messages(
             for a round of a broadcast's events. Nothing of this call is left. A message that the
             store has already, as where a stream's source sends it again, is kept once.
     """
-    choice("mode", mode, ("error", "overwrite", "append"))
+    check_mode(mode, batch)
     message, labels = _message_columns(df, matcher, kind, message, subscription, round)
+    messages = df.select(
+        column(round).cast("long").alias("round"),
+        column(message).alias("message"),
+        *[column(name).alias("subscription") for name in labels],
+    )
+    partitions = check_partitions(partitions)
+    # However many messages a subscription has, several tasks write them.
+    spread = messages.repartition if labels else messages.repartitionByRange
+    by = ["subscription", F.shiftright("round", SPAN_BITS)] if labels else ["round"]
+    parts = spread(*by) if partitions is None else spread(partitions, *by)
+    ordered = parts.sortWithinPartitions(*["subscription"] * len(labels), "round")
+    save_parts(ordered, path, matcher, kind, mode, batch, _as_they_are)
+
+
+def _as_they_are(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.Array]]:
+    return (batch.columns for batch in batches)
+
+
+def check_mode(mode: str, batch: tuple[str, int] | None = None) -> None:
+    """Refuse a mode or a batch that is none; see `write_messages`."""
+    choice("mode", mode, ("error", "overwrite", "append"))
     if batch is not None and mode != "append":
         raise ParameterError("batch= is for mode='append'")
     if batch is not None and (
@@ -151,12 +173,36 @@ def write_messages(
             "batch must be a stream's name and the number of its batch, such as ('quotes', 17), "
             f"got {batch!r}"
         )
-    if df.isStreaming:
+
+
+def save_parts(
+    rows: DataFrame,
+    path: StorePath,
+    matcher: Matcher,
+    kind: StoreKind,
+    mode: str,
+    batch: tuple[str, int] | None,
+    contents: Contents,
+) -> None:
+    """Write what tasks make of rows as a store, in a part for each task. Runs one job.
+
+    Args:
+        rows: the rows, spread over tasks and in order.
+        path: path of the store.
+        matcher: the matcher of the messages; public.
+        kind: side of the messages.
+        mode: treatment of a store that is there; see `write_messages`.
+        batch: name of a stream and number of its batch; see `write_messages`.
+        contents: function from a task's batches of rows to columns of its part.
+
+    Raises:
+        ParameterError, RandomnessReuseError: see `write_messages`.
+    """
+    if rows.isStreaming:
         raise ParameterError(
             "a stream is written batch by batch: call this in foreachBatch, with mode='append' and "
             "batch=(a name, the batch's number)"
         )
-    partitions = check_partitions(partitions)
     folder, about = Folder.of(path, "path"), About.of(matcher, kind)
     version, names = current(folder)
     if not all(map(is_unfinished, names)):
@@ -177,24 +223,13 @@ def write_messages(
         if batch is not None and last == batch[1]:
             # Computed all the same: a stream with state, such as one of dropDuplicates, goes on
             # from the state that a batch leaves, and fails where nobody computed it.
-            df.write.format("noop").mode("overwrite").save()
+            rows.write.format("noop").mode("overwrite").save()
             return
     folder.make("path")
-
-    messages = df.select(
-        column(round).cast("long").alias("round"),
-        column(message).alias("message"),
-        *[column(name).alias("subscription") for name in labels],
-    )
-    # However many messages a subscription has, several tasks write them.
-    spread = messages.repartition if labels else messages.repartitionByRange
-    by = ["subscription", F.shiftright("round", SPAN_BITS)] if labels else ["round"]
-    parts = spread(*by) if partitions is None else spread(partitions, *by)
-    ordered = parts.sortWithinPartitions(*["subscription"] * len(labels), "round")
     for _ in range(_TRIES):
         run = WriterRun(version + 1)
         try:
-            fresh = _write_parts(ordered, folder, run, about)
+            fresh = _write_parts(rows, folder, run, about, contents)
             if mode != "append":
                 renew(folder, run, _same_store(folder, fresh, matcher, kind), before=version + 2)
             elif len(fresh.part) or batch is not None:
@@ -210,14 +245,16 @@ def write_messages(
     raise overtaken
 
 
-def _write_parts(df: DataFrame, folder: Folder, run: WriterRun, about: About) -> Index:
-    """Write rows in order as parts, one for each task, and return their index."""
+def _write_parts(
+    rows: DataFrame, folder: Folder, run: WriterRun, about: About, contents: Contents
+) -> Index:
+    """Write a part for each task, and return their index."""
 
     @on_worker
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield write_part(folder, run.stem, about.width, (batch.columns for batch in batches))
+        yield write_part(folder, run.stem, about.width, contents(batches))
 
-    return Index.of(folder, about, df.mapInArrow(write, as_spark(MANIFEST)).toArrow())
+    return Index.of(folder, about, rows.mapInArrow(write, as_spark(MANIFEST)).toArrow())
 
 
 def _same_store(folder: Folder, fresh: Index, matcher: Matcher, kind: StoreKind) -> Index:

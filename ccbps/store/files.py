@@ -1,11 +1,11 @@
 """Parts of a message store: messages in Arrow files, written once, mapped and read without a copy.
 
 A part ``part-<version>-<run>-<part>.arrow`` is an Arrow IPC file, uncompressed, with the columns
-`round`, int64, and `message`, fixed-size binary. Its rows are sorted by subscription, if messages
-have one, and round. They are in batches of `batch_rows` rows, except the last. The store's index
-keeps two checksums for each batch. A reader compares that of the rounds where it uses them, which
-is not where the index says that they are consecutive. It compares that of the messages on request
-only, since reading a message takes as long as deciding it.
+`round`, int64, and `message`, fixed-size binary. Its rows are in runs of one subscription, if
+messages have one, with rounds in order. They are in batches of `batch_rows` rows, except the last.
+The store's index keeps two checksums for each batch. A reader compares that of the rounds where it
+uses them, which is not where the index says that they are consecutive. It compares that of the
+messages on request only, since reading a message takes as long as deciding it.
 """
 
 from __future__ import annotations

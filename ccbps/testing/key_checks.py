@@ -101,9 +101,9 @@ def shown_by(error: BaseException) -> str:
     return " ".join(texts)
 
 
-def _use(case: Case, key: RoleKey) -> None:
-    """Make the role of a key, and let it do all that it can."""
-    matcher, party = case.matcher, case.party
+def _use(case: Case, party: Party, key: RoleKey) -> None:
+    """Make the role of a key, and let it do all that it can with the other roles of a party."""
+    matcher = case.matcher
     role: Any = getattr(matcher, "key_server" if key.role == "server" else key.role)(key)
     if matcher.keying is Keying.SESSION:
         _ = role.key
@@ -121,8 +121,8 @@ def _use(case: Case, key: RoleKey) -> None:
             role.revoke("subscriber", "alice")
         role.rotate()
     elif key.role == "broker":
-        events, interests = case.sides()
-        role.match_all(events, interests)
+        sent = party.publisher.encode(case.records)
+        role.match_all(sent, party.subscriber.encode(case.interests))
         for user in role.users[:1]:
             role.revoke(bytes.fromhex(user))
             role.admit(party.keys["broker"])
@@ -144,9 +144,11 @@ def altered_keys_are_refused_or_other_keys(case: Case) -> None:
     """Check keys with any other content: all that their roles do, and what errors show."""
     if one_time(case):
         return
-    keys = dict(case.party.keys)
+    # Not the case's party: a session's roles remember all that they do.
+    party = Party(case.matcher, case.interests)
+    keys = dict(party.keys)
     if keyed(case):
-        keys["server"] = case.party.server.key
+        keys["server"] = party.server.key
     for key in keys.values():
         data = key.export_secret_data()
         for content in altered(data, SAMPLES):
@@ -155,7 +157,7 @@ def altered_keys_are_refused_or_other_keys(case: Case) -> None:
             except ParameterError:
                 continue  # a float, for example
             secrets = {*secrets_in(data), *secrets_in(content)}
-            _refused_at_most(lambda other=other: _use(case, other), *secrets)
+            _refused_at_most(lambda other=other: _use(case, party, other), *secrets)
 
 
 @check(updated)

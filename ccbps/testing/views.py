@@ -31,6 +31,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.arrays import Bools, Bytes, Numbers
+from ccbps.matching.contract.access import bodies_of
+from ccbps.matching.contract.scheme import PairScheme
 from ccbps.testing.wiring import Inputs, Leak, Method, Unproven, View, Wiring, wiring_of
 
 REJECTED: Final = 0.5
@@ -193,12 +195,16 @@ class _Tables:
 
     def check_answers(self) -> None:
         """Raise `Leak` where the broker's answer is wrong under some randomness."""
-        inputs, broker = self._inputs, self._inputs.matcher.broker()
+        inputs, matcher = self._inputs, self._inputs.matcher
+        assert isinstance(matcher, PairScheme)
         for (x, p), answer in np.ndenumerate(inputs.meaning):
-            for events, interests in zip(
-                self._bodies["event", x], self._bodies["interest", p], strict=True
-            ):
-                if (broker.match(events, interests) != answer).any():
+            sides = self._bodies["event", x], self._bodies["interest", p]
+            for events, interests in zip(*sides, strict=True):
+                # Not by a broker: tags repeat among enumerated rows, as they must not in messages.
+                answers, causes = matcher.match_pairs(
+                    bodies_of(matcher, events, "event"), bodies_of(matcher, interests, "interest")
+                )
+                if causes.any() or (answers != answer).any():
                     raise Leak(f"some randomness gives a wrong answer to {inputs.describe((x, p))}")
 
     def _codes(self, number: int) -> Numbers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from ccbps import Category, Schema, SharedSeed
 from ccbps.broker import Delivery, MatchingBroker, Payloads, Publication, Quota, Subscription
+from ccbps.broker.last_rounds import LastRounds
 from ccbps.delivery import GroupOpener, GroupSealer, SimpleCache, pack_groups
 from ccbps.errors import (
     DecodeError,
@@ -321,6 +324,25 @@ def test_payloads_are_sealed_for_those_who_match(world: World) -> None:
 # -- arguments and small parts -------------------------------------------------------------------
 
 
+def test_publications_that_come_after_another_wait_for_it(world: World, path: Path) -> None:
+    first, *later = (
+        replace(world.event(number, 5), after=number - 1 if number else None) for number in range(3)
+    )
+    with closing(MatchingBroker(world.matcher.broker(world.key), path=path)) as broker:
+        for publication in later:
+            with refused("order", "comes after .* send it first"):
+                broker.publish("feed", publication)
+        assert not broker.publish("feed", first).again
+        assert not broker.publish("feed", later[0]).again
+    with closing(MatchingBroker(world.matcher.broker(world.key), path=path)) as broker:
+        # The one before it was accepted by a broker that has ended.
+        assert not broker.publish("feed", later[1]).again
+        # It is the same publication, whichever one it comes after.
+        assert broker.publish("feed", replace(later[1], after=None)).again
+        with pytest.raises(ReplayError, match="something else"):
+            broker.publish("feed", replace(later[1], payload=b"other"))
+
+
 def test_misuse_is_refused(world: World) -> None:
     wrong: list[tuple[Callable[[], object], str]] = [
         (lambda: MatchingBroker(world.matcher), "broker must be a Broker"),
@@ -456,3 +478,18 @@ def test_a_broker_knows_who_was_here(tmp_path: Path) -> None:
     assert [broker.knows(name) for name in ("alice", "feed", "alcie")] == [True, True, False]
     with pytest.raises(ParameterError, match="client must be"):
         broker.knows("no/name")
+
+
+def test_ends_of_rounds_take_bounded_memory() -> None:
+    """A client that subscribes again and again leaves nothing behind."""
+    rounds, row = LastRounds(), np.zeros((10, 8), dtype=np.uint8)
+    rounds.add("bob", Subscription("b", row, None, "feed", 0))
+    for first in range(20_000):
+        rounds.add("alice", Subscription("a", row, None, f"feed {first % 100}", 10 + first))
+    assert sum(map(len, rounds._ends.values())) < 1100
+    assert rounds.due("feed", 8) == set()
+    assert rounds.due("feed", 9) == {"bob"}
+    assert rounds.due("feed 99", 10 + 19_999 + 9) == {"alice"}
+    rounds.remove("alice", ["a", "c"])
+    assert rounds.due("feed 99", 10**9) == set()
+    assert rounds.of("alice") == {}

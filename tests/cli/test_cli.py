@@ -18,7 +18,6 @@ import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from subprocess import PIPE
@@ -42,69 +41,17 @@ from ccbps.cli.program import COMMANDS
 from ccbps.cli.publish import take_numbers
 from ccbps.cli.servers import obey
 from ccbps.errors import DecodeError, LedgerError
-from ccbps.keys import FileKey, RoleKey
+from ccbps.keys import FileKey
 from ccbps.keys.plain_key import FilterKey
 from ccbps.matching import FormulaMatch, KeywordMatch, Matcher, TagMatch, from_json
-from ccbps.mqtt import LocalServer, MqttService, MqttUrl
 from tests.support import strategies
+from tests.support.command_line import SERVER, Shell, at, key_of, served
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 EXAMPLES = {command.name: command.example.replace("\\\n", " ").splitlines() for command in COMMANDS}
 SCHEMA = 'issue=Category(["AAPL", "IBM"]), price=UInt(16)'
 SCHEMA_OPTION = f"--schema {shlex.quote(SCHEMA)}"
-SERVER = "--matcher m --server server.key"
-
-
-@dataclass
-class Shell:
-    """Shell in an empty folder, which runs lines such as ``ccbps explain`` in this process."""
-
-    capsys: pytest.CaptureFixture[str]
-
-    def run(self, line: str, status: int = 0) -> tuple[str, str]:
-        """Run a line, check its exit status, and return its output and errors."""
-        self.capsys.readouterr()
-        name, *arguments = shlex.split(line)
-        assert name == "ccbps"
-        ended = main(arguments)
-        output, errors = self.capsys.readouterr()
-        assert ended == status, errors
-        return output, errors
-
-    def done(self, *lines: str) -> str:
-        """Return the output of lines that succeed."""
-        return "".join(self.run(line)[0] for line in lines)
-
-    def refused(self, line: str) -> str:
-        """Return the error of a line: one line, beside warnings of a weak scheme."""
-        lines = self.run(line, 2)[1].splitlines()
-        (error,) = [line for line in lines if not line.startswith("ccbps: warning: ")]
-        assert error.startswith("ccbps: ")
-        return error.removeprefix("ccbps: ")
-
-    def deliveries(self, line: str) -> list[dict[str, Any]]:
-        """Return the deliveries that a line prints."""
-        return [json.loads(text) for text in self.done(line).splitlines()]
-
-    def make_role_keys(self, **roles: str) -> None:
-        """Make a key server's key for the matcher m, keys of roles by name, and a broker's."""
-        self.done("ccbps keygen server --matcher m --out server.key")
-        for name, role in roles.items():
-            self.done(f"ccbps keygen {role} {SERVER} --name {name} --out {name}.key")
-        self.done(f"ccbps keygen broker {SERVER} --out broker.key")
-
-
-@pytest.fixture(autouse=True)
-def shell(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Shell:
-    monkeypatch.chdir(tmp_path)
-    return Shell(capsys)
-
-
-def key_of(role: str) -> RoleKey:
-    return RoleKey.from_text(Path(f"{role}.key").read_text().strip())
 
 
 def files() -> dict[str, bytes]:
@@ -418,27 +365,6 @@ def test_numbers_are_taken_once_by_many_threads() -> None:
         take_numbers("no state", "feed", 1)
 
 
-@contextmanager
-def served(matcher: Matcher, **options: Any) -> Iterator[tuple[str, MatchingBroker]]:
-    """Run a broker behind a server in this process."""
-    names = ("alice", "bob", "feed", "broker")
-    for name in names:
-        Path(f"{name}.password").write_text(f"password of {name}\n")
-    key = key_of("broker") if Path("broker.key").exists() else None
-    with (
-        LocalServer({name: f"password of {name}" for name in names}) as server,
-        MqttService(
-            broker := MatchingBroker(matcher.broker(key), **options),
-            MqttUrl(server.url, "broker", "password of broker"),
-        ),
-    ):
-        yield server.url, broker
-
-
-def at(url: str, name: str) -> str:
-    return f"--url {url} --name {name} --password-file {name}.password"
-
-
 @pytest.mark.parametrize("scheme", ["FormulaMatch.box", "BroadcastMatch.box"])
 def test_one_time_matchers(shell: Shell, scheme: str) -> None:
     shell.done(
@@ -454,13 +380,17 @@ def test_one_time_matchers(shell: Shell, scheme: str) -> None:
     with served(from_json(Path("m").read_text())) as (url, _):
         subscribe = f"ccbps subscribe 'price < 10' --as cheap --matcher m --key {seed}"
         subscribe += f" {at(url, 'alice')}"
-        rounds = "--ledger alice.rounds --publisher feed --rounds 0:10 --count 0"
+        rounds = "--ledger alice.rounds --mark alice.mark --publisher feed --rounds 0:10 --count 0"
         assert "--ledger" in shell.refused(f"{subscribe} --publisher feed --rounds 0:10")
-        assert "--rounds" in shell.refused(f"{subscribe} --ledger alice.rounds")
+        assert "--ledger FILE" in shell.refused(f"{subscribe} --mark alice.mark --rounds 0:10")
+        assert "--rounds" in shell.refused(f"{subscribe} --ledger alice.rounds --mark alice.mark")
         for wrong in ("10", "0:0", "0:-1", "0:" + "9" * 5000):
             assert "FIRST:COUNT" in shell.refused(f"{subscribe} {rounds.replace('0:10', wrong)}")
         shell.done(f"{subscribe} {rounds}")
         assert "used" in shell.refused(f"{subscribe.replace('10', '11')} {rounds}")
+        Path("alice.rounds").rename("alice.newest")
+        assert "is missing, so nothing" in shell.refused(f"{subscribe} {rounds}")
+        Path("alice.newest").rename("alice.rounds")
         publish = f"ccbps publish prices.csv --matcher m --key feed.seed {at(url, 'feed')}"
         publish += f" --state feed.state --ledger feed.rounds --plain {to}"
         assert "published 3" in shell.done(publish)
@@ -474,6 +404,17 @@ def test_one_time_matchers(shell: Shell, scheme: str) -> None:
         assert (
             "warning: subscription cheap has messages for rounds of feed up to 9 only: " in errors
         )
+
+
+def test_a_second_broker_at_a_server_does_not_start(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ccbps.mqtt.claim.LEASE_SECONDS", 0.3)
+    shell.done("ccbps explain --schema 'price=UInt(8)' --scheme TagMatch --out m")
+    shell.make_role_keys()
+    with served(from_json(Path("m").read_text())) as (url, _):
+        line = "ccbps broker --matcher m --key broker.key --password-file broker.password"
+        assert "another service answers" in shell.refused(f"{line} --url {url}")
 
 
 def test_topics_skipped_records_payloads_and_patience(shell: Shell) -> None:
@@ -562,6 +503,7 @@ PUBLISH = "publish --matcher pairs --key seed --url mqtt://h --name a --state s 
         ("broker --matcher m --local 0", "key"),
         ("broker --matcher m --local 0 --quota rat=1", "--quota must be 'rate', 'burst'"),
         ("broker --matcher pairs --local 0", "--local needs --users"),
+        ("subscribe --url mqtt://u:secret@h --name a", "without a user or a password, got 'h'"),
         ("broker --matcher pairs --url mqtt://h --users users", "--users is for --local"),
         ("broker --matcher pairs --local 0 --users users", "users must not have 'broker'"),
         ("publish --matcher m", "required"),

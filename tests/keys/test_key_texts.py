@@ -5,8 +5,10 @@ Key sources: the errors that a notebook's user sees when a key is not where the 
 
 from __future__ import annotations
 
+import os
 import pickle
 import re
+import tempfile
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -293,6 +295,38 @@ def test_a_file_may_be_named_by_a_path_object(tmp_path: Path) -> None:
     key = FileKey(path)
     assert key.load() == FileKey(str(path)).load() == seed
     assert pickle.loads(pickle.dumps(key)) == key
+
+
+@pytest.mark.skipif(os.name == "nt", reason="of POSIX")
+@pytest.mark.parametrize("mode", [0o644, 0o606, 0o602])
+def test_a_file_that_every_user_may_read_or_change_is_refused(mode: int) -> None:
+    seed = SharedSeed.generate()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        path = folder / "publisher.key"
+        path.write_text(seed.to_text())
+        folder.chmod(0o755)
+        path.chmod(mode)
+        with pytest.raises(KeyMismatchError, match=f"{path} may be read .* {mode:04o}") as caught:
+            FileKey(path).load()
+        assert "shared=True" in str(caught.value)
+        assert FileKey(path, shared=True).load() == seed
+        # As clusters mount secrets for a group.
+        path.chmod(0o640)
+        assert FileKey(path).load() == seed
+        # Nobody else comes to it, by its own name or by another's.
+        path.chmod(mode)
+        folder.chmod(0o700)
+        assert FileKey(path).load() == seed
+        with tempfile.TemporaryDirectory() as other:
+            link = Path(other) / "link"
+            link.symlink_to(path)
+            Path(other).chmod(0o755)
+            assert FileKey(link).load() == seed
+            folder.chmod(0o711)
+            Path(other).chmod(0o700)
+            with pytest.raises(KeyMismatchError, match="may be read or changed"):
+                FileKey(link).load()
 
 
 def test_a_relative_path_says_what_it_is_relative_to(tmp_path: Path) -> None:

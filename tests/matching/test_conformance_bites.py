@@ -24,6 +24,7 @@ from ccbps.errors import DecodeError, KeyMismatchError
 from ccbps.keys.used_rounds import RoundLedger, as_rounds
 from ccbps.leakage import LeakageCard, Protects
 from ccbps.matching import (
+    Answers,
     BranchingMatch,
     BroadcastMatch,
     Broker,
@@ -643,6 +644,12 @@ class Coined(AffineMatch):
     match_pairs = Telling.match_pairs
 
 
+class Repeated(AffineMatch):
+    """One event for all interests of a round, whose equal interests are equal messages."""
+
+    answers = Answers.ROUND
+
+
 class Hashed(AffineMatch):
     """A hash of code and randomness: perfect by its card only."""
 
@@ -687,6 +694,7 @@ TOLD: dict[type[Matcher], dict[str, str]] = {
     Biased: {EXACT: "event messages alone tell apart"},
     Telling: {EXACT: "interest messages alone tell apart"},
     Coined: {EXACT: "take all randomness of a perfect scheme from draw.shared"},
+    Repeated: {SAMPLED: "two interests of a round of .* tell apart"},
     Hashed: {EXACT: "no small matcher of it could be enumerated: let propose"},
     HashedByLittle: {EXACT: "messages alone tell apart"},
     Reusable: {EXACT: "which only one-time messages can be: say computational"},

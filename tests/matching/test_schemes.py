@@ -17,7 +17,7 @@ from ccbps import Category, Decimal, Schema, SharedSeed, UInt
 from ccbps.algebra import A5, S5
 from ccbps.circuits import CircuitBuilder
 from ccbps.circuits.universal import universal_circuit
-from ccbps.errors import BrokenSchemeWarning, DecodeError, ParameterError
+from ccbps.errors import BrokenSchemeWarning, DecodeError, EventError, ParameterError
 from ccbps.matching import (
     BranchingMatch,
     BroadcastMatch,
@@ -110,6 +110,14 @@ def test_swapped_events_and_interests_get_a_hint() -> None:
     for call in (broker.match, broker.match_all):
         refused(DecodeError, swapped, call, interests, events)
     refused(DecodeError, swapped, broker.prepare, events)
+
+
+def test_a_publisher_that_gets_a_predicate_and_a_subscriber_that_gets_an_event_get_a_hint() -> None:
+    matcher, seed = FormulaMatch.box(SMALL), SharedSeed.generate()
+    message = "got str; a predicate is encoded by a subscriber"
+    refused(EventError, message, matcher.publisher(seed).encode, "x < 3", [0])
+    message = "got dict; an event is encoded by a publisher"
+    refused(ParameterError, message, matcher.subscriber(seed).encode, {"x": 3}, [0])
 
 
 def test_a_box_is_refused_before_it_is_built() -> None:

@@ -222,6 +222,13 @@ def pipeline(
     decided = cs.match_messages(spark, *stores, BOX).where("matched")
     found["stores"] = pairs(decided.join(events, ["subscription", "round"]))
 
+    # Made in place, they are the same messages, or they would be refused.
+    ahead, again = range(EVENTS), data / "interest-store"
+    cs.write_interests(wishes, again, BOX, key["subscribers"], rounds=ahead, mode="append")
+    encode = cs.encode_event_udf(TAGS, key["tag-publisher"])
+    made = quotes(spark).select(encode(F.struct(*TAGS.schema)).alias("message"))
+    assert made.where("message IS NULL").count() == 0
+
     number = F.substring("subscription", 2, 9).cast("int")
     payload = F.concat(F.lit("quote "), F.col("event").cast("string"))
     groups = matches.select("event", number.alias("members"), payload.alias("payload"))

@@ -207,8 +207,10 @@ def bound_predicate(schema: Schema, interest: Any, name: str = "an interest") ->
     if isinstance(interest, str):
         interest = PARSED.parse(schema, interest)
     if not isinstance(interest, Predicate):
+        event = isinstance(interest, Mapping) and interest.keys() == set(schema)
+        hint = "; an event is encoded by a publisher" if event else ""
         raise ParameterError(
-            f"{name} is a predicate (SQL text or Predicate), got {type(interest).__name__}"
+            f"{name} is a predicate (SQL text or Predicate), got {type(interest).__name__}{hint}"
         )
     if interest.schema != schema:
         raise ParameterError("the predicate was parsed for another schema")

@@ -11,6 +11,7 @@ one in which no key fits, and the time shows it.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,10 +23,10 @@ from ccbps.arrays import Bools, Index, Numbers, Words
 from ccbps.ciphers.word_prf import NonceHash
 from ccbps.matching.contract.clauses import all_of
 
-_SLOT_BITS: Final = (9, 13)
-"""Bits of a tag that are looked up first, for few and for many keys; the whole tag is compared
-where they are found."""
-_MANY: Final = 1 << 9
+_SLOT_BITS: Final = (9, 13, 16)
+"""Bits of a tag that are looked up first, for few, many and very many keys; the whole tag is
+compared where they are found."""
+_MANY: Final = (1 << 9, 1 << 15)
 _PAIRS: Final = 1 << 14
 """Keys looked up at a time, with all events together."""
 _EVENTS: Final = (8, 256)
@@ -119,7 +120,7 @@ class TagTable:
         count = len(self.rows[0]) if self.interests is None else len(self.interests)
         out = np.empty((len(nonces), count), dtype=np.bool_)
         step = max(_EVENTS[0], min(_EVENTS[1], _PAIRS // len(first.keys)))
-        bits = _SLOT_BITS[len(first.keys) >= _MANY]
+        bits = _SLOT_BITS[bisect_right(_MANY, len(first.keys))]
         for start in range(0, len(nonces), step):
             events = slice(start, start + step)
             look_up = _LookUp(hashed, nonces[events], tags[events], bits)
