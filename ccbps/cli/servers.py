@@ -46,7 +46,7 @@ def _broker(arguments: Namespace) -> int:
     client of an MQTT server, with the name broker: of any server, with --url, or of one that it
     runs itself for clients on this machine, with --local. The MQTT server must let clients in
     under their own names only, since the broker knows clients by their names
-    (docs/command_line.md has an access list for mosquitto).
+    (docs/deployment.md has an access list for mosquitto).
 
     The broker ends with Ctrl-C or SIGTERM. With --file, a broker that was killed continues
     without loss. Its standard input takes these lines, from you alone:
