@@ -3,9 +3,10 @@
 Twelve thousand daily quotes (bokeh-sampledata: AAPL, FB, GOOG, IBM, MSFT, 2000 to 2013) meet more
 than a hundred private subscriptions such as ``issue = 'IBM' AND close < 95 AND volume > 8000000``.
 
-Three parties run at once, each in a process and a Spark session of its own. They hand each other
-files and nothing else (0.3 GB with the arguments below; the program says how many before it writes
-any). The broker is given the folders of messages, and no key.
+The broker runs in a process and a Spark session of its own, which is given folders of messages and
+no key. Publisher and subscribers, who have nothing to fear from each other's Java, share a session:
+a third one takes five seconds to start. All hand each other files and nothing else (0.3 GB with the
+arguments below; the program says how many before it writes any).
 
 1. The publisher encodes every quote for every subscription. A ledger allots the rounds.
 2. The subscribers encode their predicates for all rounds, without having seen a quote.
@@ -37,6 +38,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from concurrent import futures
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any
@@ -68,6 +70,8 @@ from ccbps.delivery import (
 from ccbps.delivery.group_protocol import GroupMessage
 from ccbps.errors import DecodeError, MissingKeyError
 from ccbps.matching import FormulaMatch
+from ccbps.store.folder import Folder
+from ccbps.store.index import Index
 from ccbps.wire import ROUND_HEADER_BYTES
 
 ISSUES = ("AAPL", "FB", "GOOG", "IBM", "MSFT")
@@ -77,21 +81,24 @@ SCHEMA = Schema(
     volume=UInt(30),
 )
 MATCHER = FormulaMatch.box(SCHEMA)
-PARTIES = ("publisher", "subscribers", "broker")
-# What parties write: messages, the broker's answers, and what is delivered.
+# What the parties write: messages, the broker's answers, and what is delivered.
 FILES = ("events", "interests", "matches", "groups", "delivered")
 # Bytes of a pair's round and answer, of a delivery, and of what all files begin and end with; and
 # the share of pairs that match: about.
-PAIR, DELIVERY, EDGES, MATCHES = 18, 420, 60_000, 0.09
+PAIR, DELIVERY, EDGES, MATCHES = 18, 350, 60_000, 0.09
 KEYS = 1000  # of groups, that the publisher remembers
 STRATEGIES = ("naive", "tree", "clustered", "simple", "clustered-popular", "learned", "build-up")
 STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
 ROCKS = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 # Java's second compiler makes faster code, which pays in programs that run for minutes. In a short
-# one it takes a third of all the time.
-BRIEF = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+# one it takes a third of all the time. And messages look random, so nothing compresses them.
+SETTINGS = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.shuffle.compress": "false",
+}
 BAR = "{desc:<40}{n_fmt:>3}/{total_fmt} steps, {elapsed}"
-STEPS = 15  # that the progress bar counts
+STEPS = 12  # that the progress bar counts
+Times = dict[str, list[tuple[int, float]]]  # pairs and seconds of each stage: cold, and warm
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -108,11 +115,10 @@ def main(arguments: list[str] | None = None) -> int:
     expected = announce(quotes.num_rows, len(names), output)
 
     with ExitStack() as stack:
-        publisher, subscribers, broker = (stack.enter_context(party()) for _ in PARTIES)
-        start = [
-            process.submit(begin, output / f"{name}.log", options.master)
-            for name, process in zip(PARTIES, (publisher, subscribers, broker), strict=True)
-        ]
+        clients, broker = (
+            stack.enter_context(process(output / f"{name}.log", options.master))
+            for name in ("clients", "broker")
+        )
         # Subscribers get their own pairs' seeds, from which no other seed can be derived, and a key
         # each for deliveries.
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))  # which only we may read
@@ -124,44 +130,42 @@ def main(arguments: list[str] | None = None) -> int:
         state = key_file(folder / "state", sealer.state)
         ledger = cs.EventLedger(folder / "ledger", rounds=quotes.num_rows)
 
-        # The first quotes. Publisher and subscribers do not wait for each other.
         bar = stack.enter_context(tqdm(total=STEPS, disable=None, bar_format=BAR))
+        wait(bar, "start Spark, twice", clients.submit(ready), broker.submit(ready))
+        times: Times = {"encode events": [], "encode interests": [], "match": []}
+        numbers: list[int] = []  # rounds of quotes
+        # The first quotes come to cold sessions, and the others to warm ones.
         first = -(-quotes.num_rows // 12)
-        early, late = quotes.slice(0, first), quotes.slice(first)
-        sent = publisher.submit(publish, early, names, master, ledger, output)
-        provided = subscribers.submit(subscribe, subscriptions, range(first), ring, output)
-        wait(bar, "all: start Spark", *start)
-        cold = wait(bar, "publisher, subscribers: first quotes", sent, provided)
-        cold += wait(bar, "broker: match them", broker.submit(match, output))
-
-        # The others, one party after the other, so that each has all cores while it is timed.
-        sent = publisher.submit(publish, late, names, master, ledger, output)
-        warm = wait(bar, "publisher: encode the other quotes", sent)
-        rounds = range(first, quotes.num_rows)
-        provided = subscribers.submit(subscribe, subscriptions, rounds, ring, output)
-        warm += wait(bar, "subscribers: encode for their rounds", provided)
-        warm += wait(bar, "broker: match all", broker.submit(match, output))
+        for rounds in (range(first), range(first, quotes.num_rows)):
+            some, pairs = quotes.slice(rounds.start, len(rounds)), len(rounds) * len(names)
+            sent = clients.submit(publish, some, names, master, ledger, output)
+            ((allotted, seconds),) = wait(bar, "publisher: encode events", sent)
+            numbers += allotted
+            times["encode events"].append((pairs, seconds))
+            sent = clients.submit(subscribe, subscriptions, rounds, ring, output)
+            (seconds,) = wait(bar, "subscribers: encode interests", sent)
+            times["encode interests"].append((pairs, seconds))
+            (seconds,) = wait(bar, "broker: match", broker.submit(match, output))
+            pairs = rounds.stop * len(names)  # all messages that there are by now
+            times["match"].append((pairs, seconds))
 
         # The broker says which subscribers each round is for, and the publisher seals for them.
-        allotted = publisher.submit(find_rounds, quotes, names[0], master, ledger)
-        found = wait(bar, "broker: groups", allotted, broker.submit(group, output))
-        quotes = quotes.append_column("round", found[0])
+        wait(bar, "broker: groups", broker.submit(group, output))
+        quotes = quotes.append_column("round", pa.array(numbers))
         groups = read_groups(quotes, output, len(names))
         strategies = make_strategies(len(names), groups)
-        strategy = strategies[options.strategy]
-        sealed = publisher.submit(deliver, quotes, strategy, state, output)
-        seal_seconds = wait(bar, "publisher: seal for groups", sealed)
-        received = subscribers.submit(receive, own, output)
+        sealed = clients.submit(deliver, quotes, strategies[options.strategy], state, output)
+        received = clients.submit(receive, own, output)
+        (seal_seconds,) = wait(bar, "publisher: seal for groups", sealed)
         ((opened, open_seconds),) = wait(bar, "subscribers: open", received)
         differences, pairs, matches = audit(quotes, subscriptions, opened, output)
         name, chosen = choose_rounds(quotes, names, opened)
         (seen,) = wait(bar, "broker: show messages", broker.submit(look, name, chosen, output))
         path = plot(opened, full_months(quotes), output)
-        bar.update()
 
     report(pairs, matches, differences, (written(output), expected))
-    report_times(len(names) * np.array([first, len(late)]), cold, warm)
-    print(f"{'deliver':<24}{seal_seconds[0]:>11.1f} s, and {open_seconds:.1f} s to open")
+    report_times(times)
+    print(f"{'deliver':<24}{seal_seconds:>12.1f} s, and {open_seconds:.1f} s to open")
     report_encryptions(strategies, options.strategy, groups, pairs, output)
     show_both_views(name, chosen, seen, opened, subscriptions, output)
     show_stranger(sealer, output)
@@ -170,30 +174,39 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 @contextmanager
-def party() -> Iterator[futures.Executor]:
-    """Give a party a process, for one Spark session. Both end with the block."""
-    with futures.ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+def process(log: Path, master: str) -> Iterator[futures.Executor]:
+    """Start a process with a Spark session, which ends with the block."""
+    with futures.ProcessPoolExecutor(1, mp_context=get_context("forkserver")) as executor:
+        # Ctrl-C is for this process, which then ends the other one.
+        handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        executor.submit(begin, log, master)
+        signal.signal(signal.SIGINT, handler)
         try:
-            yield process
-        except BaseException:  # also Ctrl-C: what runs is not waited for
-            for child in active_children():
+            yield executor
+        except BaseException as error:
+            for child in active_children():  # what runs is not waited for
                 child.terminate()
+            error.add_note(f"what Spark printed is in {log}")
             raise
 
 
 def begin(log: Path, master: str) -> None:
-    """Start a party's session. What Java and Spark's workers print goes to a file."""
+    """Start the session of a process. What Java and Spark's workers print goes to a file."""
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     for stream in (1, 2):
         os.dup2(file, stream)
-    spark = session(master, BRIEF)
+    spark = session(master, SETTINGS)
     spark.conf.set("spark.sql.shuffle.partitions", "2")
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C the main process ends this one
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # which Spark has changed
 
 
 def here() -> SparkSession:
-    """Return the session of the party in whose process this is called."""
+    """Return the session of this process."""
     return SparkSession.builder.getOrCreate()
+
+
+def ready() -> None:
+    """Return when the session has started."""
 
 
 def publish(
@@ -202,15 +215,23 @@ def publish(
     master: cs.KeySource,
     ledger: cs.EventLedger,
     output: Path,
-) -> float:
-    """Publish: the publisher knows the quotes and the subscriptions' labels, not predicates."""
+) -> tuple[list[int], float]:
+    """Publish: the publisher knows the quotes and the subscriptions' labels, not predicates.
+
+    Returns:
+        The round of each quote, which a store does not tell, and the seconds that it took.
+    """
     started = time.perf_counter()
-    messages = cs.encode_events(
-        here().createDataFrame(quotes), MATCHER, master, ledger=ledger, labels=names
-    )
-    # A store holds pairs, rounds and messages, and nothing else of a quote.
+    events = here().createDataFrame(quotes)
+    encode = partial(cs.encode_events, matcher=MATCHER, key=master, ledger=ledger)
+    # In one task and for one label, to allot rounds in order of time. Whenever the ledger sees an
+    # event again, it gives the same round.
+    numbered = encode(events.coalesce(1), labels=names[:1], keep=["event"])
+    rounds = numbered.select("event", "round").toArrow().sort_by("event")["round"]
+    # A store holds subscriptions, rounds and messages, and nothing else of a quote.
+    messages = encode(events, labels=names)
     cs.write_messages(messages, output / "events", MATCHER, kind="event", mode="append")
-    return time.perf_counter() - started
+    return rounds.to_pylist(), time.perf_counter() - started
 
 
 def subscribe(subscriptions: pa.Table, rounds: range, ring: cs.KeySource, output: Path) -> float:
@@ -236,23 +257,7 @@ def group(output: Path) -> None:
     matched = here().read.parquet(str(output / "matches")).where("matched")
     number = F.split("subscription", "-")[1].cast("int")  # of the subscriber
     groups = matched.groupBy("round").agg(F.collect_list(number).alias("members"))
-    write(groups.repartitionByRange(2, "round"), output / "groups")
-
-
-def find_rounds(
-    quotes: pa.Table, name: str, master: cs.KeySource, ledger: cs.EventLedger
-) -> pa.Array:
-    """Return the round of each quote. The ledger gives a quote that it knows the same one again."""
-    messages = cs.encode_events(
-        here().createDataFrame(quotes),
-        MATCHER,
-        master,
-        ledger=ledger,
-        labels=[name],
-        keep=["event"],
-    )
-    rows = messages.select("event", "round").toArrow().sort_by("event")
-    return rows["round"].combine_chunks()
+    write(groups.coalesce(1), output / "groups")
 
 
 def read_groups(quotes: pa.Table, output: Path, subscribers: int) -> np.ndarray:
@@ -282,16 +287,14 @@ def make_strategies(subscribers: int, groups: np.ndarray) -> dict[str, Strategy]
 
 
 def deliver(quotes: pa.Table, strategy: Strategy, state: cs.KeySource, output: Path) -> float:
-    """Seal each quote for its group; the cache of keys lasts over micro-batches."""
+    """Seal each quote for its group. The stream, when it goes on, remembers the groups' keys."""
     started, spark = time.perf_counter(), here()
     spark.conf.set(STATE_STORE, ROCKS)
     spark.conf.set("spark.sql.shuffle.partitions", "1")  # one sealer; its state is in one place
     payload = F.to_json(F.struct("issue", "day", "open", "high", "low", "close", "volume"))
     payloads = spark.createDataFrame(quotes).select("event", "round", payload.alias("payload"))
-    groups = (
-        spark.readStream.schema("round long, members array<int>")
-        .option("maxFilesPerTrigger", 1)
-        .parquet(str(output / "groups"))
+    groups = spark.readStream.schema("round long, members array<int>").parquet(
+        str(output / "groups")
     )
     sealed = cs.seal_for_groups(groups.join(F.broadcast(payloads), "round"), strategy, state)
     query = (
@@ -307,12 +310,15 @@ def deliver(quotes: pa.Table, strategy: Strategy, state: cs.KeySource, output: P
 
 
 def receive(own: cs.KeySource, output: Path) -> tuple[pa.Table, float]:
-    """Open the deliveries, in order, so that nobody lacks a key. Return them, and the seconds.
+    """Open the deliveries, and return them and the seconds that it took.
 
-    A subscriber that missed some may ask for a key: examples/stream_quotes.py does.
+    Those of a subscriber are opened in order, so a key comes before the messages that need it. Who
+    missed one may request it: examples/stream_quotes.py does.
     """
     started, spark = time.perf_counter(), here()
-    opened = cs.open_from_groups(spark.read.parquet(str(output / "delivered")), own)
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
+    delivered = spark.read.parquet(str(output / "delivered"))
+    opened = cs.open_from_groups(delivered, own)
     quote = F.from_json(
         F.col("payload").cast("string"), "issue string, day date, close double, volume long"
     )
@@ -386,16 +392,12 @@ def report(pairs: int, matches: int, differences: int, sizes: tuple[int, int]) -
     print(f"{'bytes written':<24}{sizes[0]:>14,}   announced: {sizes[1]:,}")
 
 
-def report_times(pairs: np.ndarray, cold: list[float], warm: list[float]) -> None:
-    """Print pairs a second of the first quotes, and of the others."""
-    print(f"\n{'pairs per second':<24}{'cold':>13}{'warm':>25}")
-    # The second time, the broker matches the first quotes once more.
-    counts = {"encode events": pairs, "encode interests": pairs, "match": np.cumsum(pairs)}
-    for (name, number), *seconds in zip(counts.items(), cold, warm, strict=True):
-        print(f"{name:<24}", end="")
-        for count, passed in zip(number, seconds, strict=True):
-            print(f"{count / passed:>13,.0f} ({passed:4.1f} s)  ", end="")
-        print()
+def report_times(times: Times) -> None:
+    """Print pairs a second of cold sessions, and of warm ones."""
+    print(f"\n{'pairs per second':<24}{'cold':>14}{'warm':>24}")
+    for name, runs in times.items():
+        rates = (f"{pairs / passed:>14,.0f} ({passed:4.1f} s)" for pairs, passed in runs)
+        print(f"{name:<24}{' '.join(rates)}")
 
 
 def report_encryptions(
@@ -430,15 +432,20 @@ def choose_rounds(
 
 
 def look(name: str, chosen: Mapping[int, int], output: Path) -> dict[int, list[bytes]]:
-    """Return what the broker has of some rounds of a subscription: two messages, as a table."""
-    spark = here()
-    cs.register_source(spark)
-    both = []
-    for kind in ("event", "interest"):
-        table = spark.read.format("ccbps").load(str(output / f"{kind}s"))
-        some = table.where((F.col("subscription") == name) & F.col("round").isin([*chosen]))
-        both.append({row["round"]: bytes(row[f"{kind}_message"]) for row in some.collect()})
-    return {number: [messages[number] for messages in both] for number in chosen}
+    """Return what the broker has of some rounds of a subscription: two messages.
+
+    These are few, so they are looked up in the files. ``spark.read.format("ccbps")`` reads all.
+    """
+    seen: dict[int, list[bytes]] = {number: [] for number in chosen}
+    for side in ("events", "interests"):
+        index = Index.read(Folder.of(output / side, "path"))
+        for run in np.flatnonzero(np.asarray(index.subscription) == name):
+            part = index.files.reader(index.parts[index.part[run]])
+            rows = np.arange(index.start[run], index.stop[run])
+            rows = rows[np.isin(part.rounds[rows], [*chosen])]
+            for number, message in zip(part.rounds[rows], part.gather(rows), strict=True):
+                seen[number].append(message.tobytes())
+    return seen
 
 
 def show_both_views(
@@ -636,8 +643,9 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--master", default="local[2]", help="Spark master (local[2])")
     options = parser.parse_args(arguments)
-    if options.events < 2 or options.subscribers < 1:
-        parser.error("--events must be at least 2, and --subscribers at least 1")
+    for name, least in (("events", 2), ("subscribers", 1)):
+        if (number := getattr(options, name)) < least:
+            parser.exit(2, f"{parser.prog}: --{name} must be at least {least}, got {number}\n")
     return options
 
 
