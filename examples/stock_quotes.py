@@ -115,7 +115,7 @@ def main(arguments: list[str] | None = None) -> int:
     expected = announce(quotes.num_rows, len(names), output)
 
     with ExitStack() as stack:
-        clients, broker = (
+        (clients, one), (broker, other) = (
             stack.enter_context(process(output / f"{name}.log", options.master))
             for name in ("clients", "broker")
         )
@@ -131,7 +131,7 @@ def main(arguments: list[str] | None = None) -> int:
         ledger = cs.EventLedger(folder / "ledger", rounds=quotes.num_rows)
 
         bar = stack.enter_context(tqdm(total=STEPS, disable=None, bar_format=BAR))
-        wait(bar, "start Spark, twice", clients.submit(ready), broker.submit(ready))
+        wait(bar, "start Spark, twice", one, other)
         times: Times = {"encode events": [], "encode interests": [], "match": []}
         numbers: list[int] = []  # rounds of quotes
         # The first quotes come to cold sessions, and the others to warm ones.
@@ -174,15 +174,15 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 @contextmanager
-def process(log: Path, master: str) -> Iterator[futures.Executor]:
-    """Start a process with a Spark session, which ends with the block."""
+def process(log: Path, master: str) -> Iterator[tuple[futures.Executor, futures.Future[None]]]:
+    """Start a process, which ends with the block, and in it a Spark session."""
     with futures.ProcessPoolExecutor(1, mp_context=get_context("forkserver")) as executor:
         # Ctrl-C is for this process, which then ends the other one.
         handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
-        executor.submit(begin, log, master)
+        start = executor.submit(begin, log, master)
         signal.signal(signal.SIGINT, handler)
         try:
-            yield executor
+            yield executor, start
         except BaseException as error:
             for child in active_children():  # what runs is not waited for
                 child.terminate()
@@ -203,10 +203,6 @@ def begin(log: Path, master: str) -> None:
 def here() -> SparkSession:
     """Return the session of this process."""
     return SparkSession.builder.getOrCreate()
-
-
-def ready() -> None:
-    """Return when the session has started."""
 
 
 def publish(
