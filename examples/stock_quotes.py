@@ -85,7 +85,7 @@ MATCHER = FormulaMatch.box(SCHEMA)
 FILES = ("events", "interests", "matches", "groups", "delivered")
 # Bytes of a pair's round and answer, of a delivery, and of what all files begin and end with; and
 # the share of pairs that match: about.
-PAIR, DELIVERY, EDGES, MATCHES = 18, 350, 60_000, 0.09
+PAIR, DELIVERY, EDGES, MATCHES = 15, 420, 20_000, 0.09
 KEYS = 1000  # of groups, that the publisher remembers
 STRATEGIES = ("naive", "tree", "clustered", "simple", "clustered-popular", "learned", "build-up")
 STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
