@@ -195,7 +195,10 @@ def begin(log: Path, master: str) -> None:
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     for stream in (1, 2):
         os.dup2(file, stream)
-    spark = session(master, SETTINGS)
+    try:
+        spark = session(master, SETTINGS)
+    except Exception as error:  # not all errors of Spark can be pickled
+        raise RuntimeError(f"Spark does not start: {error}") from None
     spark.conf.set("spark.sql.shuffle.partitions", "2")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # which Spark has changed
 
