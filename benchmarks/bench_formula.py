@@ -242,6 +242,37 @@ def batches(sizes: Iterable[int], rounds: int) -> None:
         table.row(f"{batch:,}", *(1e6 * took[name] / again / batch for name in actions))
 
 
+def ahead(batch: int, rounds: int) -> None:
+    """Print what messages ahead of events cost, beside ordinary event messages."""
+    schema = numbers(16, 16, 20)
+    matcher, places = FormulaMatch.box(schema), np.arange(batch)
+    own, master = SharedSeed.generate(), SharedSeed.generate()
+    events, pair = random_events(schema, batch), ["s"] * batch
+    deferred = matcher.deferred(own, master)
+    early = deferred.prepare(places, pairs=pair)
+    labels = deferred.encode(events, places)
+    names = [f"s{n}" for n in range(batch)]
+    same = matcher.deferred(own, master).prepare(np.zeros(batch, dtype=np.int64), pairs=names)
+    label = np.repeat(labels[:1], batch, axis=0)
+    ordinary = matcher.publisher(master).encode(events, places, pairs=pair)
+    assert np.array_equal(matcher.complete(labels, early), ordinary)
+    actions: dict[str, Callable[[], object]] = {
+        "an ordinary event message": lambda: matcher.publisher(master).encode(
+            events, places, pairs=pair
+        ),
+        "a message ahead": lambda: matcher.deferred(own, master).prepare(places, pairs=pair),
+        "the labels of an event": lambda: matcher.deferred(own, master).encode(events, places),
+        "completion, many messages for one event": lambda: matcher.complete(label, same),
+        "completion, an event for each message": lambda: matcher.complete(labels, early),
+    }
+    kernels = KERNELS[-1]
+    took = seconds({name: with_kernels(kernels, do) for name, do in actions.items()}, rounds)
+    title = "FormulaMatch ahead of events, microseconds, fastest kernels"
+    table = Table(title, {"microseconds": ".2f", "times ordinary": ".1f"}, width=40)
+    for name, second in took.items():
+        table.row(name, 1e6 * second / batch, second / took["an ordinary event message"])
+
+
 Row = tuple[int, dict[str, tuple[int, int, dict[str, float]]]]
 
 
@@ -376,6 +407,7 @@ def main() -> None:
     few = 1 if given.quick else min(3, given.rounds)
     batch = 2_000 if given.quick else given.batch
     stock_box(batch, few if given.quick else given.rounds, 200 if given.quick else 10_000)
+    ahead(min(batch, 20_000), few)
     batches(BATCHES[:2] if given.quick else BATCHES, few)
     sizes = (16, 32) if given.quick else (16, 32, 64, 128, 256, 512)
     rows = growth(batch, few, sizes)

@@ -489,7 +489,7 @@ def report_pairs(found: dict[tuple[str, str, int], dict[str, Any]]) -> None:
     rates = fits("FormulaMatch", both, STEPS)
     width = BOX.event_bytes + BOX.interest_bytes
     print("\nFrom these rates, two cores as measured:")
-    heads = {"core hours": ".2f", "GB of messages": ".0f", "GB shuffled": ".0f"}
+    heads = {"pairs/s": ",.0f", "core hours": ".2f", "GB of messages": ".0f", "GB shuffled": ".0f"}
     table = Table("A cluster, for 10^9 pairs", heads, width=20)
     each = both[largest]["shuffled"] / largest
     moved = {"encode events": 0, "encode interests": 0, "match": each / 3, "write stores": each / 3}
@@ -497,7 +497,8 @@ def report_pairs(found: dict[tuple[str, str, int], dict[str, Any]]) -> None:
         hours = 2 * rates[step] * 1e9 / 3600
         volume = width if step.startswith("match") else width / 2
         volume = width if step == "write stores" else volume  # the others write one side
-        table.row(step, hours, volume, moved.get(step, 0))
+        speed = largest / both[largest]["seconds"][step]
+        table.row(step, speed, hours, volume, moved.get(step, 0))
     print(
         "\nOther widths: messages and shuffles grow with it; time does where bytes are most of it."
     )

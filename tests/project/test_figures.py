@@ -158,8 +158,10 @@ def test_an_unknown_name_is_an_error(name: str) -> None:
         MEASURED["figure"](name)
 
 
-SLOW = {"bench_scale", "bench_mqtt", "bench_flood", "key_caching", "bench_spark"}
-"""Programs that take minutes; `python benchmarks/figures.py --quick` compares them, too."""
+SLOW = {"bench_filters", "bench_flood", "bench_mqtt", "key_caching"}
+SLOW |= {f"bench_{name}" for name in ("addressing", "scale", "stores", "topics")}
+SLOW |= {"bench_spark", "bench_spark_prefilter"}
+"""Programs that take a minute or more; `python benchmarks/figures.py --quick` compares all."""
 
 
 @pytest.mark.slow
