@@ -129,6 +129,52 @@ def test_tables_record_what_they_print(tmp_path: Path, program: Any) -> None:
     assert program["differences"](None, kept) == ["the file has no table 'Messages'"]
 
 
+PROGRAM = """
+import sys
+sys.path.insert(0, {0!r})
+from report import Table, options
+options("A program.", quick="few")
+Table("Times", {{"ns": ".1f"}}).row("one", {1})
+"""
+
+
+def test_a_run_writes_new_figures_and_keeps_those_of_programs_that_fail(
+    tmp_path: Path, program: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    names, module = ("a", "b", "c"), program["main"].__globals__
+    figures, readme = tmp_path / "figures.json", tmp_path / "README.md"
+    for name, value in (
+        ("BENCHMARKS", tmp_path / "benchmarks"),
+        ("FIGURES", figures),
+        ("README", readme),
+        ("PROGRAMS", {name: tmp_path / "benchmarks" / f"{name}.py" for name in names}),
+    ):
+        monkeypatch.setitem(module, name, value)
+    (tmp_path / "benchmarks").mkdir()
+    for name, value in zip(names, ("1.23456", "1 / 0", "2.5"), strict=True):
+        module["PROGRAMS"][name].write_text(PROGRAM.format(str(BENCHMARKS), value))
+    readme.write_text((ROOT / "README.md").read_text("utf-8"), "utf-8")
+    rows = {"Times": {"columns": ["ns"], "rows": {"one": [7.0]}}}
+    old = {
+        name: {"command": "old", "machine": "old", "tables": rows} for name in reversed(names[1:])
+    }
+    figures.write_text(json.dumps(old))
+    for arguments in (["--quick", "--only", "a"], ["--only", "b", "a"]):
+        monkeypatch.setattr(sys, "argv", ["figures.py", *arguments])
+        with pytest.raises(SystemExit):
+            program["main"]()
+        if "--quick" in arguments:
+            assert json.loads(figures.read_text()) == old
+    out = capfd.readouterr().out
+    assert "a: the file has no table 'Times'" in out
+    assert "failed, old figures kept: b" in out
+    new = json.loads(figures.read_text())
+    assert [*new] == [*names]
+    assert new["a"]["command"] == "python benchmarks/a.py"
+    assert new["a"]["tables"]["Times"]["rows"] == {"one": [1.235]}
+    assert (new["b"], new["c"]) == (old["b"], old["c"])
+
+
 def test_figures_are_shown_with_the_digits_that_count() -> None:
     shown = MEASURED["shown"]
     assert [shown(value) for value in (73, 12_345, 0.0123456, 28.0, 43_012_345.0, None, "a")] == [
@@ -156,6 +202,52 @@ def test_figures_are_shown_with_the_digits_that_count() -> None:
 def test_an_unknown_name_is_an_error(name: str) -> None:
     with pytest.raises(MEASURED["UnknownFigureError"]):
         MEASURED["figure"](name)
+
+
+PAGE = """# A page
+
+It takes
+{{figure}}`bench_formula / Box of 16+16+20 bits / {0} / broker ÷ FormulaMatch / broker | .1f`.
+
+```{{figures}} bench_formula / Box of 16+16+20 bits
+:head: matcher
+:columns: broker -> ns | .0f; publisher ÷ broker -> ratio | .1f
+:rows: FormulaMatch -> `FormulaMatch`, $x y$; {0}
+```
+
+On {{machine}}`bench_formula`.
+"""
+
+
+@pytest.mark.slow
+def test_a_page_shows_figures_and_an_unknown_name_fails_the_build(tmp_path: Path) -> None:
+    pytest.importorskip("sphinx")
+    pytest.importorskip("myst_parser")
+    (tmp_path / "conf.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(DOCS)!r})\n"
+        "extensions = ['figures', 'myst_parser']\nmyst_enable_extensions = ['dollarmath']\n"
+    )
+    command = [sys.executable, "-m", "sphinx", "-W", "-E", "-q", "-b", "text"]
+    for row, fails in (("NoMatch", True), ("BranchingMatch", False)):
+        (tmp_path / "index.md").write_text(PAGE.format(row), "utf-8")
+        run = subprocess.run(
+            [*command, str(tmp_path), str(tmp_path / "out")],
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+        assert bool(run.returncode) == fails, run.stderr
+        assert ("no row 'NoMatch'" in run.stderr) == fails
+    text = " ".join((tmp_path / "out" / "index.txt").read_text("utf-8").split())
+    entry = MEASURED["load"]()["bench_formula"]
+    assert f"On {entry['machine']}" in text
+    assert entry["command"] in text
+    wanted = MEASURED["figure"](
+        "bench_formula / Box of 16+16+20 bits / BranchingMatch / broker ÷ FormulaMatch / broker"
+        " | .1f"
+    )
+    assert f"It takes {wanted}." in text
+    assert re.search(r"BranchingMatch *\| *[\d,]+ *\| *\d+\.\d", text)
 
 
 SLOW = {"bench_filters", "bench_flood", "bench_mqtt", "key_caching"}
