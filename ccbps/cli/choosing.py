@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import json
-import sys
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 from ccbps import matching
+from ccbps.cli.answers import JSON, answer
 from ccbps.cli.command import REPEATED, Command, OneOf, Option
 from ccbps.cli.inputs import (
-    RECORD_FORMAT,
     SCHEMA,
     read_matcher,
-    read_records,
     read_schema,
     read_settings,
     read_text,
 )
 from ccbps.cli.normal_text import box_text, normal_text
+from ccbps.cli.records import FORMAT, read_records
+from ccbps.cli.rejecting import usable
 from ccbps.errors import ParameterError, PredicateError
 from ccbps.matching import Matcher
 from ccbps.matching.contract.scheme import Keying
@@ -51,7 +51,7 @@ def _explain(arguments: Namespace) -> int:
             --scheme TagMatch --out quotes.matcher
     """
     if arguments.matcher is not None:
-        return _show(read_matcher(arguments.matcher), arguments.out)
+        return _show(arguments, read_matcher(arguments.matcher))
     schema = read_schema(arguments.schema)
     options = read_settings("--option", arguments.option)
     if arguments.template is not None:
@@ -59,7 +59,7 @@ def _explain(arguments: Namespace) -> int:
     if arguments.predicate is None:
         if arguments.scheme is None:
             raise ParameterError("--scheme NAME selects a matcher, and --for TEXT lists some")
-        return _show(_make_matcher(schema, arguments.scheme, options), arguments.out)
+        return _show(arguments, _make_matcher(schema, arguments.scheme, options))
     if options:
         raise ParameterError("--for finds the options: leave out --template and --option")
     predicate = schema.parse(read_text(arguments.predicate))
@@ -67,25 +67,43 @@ def _explain(arguments: Namespace) -> int:
     if arguments.scheme is not None:
         for matcher in matchers:
             if type(matcher).__name__ == arguments.scheme:
-                return _show(matcher, arguments.out)
+                return _show(arguments, matcher)
         raise ParameterError(
             f"no {arguments.scheme} takes this predicate; with --broken, matchers with a known "
             "attack are asked, too"
         )
     if arguments.out is not None:
         raise ParameterError("--out needs --scheme, which selects one of the matchers")
-    print("\n".join(line for _, line in _table(matchers)))
+    text = "\n".join(line for _, line in _table(matchers))
+    answer(arguments, text, matchers=[*map(_described, matchers)])
     return 0 if matchers else 1
 
 
-def _show(matcher: Matcher, path: str | None) -> int:
-    """Print a matcher's explanation, and write the matcher to a new file."""
-    print(matcher.explain())
+def _show(arguments: Namespace, matcher: Matcher) -> int:
+    """Print a matcher's explanation, and write the matcher to a new file if --out names one."""
+    text, path = matcher.explain(), arguments.out
     if path is not None:
         with Path(path).open("x", encoding="utf-8") as file:
             file.write(matcher.to_json() + "\n")
-        print(f"written to {path}")
+        text += f"\nwritten to {path}"
+    costs = [{"role": cost.role, "per": cost.per, "work": str(cost)} for cost in matcher.costs]
+    card, described = matcher.leakage.to_dict(), _described(matcher)
+    answer(arguments, text, **described, costs=costs, leakage=card, written=path)
     return 0
+
+
+def _described(matcher: Matcher) -> dict[str, Any]:
+    """Return the facts of a line of `_table` by name."""
+    return {
+        "matcher": type(matcher).__name__,
+        "attributes": [*matcher.schema],
+        "parameters": matcher.parameters(),
+        "fingerprint": matcher.fingerprint,
+        "event_bytes": matcher.event_bytes,
+        "interest_bytes": matcher.interest_bytes,
+        "messages": _REUSE[matcher.keying],
+        "security": matcher.leakage.security,
+    }
 
 
 def _make_matcher(schema: Schema, name: str, options: dict[str, Any]) -> Matcher:
@@ -152,12 +170,24 @@ def _check_predicate(arguments: Namespace) -> int:
         if matcher is not None:
             matcher.prepare(predicate)
     except PredicateError as error:
-        print(error, file=sys.stderr)
+        answer(arguments, str(error), aside=not arguments.json, usable=False, error=str(error))
         return 1
     matchers = [*proposals(schema, predicate)] if matcher is None else [matcher]
-    print("\n".join([*_meaning(predicate), *_takers(predicate, matchers)]))
+    lines = [*_meaning(predicate), *_takers(predicate, matchers)]
+    values: dict[str, Any] = {"usable": True, "means": None, "private": predicate.unbound_names}
+    if not predicate.unbound_names:
+        values["means"] = normal_text(predicate)
+    values["matchers"] = [_described(matcher) for matcher in matchers]
     if arguments.records is not None:
-        print("\n".join(_counts(predicate, matchers, arguments)))
+        if not arguments.json:
+            print("\n".join(lines), flush=True)  # before records that may be slow to come
+        total, matched, let_through = _counts(predicate, matchers, arguments)
+        lines = [f"records     {matched:,} of {total:,} match"]
+        for name, count in let_through.items():
+            if count != matched:
+                lines.append(f"            {count:,} of {total:,} for {name}")
+        values |= {"records": total, "matches": matched, "widened": let_through}
+    answer(arguments, "\n".join(lines), **values)
     return 0 if matchers else 1
 
 
@@ -191,20 +221,18 @@ def _takers(predicate: Predicate, matchers: Iterable[Matcher]) -> Iterator[str]:
 
 def _counts(
     predicate: Predicate, matchers: Iterable[Matcher], arguments: Namespace
-) -> Iterator[str]:
-    """Yield the number of records that match, and that each widening matcher lets through."""
+) -> tuple[int, int, dict[str, int]]:
+    """Count the records, those that match, and those that each widening matcher lets through."""
     total, matched = 0, 0
-    let_through = {matcher: 0 for matcher in matchers if isinstance(matcher, WordMatcher)}
-    for batch in read_records(arguments.records, arguments.format, predicate.schema):
-        events = predicate.schema.encode([record.values for record in batch])
-        total += len(batch)
+    widening = [matcher for matcher in matchers if isinstance(matcher, WordMatcher)]
+    let_through = {type(matcher).__name__: 0 for matcher in widening}
+    for block in read_records(arguments.records, arguments.format, predicate.schema):
+        events, _ = usable(block, predicate.schema, None)
+        total += len(block)
         matched += int(predicate.evaluate(events).sum())
-        for matcher in let_through:
-            let_through[matcher] += int(matcher.meaning(predicate, events).sum())
-    yield f"records     {matched:,} of {total:,} match"
-    for matcher, count in let_through.items():
-        if count != matched:
-            yield f"            {count:,} of {total:,} for {type(matcher).__name__}"
+        for matcher in widening:
+            let_through[type(matcher).__name__] += int(matcher.meaning(predicate, events).sum())
+    return total, matched, let_through
 
 
 EXPLAIN: Final = Command(
@@ -226,6 +254,7 @@ EXPLAIN: Final = Command(
             **REPEATED,
         ),
         Option("--out FILE", "new file for the matcher, for all parties"),
+        JSON,
     ),
 )
 
@@ -237,6 +266,7 @@ CHECK_PREDICATE: Final = Command(
         OneOf(SCHEMA, Option("--matcher FILE", "ask this matcher, over its schema"), required=True),
         Option("--value NAME=VALUE", "value of a private constant :name", **REPEATED),
         Option("--records FILE", "count the matching records of a file; - for standard input"),
-        RECORD_FORMAT,
+        FORMAT,
+        JSON,
     ),
 )

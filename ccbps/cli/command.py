@@ -39,14 +39,14 @@ class Option:
     """
 
     def __init__(self, form: str, about: str, **settings: Any) -> None:
-        self._name, _, value = form.partition(" ")
+        self.name, _, value = form.partition(" ")
         self._settings = {"help": about, **settings}
         if value:
             self._settings["metavar"] = value
 
     def add_to(self, parser: argparse._ActionsContainer) -> None:
         """Add the option to a parser or a group."""
-        parser.add_argument(self._name, **self._settings)
+        parser.add_argument(self.name, **self._settings)
 
 
 class OneOf:

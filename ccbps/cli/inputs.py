@@ -1,20 +1,20 @@
-"""Read the inputs that arguments name: texts, settings, schemas, matchers and records."""
+"""Read the inputs that arguments name: texts, settings, schemas and matchers."""
 
 from __future__ import annotations
 
 import ast
-import csv
+import contextlib
 import json
+import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal as Number
-from itertools import islice
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TextIO, TypeVar
+from typing import Any, Final, TypeVar
 
+from ccbps import checks
 from ccbps.cli.command import Option
-from ccbps.errors import EventError, ParameterError
+from ccbps.errors import ParameterError
 from ccbps.matching import Matcher, from_json
 from ccbps.predicates import (
     AttributeType,
@@ -28,7 +28,6 @@ from ccbps.predicates import (
     Timestamp,
     UInt,
 )
-from ccbps.predicates.attributes import Attributes
 
 T = TypeVar("T")
 
@@ -36,18 +35,10 @@ MATCHER: Final = Option("--matcher FILE", "matcher that explain --out wrote", re
 SCHEMA: Final = Option(
     "--schema TEXT", "schema of events: 'price=UInt(16), ...' as in Python, or its JSON text"
 )
-RECORD_FORMAT: Final = Option(
-    "--format",
-    "JSON lines, or CSV with a line of names (default: by the name of the file)",
-    choices=("json", "csv"),
-)
-BATCH: Final = 256
-"""Records read from a file at a time. From standard input each record is taken as it comes."""
 
 _TYPES: Final[dict[str, type[AttributeType]]] = {
     kind.__name__: kind for kind in (Bool, Category, Decimal, Int, Keyword, Text, Timestamp, UInt)
 }
-_TRUTH: Final = {"true": True, "false": False, "1": True, "0": False}
 
 
 def read_file(path: str) -> str:
@@ -85,11 +76,16 @@ def read_settings(option: str, settings: Sequence[str]) -> dict[str, Any]:
         name, equals, value = text.partition("=")
         if not equals or not name.isidentifier() or name in values:
             raise ParameterError(f"{option} takes NAME=VALUE, each name once, got {text!r}")
-        try:
-            values[name] = json.loads(value)
-        except (ValueError, RecursionError):
-            values[name] = value
+        values[name] = read_value(value)
     return values
+
+
+def read_value(text: str) -> Any:
+    """Return the value of a text that is JSON, or else the text."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
 
 
 def read_matcher(path: str) -> Matcher:
@@ -153,83 +149,30 @@ def _call(
     return functions[call.func.id](*map(read, call.args), **named)
 
 
-class Record(NamedTuple):
-    """Record of a file.
-
-    Attributes:
-        values: values by name.
-        text: the record as JSON, for the subscribers that receive it.
-    """
-
-    values: dict[str, Any]
-    text: str
-
-
-def read_records(path: str, form: str | None, schema: Attributes) -> Iterator[list[Record]]:
-    """Yield batches of records.
-
-    Args:
-        path: path of a file; ``-`` for standard input.
-        form: "json" or "csv"; None to decide by the path.
-        schema: types of the values of CSV. Columns outside the schema stay text.
+def read_values(text: str) -> dict[str, Any]:
+    """Read values of private constants.
 
     Raises:
-        EventError: a line is no record.
+        ParameterError: the text is no JSON object.
     """
-    is_csv = form == "csv" or (form is None and path.endswith(".csv"))
-    with ExitStack() as stack:
-        file = sys.stdin
-        if path != "-":
-            newline = "" if is_csv else None
-            file = stack.enter_context(Path(path).open(encoding="utf-8", newline=newline))
-        records = _csv_records(path, file, schema) if is_csv else _json_records(path, file)
-        while batch := [*islice(records, 1 if path == "-" else BATCH)]:
-            yield batch
+    with contextlib.suppress(ValueError, RecursionError):
+        values = json.loads(text, parse_float=Number)
+        if isinstance(values, dict):
+            return values
+    raise ParameterError(
+        "this matcher has a public template, and takes values of its private constants as a JSON "
+        'object, {"limit": 120}'
+    )
 
 
-def _json_records(path: str, file: TextIO) -> Iterator[Record]:
-    for number, line in enumerate(_lines(path, file), 1):
-        text = line.strip()
-        if not text:
-            continue
-        try:
-            values = json.loads(text, parse_float=Number)
-        except (ValueError, RecursionError):
-            values = None
-        if not isinstance(values, dict):
-            raise EventError(f"{path}, line {number}: not a JSON object")
-        yield Record(values, text)
+def read_rounds(text: str) -> range:
+    """Read the rounds of ``FIRST:COUNT``.
 
-
-def _csv_records(path: str, file: TextIO, schema: Attributes) -> Iterator[Record]:
-    rows = csv.DictReader(_lines(path, file), strict=True)
-    try:
-        for row in rows:
-            if None in row or None in row.values():
-                raise EventError(f"{path}, line {rows.line_num}: not as many values as names")
-            values = {
-                name: _csv_value(schema[name], text) if name in schema else text
-                for name, text in row.items()
-            }
-            yield Record(values, json.dumps(values))
-    except csv.Error as error:
-        raise EventError(f"{path}, line {rows.line_num}: {error}") from None
-
-
-def _lines(path: str, file: TextIO) -> Iterator[str]:
-    try:
-        yield from file
-    except UnicodeDecodeError:
-        raise EventError(f"{path} is not a text in UTF-8") from None
-
-
-def _csv_value(kind: AttributeType, text: str) -> Any:
-    """Convert a text of CSV. Return it unchanged if it does not fit; the schema refuses it then."""
-    if kind.nullable and not text:
-        return None
-    if isinstance(kind, UInt | Int):
-        try:
-            return int(text)
-        except ValueError:
-            return text
-    return _TRUTH.get(text.lower(), text) if isinstance(kind, Bool) else text
+    Raises:
+        ParameterError: the text has another form.
+    """
+    match = re.fullmatch("([0-9]{1,20}):([0-9]{1,20})", text)
+    if match is None or not int(match[2]):
+        shown = checks.shown(text)
+        raise ParameterError(f"--rounds takes FIRST:COUNT, such as 0:1000, got {shown}")
+    return range(int(match[1]), int(match[1]) + int(match[2]))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Final, TypeAlias
 
+from ccbps.cli.answers import JSON, answer
 from ccbps.cli.command import REPEATED, Command, OneOf, Option
 from ccbps.cli.inputs import MATCHER, read_matcher, read_settings
 from ccbps.cli.secret_files import (
@@ -67,7 +68,9 @@ def _kept(make: Callable[[Namespace], Key]) -> Callable[[Namespace], int]:
             key = make(arguments)
             file.write(key.to_text() + "\n")
         kind, _ = read_key(key.to_text())
-        print(f"{arguments.out}: {KINDS[kind]}, fingerprint {key.fingerprint}")
+        title, fingerprint, path = KINDS[kind], key.fingerprint, arguments.out
+        text = f"{path}: {title}, fingerprint {fingerprint}"
+        answer(arguments, text, file=path, key=title, fingerprint=fingerprint)
         return 0
 
     return run
@@ -189,7 +192,8 @@ def _revoke(arguments: Namespace) -> int:
     server = _key_server(arguments)
     user = server.revoke(arguments.role, arguments.name)
     _save(arguments, server)
-    print(f"revoke {shlex.quote(arguments.name)} {user.hex()}")
+    line = f"revoke {shlex.quote(arguments.name)} {user.hex()}"
+    answer(arguments, line, line=line, name=arguments.name, user=user.hex())
     return 0
 
 
@@ -205,7 +209,8 @@ def _rotate(arguments: Namespace) -> int:
     server = _key_server(arguments)
     server.rotate()
     _save(arguments, server)
-    print(f"{arguments.server}: epoch {server.epoch}; give everybody new keys")
+    text = f"{arguments.server}: epoch {server.epoch}; give everybody new keys"
+    answer(arguments, text, file=arguments.server, epoch=server.epoch)
     return 0
 
 
@@ -242,14 +247,19 @@ def _password(arguments: Namespace) -> int:
         ccbps keygen password --name alice --users users --out alice.password
     """
     add_password(arguments)
-    print(f"{arguments.out}: the password of {arguments.name}, also written to {arguments.users}")
+    name, path, users = arguments.name, arguments.out, arguments.users
+    text = f"{path}: the password of {name}, also written to {users}"
+    answer(arguments, text, file=path, name=name, users=users)
     return 0
 
 
-OUT: Final = OneOf(
-    Option("--out FILE", "new file for the key, which only you may read"),
-    Option("--print", "show the secret on the screen", action="store_true"),
-    required=True,
+OUT: Final = (
+    OneOf(
+        Option("--out FILE", "new file for the key, which only you may read"),
+        Option("--print", "show the secret on the screen", action="store_true"),
+        required=True,
+    ),
+    JSON,
 )
 MASTER: Final = (Option("--master FILE", "the publisher's seed", required=True), SHARED_KEYS)
 SERVER: Final = (
@@ -263,7 +273,7 @@ ROLE: Final = (
     Option(
         "--option NAME=VALUE", "setting of the matcher, such as group=2 of TagMatch", **REPEATED
     ),
-    OUT,
+    *OUT,
 )
 USER_ROLES: Final = ("publisher", "subscriber")
 
@@ -271,16 +281,16 @@ KEYGEN: Final = Command(
     "keygen",
     _keygen,
     kinds=(
-        Command("seed", _seed, (OUT,)),
+        Command("seed", _seed, OUT),
         Command(
             "pair",
             _pair,
-            (*MASTER, Option("--label LABEL", "client/subscription", required=True), OUT),
+            (*MASTER, Option("--label LABEL", "client/subscription", required=True), *OUT),
         ),
-        Command("server", _server, (MATCHER, OUT)),
+        Command("server", _server, (MATCHER, *OUT)),
         Command("publisher", _publisher, ROLE),
         Command("subscriber", _subscriber, ROLE),
-        Command("broker", _broker, (*SERVER, OUT)),
+        Command("broker", _broker, (*SERVER, *OUT)),
         Command(
             "revoke",
             _revoke,
@@ -288,11 +298,12 @@ KEYGEN: Final = Command(
                 *SERVER,
                 Option("--role", "role of the user", choices=USER_ROLES, required=True),
                 Option("--name NAME", "user whose keys end", required=True),
+                JSON,
             ),
         ),
-        Command("rotate", _rotate, SERVER),
-        Command("filter", _filter, (OUT,)),
-        Command("ledger", _ledger, (*MASTER, OUT)),
+        Command("rotate", _rotate, (*SERVER, JSON)),
+        Command("filter", _filter, OUT),
+        Command("ledger", _ledger, (*MASTER, *OUT)),
         Command(
             "password",
             _password,
@@ -303,6 +314,7 @@ KEYGEN: Final = Command(
                 ),
                 Option("--out FILE", "new file for the client", required=True),
                 SHARED_KEYS,
+                JSON,
             ),
         ),
     ),

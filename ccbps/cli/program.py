@@ -16,6 +16,8 @@ from typing import Final
 from ccbps import __version__
 from ccbps.cli.choosing import CHECK_PREDICATE, EXPLAIN
 from ccbps.cli.command import Command, Parser
+from ccbps.cli.encode import ENCODE
+from ccbps.cli.files import FILTER, MATCH
 from ccbps.cli.keygen import KEYGEN
 from ccbps.cli.publish import PUBLISH
 from ccbps.cli.servers import BROKER, LEDGER
@@ -25,7 +27,10 @@ from ccbps.errors import BrokenSchemeWarning, CcbpsError
 COMMANDS: Final[tuple[Command, ...]] = (
     EXPLAIN,
     CHECK_PREDICATE,
+    FILTER,
     KEYGEN,
+    ENCODE,
+    MATCH,
     BROKER,
     SUBSCRIBE,
     PUBLISH,
@@ -37,8 +42,9 @@ Confidential content-based publish/subscribe. A publisher has events, a subscrib
 and a broker that nobody trusts decides which events match.
 
 Choose a matcher (explain), see how it takes your predicates (check-predicate), and make keys for
-all parties (keygen). Then run a broker, subscribe and publish. The examples in the help of these
-commands belong together: paste them one after the other.
+all parties (keygen). Then run a broker, subscribe and publish; or work on files, with filter,
+encode and match. The examples in the help of these commands belong together: paste them one after
+the other.
 
 Where an argument is TEXT, @FILE stands for the text of a file, and @- for standard input. All users
 of this machine can see arguments. They cannot see files."""

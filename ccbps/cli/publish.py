@@ -10,11 +10,15 @@ from __future__ import annotations
 import os
 import sqlite3
 from argparse import Namespace
+from collections.abc import Iterator
 from contextlib import closing
-from typing import Any, Final
+from typing import Final
+
+import numpy as np
 
 from ccbps import checks
 from ccbps.broker import Publication
+from ccbps.cli.answers import JSON, answer
 from ccbps.cli.client import (
     CLIENT,
     FILTER,
@@ -28,14 +32,17 @@ from ccbps.cli.client import (
     topic_tokens,
 )
 from ccbps.cli.command import REPEATED, Command, OneOf, Option
-from ccbps.cli.inputs import MATCHER, RECORD_FORMAT, Record, read_matcher, read_records
+from ccbps.cli.inputs import MATCHER, read_matcher
 from ccbps.cli.pipeline import Pipeline
+from ccbps.cli.records import FORMAT, Block, Reject, read_records
+from ccbps.cli.rejecting import ON_ERROR, Reasons, Rejects, usable
 from ccbps.cli.secret_files import key_file
-from ccbps.errors import CcbpsError, EventError, LedgerError, ParameterError
+from ccbps.errors import CcbpsError, LedgerError, ParameterError
 from ccbps.keys.sources import master
 from ccbps.matching import Matcher
 from ccbps.matching.contract.roles import Publisher
 from ccbps.matching.contract.scheme import Answers, Keying
+from ccbps.predicates import Events
 
 _TABLE: Final = (
     "CREATE TABLE IF NOT EXISTS numbers (publisher TEXT PRIMARY KEY, next INTEGER NOT NULL)"
@@ -73,10 +80,10 @@ def take_numbers(path: str, publisher: str, count: int, first: int = 0) -> range
 def _publish(arguments: Namespace) -> int:
     r"""Encrypt records of a file or of standard input, and send them to a broker.
 
-    Records are JSON lines or CSV. The command encodes them with the publisher's key, and publishes
-    them in their order, up to 64 at once. It ends when the broker has accepted all of them; if the
-    broker has a file, they are on its disk then. Publications are numbered; the file of --state
-    keeps the next number. If the broker asks for patience, the command waits.
+    Records are JSON lines, CSV or Parquet. The command encodes them with the publisher's key, and
+    publishes them in their order, up to 64 at once. It ends when the broker has accepted all of
+    them; if the broker has a file, they are on its disk then. Publications are numbered; the file
+    of --state keeps the next number. If the broker asks for patience, the command waits.
 
     Subscribers that match get the record. With --seal it is encrypted, and the broker cannot read
     it. With --plain the broker can, whatever the matcher hides. With --empty nobody gets a record.
@@ -89,16 +96,17 @@ def _publish(arguments: Namespace) -> int:
     if arguments.timeout is not None:
         checks.number("--timeout", arguments.timeout, 0)
     matcher = read_matcher(arguments.matcher)
-    publishing = _Publishing(arguments, matcher)
-    try:
-        with connected(arguments, arguments.timeout) as client:
-            pipeline = Pipeline(client, arguments.timeout)
-            for batch in read_records(arguments.records, arguments.format, matcher.schema):
-                publishing.publish(pipeline, batch)
-    except (CcbpsError, OSError, KeyboardInterrupt):
-        print(f"published {publishing.count:,}; continue with --skip {publishing.done}")
-        raise
-    print(f"published {publishing.count:,}")
+    with Rejects(arguments) as rejects:
+        publishing = _Publishing(arguments, matcher, rejects)
+        try:
+            with connected(arguments, arguments.timeout) as client:
+                pipeline = Pipeline(client, arguments.timeout)
+                for block in publishing.blocks():
+                    publishing.publish(pipeline, block)
+        except (CcbpsError, OSError, KeyboardInterrupt):
+            publishing.tell(f"; continue with --skip {publishing.done}")
+            raise
+    publishing.tell(str(rejects))
     return 0
 
 
@@ -106,13 +114,15 @@ class _Publishing:
     """Progress of a publisher.
 
     Attributes:
-        done: number of records that were left out or published.
+        done: number of the first record that was not left out, rejected or published.
         count: number of records that were published.
     """
 
-    def __init__(self, arguments: Namespace, matcher: Matcher) -> None:
-        self._arguments = arguments
-        self.done = self.count = 0
+    def __init__(self, arguments: Namespace, matcher: Matcher, rejects: Rejects) -> None:
+        self._arguments, self._matcher, self._rejects = arguments, matcher, rejects
+        checks.whole("--skip", arguments.skip, 0)
+        checks.whole("--first", arguments.first, 0)
+        self.done, self.count = arguments.skip, 0
         self._has_rounds = matcher.keying is Keying.ROUNDS
         self._labels: list[str] = arguments.to
         secret = role_secret(matcher, key_file(arguments, arguments.key), arguments.ledger)
@@ -125,75 +135,114 @@ class _Publishing:
             secret = master(key_file(arguments, arguments.key))
         ledger = marked(arguments.ledger, arguments.mark)
         self._publisher: Publisher = matcher.publisher(secret, ledger=ledger)
-        checks.whole("--skip", arguments.skip, 0)
-        checks.whole("--first", arguments.first, 0)
         self._seed = None
         if arguments.seal is not None:
             self._seed = master(key_file(arguments, arguments.seal))
         has_topic = (arguments.topic or arguments.topic_field) is not None
         self._tokens = topic_tokens(arguments, has_topic)
 
-    def publish(self, pipeline: Pipeline, batch: list[Record]) -> None:
-        """Publish a batch of records, without those to skip."""
-        skipped = min(len(batch), max(0, self._arguments.skip - self.done))
-        self.done += skipped
-        if skipped < len(batch):
-            pipeline.send(self._encoded(batch[skipped:]), self._accepted)
+    def tell(self, more: str) -> None:
+        """Print how many records were published, and more."""
+        answer(
+            self._arguments,
+            f"published {self.count:,}{more}",
+            published=self.count,
+            rejected=self._rejects.count,
+            skip=self.done,
+        )
 
-    def _accepted(self) -> None:
-        self.done += 1
-        self.count += 1
+    def blocks(self) -> Iterator[Block]:
+        """Yield the records in blocks."""
+        arguments = self._arguments
+        yield from read_records(
+            arguments.records, arguments.format, self._matcher.schema, self._reject
+        )
 
-    def _encoded(self, batch: list[Record]) -> list[Publication]:
+    @property
+    def _reject(self) -> Reject | None:
+        """Function that notes a record, unless it was left out."""
+        note, skip = self._rejects.note, self._arguments.skip
+        if note is None:
+            return None
+        return lambda number, reason: note(number, reason) if number >= skip else None
+
+    def publish(self, pipeline: Pipeline, block: Block) -> None:
+        """Publish the records of a block, without those to skip."""
+        following = block.following
+        numbers = np.asarray(block.numbers)
+        if len(numbers) and numbers[0] < self._arguments.skip:
+            block = block.take(numbers >= self._arguments.skip)
+        events, block = usable(block, self._matcher.schema, self._reject, self._topicless(block))
+        if len(block):
+            places = iter(block.numbers)
+
+            def accepted() -> None:
+                self.done = next(places) + 1
+                self.count += 1
+
+            pipeline.send(self._encoded(events, block), accepted)
+        self.done = max(self.done, following)
+
+    def _topicless(self, block: Block) -> Reasons | None:
+        """Return why records have no topic; None if they have."""
+        field = self._arguments.topic_field
+        if field is None:
+            return None
+        topics = block.column(field)
+        return np.array(
+            [
+                None if isinstance(topic, str) else f"{field!r} is no text, and the topic"
+                for topic in topics
+            ],
+            dtype=np.object_,
+        )
+
+    def _encoded(self, events: Events, block: Block) -> list[Publication]:
         """Encode a publication for each record.
 
         Raises:
-            EventError: a record does not fit the schema, or has no topic.
             RandomnessReuseError: a round was used for something else; nothing is encoded.
         """
-        arguments, records = self._arguments, [record.values for record in batch]
-        numbers = take_numbers(arguments.state, arguments.name, len(batch), arguments.first)
-        tokens = [self._token(values) for values in records]
-        payloads = [b"" if arguments.empty else record.text.encode() for record in batch]
+        arguments = self._arguments
+        numbers = take_numbers(arguments.state, arguments.name, len(block), arguments.first)
+        payloads = [b""] * len(block)
+        if not arguments.empty:
+            payloads = [text.encode() for text in block.texts()]
         if self._seed is not None:
             payloads = seal_payloads(self._seed, payloads, numbers)
-        try:
-            messages = self._messages(records, numbers)
-        except EventError as error:
-            raise EventError(f"in the records from {self.done} on: {error}") from None
         return [
             Publication(number, event, payload, token, number if self._has_rounds else None, own)
             for number, (event, own), payload, token in zip(
-                numbers, messages, payloads, tokens, strict=True
+                numbers, self._messages(events, numbers), payloads, self._topics(block), strict=True
             )
         ]
 
     def _messages(
-        self, records: list[dict[str, Any]], numbers: range
+        self, events: Events, numbers: range
     ) -> list[tuple[bytes | None, dict[str, bytes]]]:
         """Encode each record once for all subscriptions, or once for each label."""
         labels = self._labels
         if not labels:
-            rows = self._publisher.encode(records, [*numbers] if self._has_rounds else None)
+            rows = self._publisher.encode(events, [*numbers] if self._has_rounds else None)
             return [(row.tobytes(), {}) for row in rows]
         rows = self._publisher.encode(
-            [record for record in records for _ in labels],
-            [number for number in numbers for _ in labels],
-            pairs=labels * len(records),
-        ).reshape(len(records), len(labels), -1)
+            events.take(np.repeat(np.arange(len(events)), len(labels))),
+            np.repeat(np.array(numbers, dtype=np.uint64), len(labels)),
+            pairs=labels * len(events),
+        ).reshape(len(events), len(labels), -1)
         return [
             (None, {label: row.tobytes() for label, row in zip(labels, own, strict=True)})
             for own in rows
         ]
 
-    def _token(self, values: dict[str, Any]) -> bytes | None:
+    def _topics(self, block: Block) -> list[bytes | None]:
+        """Return the token of each record's topic."""
         if self._tokens is None:
-            return None
+            return [None] * len(block)
         field = self._arguments.topic_field
-        topic = self._arguments.topic if field is None else values.get(field)
-        if not isinstance(topic, str):
-            raise EventError(f"a record has no text {field!r}, which is its topic")
-        return self._tokens.one(topic)
+        topics = [self._arguments.topic] * len(block) if field is None else block.column(field)
+        tokens = {topic: self._tokens.one(topic) for topic in {*topics}}
+        return [tokens[topic] for topic in topics]
 
 
 PUBLISH: Final = Command(
@@ -201,7 +250,7 @@ PUBLISH: Final = Command(
     _publish,
     (
         Option("records FILE", "records (default: standard input)", nargs="?", default="-"),
-        RECORD_FORMAT,
+        FORMAT,
         MATCHER,
         Option("--key FILE", "publisher's key, or its seed", required=True),
         *CLIENT,
@@ -232,6 +281,8 @@ PUBLISH: Final = Command(
             f"(default: {WAIT_SECONDS:g} s without an answer)",
             type=float,
         ),
+        *ON_ERROR,
+        JSON,
         Option("--skip N", "leave out the first N records", type=int, default=0),
         Option("--first N", "least number, if the state was lost", type=int, default=0),
     ),

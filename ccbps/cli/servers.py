@@ -21,6 +21,7 @@ from typing import Any, Final
 from ccbps import checks
 from ccbps.broker import MatchingBroker, Quota
 from ccbps.broker.metrics import metrics_page
+from ccbps.cli.answers import JSON, answer
 from ccbps.cli.client import ACCESS, marked, mqtt_url, naming_server
 from ccbps.cli.command import REPEATED, Command, OneOf, Option
 from ccbps.cli.inputs import MATCHER, read_matcher, read_settings
@@ -45,7 +46,7 @@ def _broker(arguments: Namespace) -> int:
     client of an MQTT server, with the name broker: of any server, with --url, or of one that it
     runs itself for clients on this machine, with --local. The MQTT server must let clients in
     under their own names only, since the broker knows clients by their names
-    (docs/command_line.md has an access list for mosquitto).
+    (docs/deployment.md has an access list for mosquitto).
 
     The broker ends with Ctrl-C or SIGTERM. With --file, a broker that was killed continues
     without loss. Its standard input takes these lines, from you alone:
@@ -67,23 +68,25 @@ def _broker(arguments: Namespace) -> int:
         wait = stack.enter_context(ended_by_signals())
         broker = _matching_broker(arguments, matcher)
         stack.callback(broker.close)
-        metrics = ""
+        metrics = None
         if arguments.metrics is not None:
             page = stack.enter_context(metrics_page(broker, arguments.metrics))
-            metrics = f", metrics at {page}"
+            metrics = page
         url = _broker_url(arguments, stack)
         lost = threading.Event()
         with naming_server(url.url):
             stack.enter_context(MqttService(broker, url, on_lost=partial(_end, lost)))
         kept = f"kept in {arguments.file}" if arguments.file else "kept in memory only"
-        print(f"{repr(broker).strip('<>')}, at {url.url}, {kept}{metrics}", flush=True)
+        text = f"{repr(broker).strip('<>')}, at {url.url}, {kept}"
+        text += f", metrics at {metrics}" if metrics else ""
+        answer(arguments, text, url=url.url, file=arguments.file, metrics=metrics)
         _listen(broker)
         wait()
     if lost.is_set():
         raise RefusedError(
             f"another service has taken this one's place at {url.url}", reason="claimed"
         )
-    print("ended")
+    answer(arguments, "ended", ended=True)
     return 0
 
 
@@ -231,10 +234,11 @@ def _ledger(arguments: Namespace) -> int:
         ledger = EventLedger(path, rounds=arguments.rounds)
         keys = [key_file(arguments, path) for path in arguments.key]
         with LedgerServer(ledger, keys, host=host, port=port) as server:
-            print(f"ledger {ledger.identity()}", flush=True)
-            print(f"{ledger.used()} rounds used, at {server.address}", flush=True)
+            identity, used, address = ledger.identity(), ledger.used(), server.address
+            text = f"ledger {identity}\n{used} rounds used, at {address}"
+            answer(arguments, text, ledger=identity, used=used, address=address)
             wait()
-    print("ended")
+    answer(arguments, "ended", ended=True)
     return 0
 
 
@@ -276,6 +280,7 @@ BROKER: Final = Command(
         ),
         Option("--quota NAME=N", f"limit of each client: {', '.join(QUOTAS)}", **REPEATED),
         Option("--metrics PORT", "serve http://127.0.0.1:PORT/metrics", type=int),
+        JSON,
     ),
 )
 
@@ -299,5 +304,6 @@ LEDGER: Final = Command(
             default="127.0.0.1:7400",
         ),
         Option("--rounds N", "number of rounds that subscribers have interests for", type=int),
+        JSON,
     ),
 )

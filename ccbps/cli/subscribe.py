@@ -9,10 +9,8 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
-import re
 import sys
 from argparse import Namespace
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from ccbps import checks
@@ -29,7 +27,7 @@ from ccbps.cli.client import (
     topic_tokens,
 )
 from ccbps.cli.command import Command, Option
-from ccbps.cli.inputs import read_matcher, read_text
+from ccbps.cli.inputs import read_matcher, read_rounds, read_text, read_values
 from ccbps.cli.secret_files import key_file
 from ccbps.cli.signals import interrupted_by_termination
 from ccbps.errors import DecodeError, ParameterError
@@ -89,8 +87,8 @@ def _subscription(arguments: Namespace) -> Subscription:
     matcher, interest = read_matcher(arguments.matcher), read_text(arguments.predicate)
     tokens = topic_tokens(arguments, arguments.topic is not None)
     token = None if tokens is None else tokens.one(arguments.topic)
-    values = interest if matcher.private_names is None else _values(interest)
-    rounds = None if arguments.rounds is None else _rounds(arguments.rounds)
+    values = interest if matcher.private_names is None else read_values(interest)
+    rounds = None if arguments.rounds is None else read_rounds(arguments.rounds)
     secret = role_secret(matcher, key_file(arguments, arguments.key), arguments.ledger)
     ledger = marked(arguments.ledger, arguments.mark)
     subscriber: Subscriber = matcher.subscriber(secret, ledger=ledger)
@@ -106,25 +104,6 @@ def _subscription(arguments: Namespace) -> Subscription:
     pairs = [label] * len(rounds) if matcher.answers is Answers.ROUND else None
     rows = subscriber.encode(values, rounds, pairs=pairs)
     return Subscription(name, rows, token, publisher, rounds.start)
-
-
-def _values(text: str) -> dict[str, Any]:
-    with contextlib.suppress(ValueError, RecursionError):
-        values = json.loads(text, parse_float=Decimal)
-        if isinstance(values, dict):
-            return values
-    raise ParameterError(
-        "this matcher has a public template, and takes values of its private constants as a JSON "
-        'object, {"limit": 120}'
-    )
-
-
-def _rounds(text: str) -> range:
-    match = re.fullmatch("([0-9]{1,20}):([0-9]{1,20})", text)
-    if match is None or not int(match[2]):
-        shown = checks.shown(text)
-        raise ParameterError(f"--rounds takes FIRST:COUNT, such as 0:1000, got {shown}")
-    return range(int(match[1]), int(match[1]) + int(match[2]))
 
 
 def _receive(

@@ -23,14 +23,8 @@ requests once it has the answer.
 
 All messages have quality of service 1, which an MQTT server gives while both sides are connected.
 Nothing depends on the server's memory: when a broker or a client comes back, clients send requests
-without an answer again, and ask for deliveries that they did not get. Mosquitto needs this access
-control list::
-
-    user broker
-    topic readwrite ccbps/#
-    pattern write ccbps/to/%u/#
-    pattern read ccbps/for/%u/#
-    pattern read ccbps/up
+without an answer again, and ask for deliveries that they did not get. The page
+*A broker on a server* has the access control list that mosquitto needs.
 """
 
 from __future__ import annotations

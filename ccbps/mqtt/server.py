@@ -228,7 +228,7 @@ class LocalServer(Startable):
             number = getattr(problem, "errno", None)
             reason = os.strerror(number) if number else problem
             address = self._config["listeners"]["default"]["bind"]
-            raise OSError(f"no MQTT server can listen at {address}: {reason}") from None
+            raise OSError(f"the MQTT server cannot start at {address}: {reason}") from None
 
     def stop(self) -> None:
         """Close all connections."""

@@ -100,6 +100,10 @@ def started(command: list[str]) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
+def standard_input(text: str) -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.BytesIO(text.encode()), "utf-8")
+
+
 def line_of(stream: Any) -> str:
     """Return the next line. A timeout of pytest ends a test whose line never comes."""
     return str(stream.readline())
@@ -109,18 +113,23 @@ def test_the_story_of_help_with_real_processes(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     port, shown = free_port(), ""
-    for name in ("explain", "check-predicate", "keygen"):
+    for name in ("explain", "check-predicate", "filter", "keygen", "encode", "match"):
         for line in EXAMPLES[name]:
+            if line.startswith("printf "):
+                subprocess.run(["bash", "-c", line], check=True)
+                continue
             if line.startswith("echo "):
                 text, line = line.split(" | ")
-                monkeypatch.setattr(sys, "stdin", io.StringIO(shlex.split(text)[1]))
+                monkeypatch.setattr(sys, "stdin", standard_input(shlex.split(text)[1]))
             shown += shell.done(line)
     assert "TagMatch over issue, price (17 bits)" in shown
     assert "means       issue = 'IBM' AND price <= 119" in shown
     assert "records     1 of 1 match" in shown
+    assert shown.endswith("event,subscription\n0,cheap\n")
 
     # All other files are their owner's alone; the matcher is public.
-    assert [p.name for p in Path().iterdir() if p.stat().st_mode & 0o077] == ["quotes.matcher"]
+    public = {"quotes.matcher", "quotes.csv", "events.csv", "interests.csv"}
+    assert {p.name for p in Path().iterdir() if p.stat().st_mode & 0o077} == public
 
     (broker_line,), (subscribe_line,) = EXAMPLES["broker"], EXAMPLES["subscribe"]
     echoed, publish_line = EXAMPLES["publish"][0].split(" | ")
@@ -150,7 +159,7 @@ def test_the_story_of_help_with_real_processes(
         assert "1 subscriptions" in shown
         assert broker.stdin is not None
         # Numbers continue, and deliveries wait.
-        monkeypatch.setattr(sys, "stdin", io.StringIO(record))
+        monkeypatch.setattr(sys, "stdin", standard_input(record))
         shown += shell.done(publish_line)
         predicate = "\"issue = 'IBM' AND price < 120\""
         receive_line = subscribe_line.replace(predicate, "--count 1 --wait 20")
@@ -455,7 +464,7 @@ def test_topics_skipped_records_payloads_and_patience(shell: Shell) -> None:
         assert broker.subscriptions("alice") == []
         output, errors = shell.run(f"{publish.replace('q.csv', 'bad.json')} --plain", 2)
         assert "continue with --skip 0" in output
-        assert "in the records from 0 on" in errors
+        assert "record 1: attribute 'price': it is missing" in errors
         assert "Traceback" not in errors
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from ccbps.broker import MatchingBroker, Publication, Quota, Receipt
 from ccbps.cli import pipeline
+from ccbps.errors import RefusedError
 from ccbps.matching import from_json
 from ccbps.mqtt import LocalServer
 from tests.support.command_line import Shell, at, served
@@ -24,16 +26,18 @@ def test_publications_keep_their_order_when_the_broker_asks_for_patience(
         "ccbps keygen seed --out feed.seed",
     )
     Path("x.csv").write_text("x\n" + "5\n" * ROWS)
-    # Refused again and again: a round that comes behind a later one would be a replay.
-    quota, calls = Quota(rate=60.0, burst=80.0), list[int]()
-    publish = MatchingBroker.publish
+    # A round that comes behind a later one would be a replay.
+    calls, publish = list[int](), MatchingBroker.publish
 
-    def counted(broker: MatchingBroker, name: str, sent: Publication | bytes) -> Receipt:
-        calls.append(0)
+    def refusing(broker: MatchingBroker, name: str, sent: Publication | bytes) -> Receipt:
+        assert isinstance(sent, bytes)
+        calls.append(Publication.from_bytes(sent).number)
+        if calls[-1] % 10 == 3 and calls.count(calls[-1]) < 3:
+            raise RefusedError("send later", reason="rate")
         return publish(broker, name, sent)
 
-    monkeypatch.setattr(MatchingBroker, "publish", counted)
-    with served(from_json(Path("m").read_text()), quota=quota) as (url, _):
+    monkeypatch.setattr(MatchingBroker, "publish", refusing)
+    with served(from_json(Path("m").read_text())) as (url, _):
         shell.done(
             f"ccbps subscribe 'x < 10' --matcher m --key feed.seed {at(url, 'alice')} --count 0 "
             f"--ledger alice.rounds --publisher feed --rounds 0:{ROWS}"
@@ -44,7 +48,7 @@ def test_publications_keep_their_order_when_the_broker_asks_for_patience(
         )
         assert output == f"published {ROWS}\n"
         assert errors.count("waiting, as the broker asks") == 1
-        assert len(calls) > ROWS
+        assert ROWS < len(calls) < 4 * ROWS
         receive = f"ccbps subscribe {at(url, 'alice')} --count {ROWS} --wait 20"
         assert [delivery["number"] for delivery in shell.deliveries(receive)] == [*range(ROWS)]
 
@@ -62,3 +66,32 @@ def test_publish_ends_when_it_waited_long_enough(shell: Shell) -> None:
         error = shell.refused(f"{publish} {at(server.url, 'feed')}")
         assert error == "no answer to publish in 0.3 s"
     assert "--timeout must be" in shell.refused(f"{publish} {at(server.url, 'feed')} --timeout -1")
+
+
+def test_bad_records_are_set_aside_and_the_others_published(shell: Shell) -> None:
+    shell.done(
+        "ccbps explain --schema 'x=UInt(8)' --scheme TagMatch --out m",
+        "ccbps keygen filter --out topics.key",
+    )
+    shell.make_role_keys(feed="publisher", alice="subscriber")
+    lines = ['{"x": 1, "t": "a"}', "no", '{"x": 2}', '{"x": 999, "t": "a"}', '{"x": 3, "t": "a"}']
+    Path("x.jsonl").write_text("\n".join(lines))
+    with served(from_json(Path("m").read_text())) as (url, _):
+        alice = f"ccbps subscribe {at(url, 'alice')} --count"
+        topic = "--topic a --filter topics.key"
+        shell.done(f"{alice} 0 'x < 9' --matcher m --key alice.key {topic}")
+        publish = f"ccbps publish x.jsonl --matcher m --key feed.key {at(url, 'feed')} --state s"
+        publish += " --plain --topic-field t --filter topics.key"
+        assert "x.jsonl, line 2: not a JSON object" in shell.run(publish, 2)[1]
+        rejecting = f"{publish} --on-error reject --rejects r.jsonl --json"
+        told = json.loads(shell.done(rejecting))
+        assert told == {"published": 2, "rejected": 3, "skip": 5}
+        rejected = [json.loads(line) for line in Path("r.jsonl").read_text().splitlines()]
+        assert [each["record"] for each in rejected] == [1, 2, 3]
+        assert "topic" in rejected[1]["reason"]
+        assert "out of range" in rejected[2]["reason"]
+        received = shell.deliveries(f"{alice} 2 --wait 20")
+        assert [delivery["record"]["x"] for delivery in received] == [1, 3]
+        # What was left out is not said again.
+        again = f"{publish} --on-error reject --skip 4"
+        assert shell.run(again) == ("published 1; rejected 0\n", "")

@@ -28,5 +28,5 @@ def test_a_taken_port_is_named(caplog: pytest.LogCaptureFixture) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         server = LocalServer({"broker": "word"}, port=taken.getsockname()[1])
-        with pytest.raises(OSError, match=f"listen at {address}: Address already in use"):
+        with pytest.raises(OSError, match=f"cannot start at {address}: Address already in use"):
             server.start()

@@ -20,7 +20,7 @@ class Topic(DataSource):  # type: ignore[misc]
         return "kafka_topic"
 
     def schema(self) -> str:
-        return "topic string, partition int, offset long, value binary"
+        return "topic string, partition int, offset long, key binary, value binary"
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
         return _Reader(dict(self.options))
@@ -71,7 +71,7 @@ class _Reader(DataSourceStreamReader):  # type: ignore[misc]
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[_Range]:
         return [_Range(int(p), start[p], end[p]) for p in end if start[p] < end[p]]
 
-    def read(self, partition: _Range) -> Iterator[tuple[str, int, int, bytes]]:
+    def read(self, partition: _Range) -> Iterator[tuple[str, int, int, bytes | None, bytes]]:
         from confluent_kafka import TopicPartition
 
         if not isinstance(partition, _Range):
@@ -84,5 +84,5 @@ class _Reader(DataSourceStreamReader):  # type: ignore[misc]
             if message is None or message.error():
                 raise RuntimeError(f"no message at {partition}: {message and message.error()}")
             at = message.offset() + 1
-            yield self._topic, partition.partition, message.offset(), message.value()
+            yield self._topic, partition.partition, at - 1, message.key(), message.value()
         consumer.close()

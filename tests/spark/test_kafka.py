@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,11 +13,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ccbps import Schema, SharedSeed, UInt
+from ccbps import Category, Schema, SharedSeed, UInt
 from ccbps import spark as cs
-from ccbps.matching import FormulaMatch
+from ccbps.filters import FilterKey, TopicTokens
+from ccbps.matching import FormulaMatch, TagMatch
 from tests.spark.kafka_source import Topic
-from tests.support.spark_session import KEY, rows_by, stored, streamed
+from tests.support.spark_session import KEY, ROOT, issued, rows_by, save, stored, streamed
 from tests.support.spark_session import wishes as wanted
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -132,3 +134,85 @@ def test_records_that_a_producer_sends_twice_are_matched_once_by_ids_of_their_ow
     produce(producer, sent[4:12])
     assert run(spark, servers, wishes, tmp_path, own_ids=True) == matching(records)
     assert cs.EventLedger(tmp_path / "ledger").used() == 40
+
+
+ISSUES = [f"issue {number}" for number in range(9)]
+SHOP = Schema(issue=Category(ISSUES), price=UInt(10))
+ASKED = {
+    "alice": ("issue 3", "issue = 'issue 3' AND price < 500"),
+    "bob": ("issue 8", "issue = 'issue 8'"),
+    "carol": (None, "price < 100"),
+}
+
+
+def test_events_by_token_are_matched_in_the_job_of_the_page(
+    spark: SparkSession, broker: tuple[Any, str], tmp_path: Path
+) -> None:
+    """The events of a topic are in one partition, in order; a job that runs again goes on."""
+    job = runpy.run_path(str(ROOT / "examples" / "deployment" / "kafka_matching.py"))
+    producer, servers = broker
+    matcher = TagMatch(SHOP)
+    keys = issued(matcher, tmp_path)
+    topics = FilterKey.generate()
+    tokens, source = TopicTokens(topics), save(tmp_path / "topics", topics)
+    rows = [(name, *ASKED[name]) for name in ASKED]
+    frame = spark.createDataFrame(rows, "subscription string, topic string, predicate string")
+    named = frame.withColumn("token", cs.topic_tokens("topic", source))
+    interests = stored(
+        cs.encode_interests(named, matcher, keys["subscriber"], keep=["token"]), tmp_path / "asked"
+    )
+    records = [{"issue": ISSUES[n * 5 % 9], "price": n * 37 % 1024} for n in range(60)]
+
+    def publish(some: list[dict[str, Any]]) -> None:
+        quotes = spark.createDataFrame(some, "issue string, price int").coalesce(1)
+        for row in job["to_records"](quotes, matcher, keys["publisher"], source).collect():
+            producer.produce("events", bytes(row["value"]), key=bytes(row["key"]))
+        assert producer.flush(10) == 0
+
+    def matched() -> list[tuple[str, str]]:
+        spark.dataSource.register(Topic)
+        read = spark.readStream.format("kafka_topic").option("servers", servers)
+        log = read.option("topic", "events").load()
+        return sorted(
+            (row["place"], row["subscription"])
+            for row in streamed(
+                job["match_records"](log, interests, matcher, keys["broker"]), tmp_path
+            ).collect()
+        )
+
+    publish(records[:40])
+    first = matched()
+    # Not an event at all.
+    producer.produce("events", b"malformed", key=tokens.one("issue 3"))
+    publish(records[40:])
+    assert set(first) < set(matched())
+
+    log = sorted(logged(servers), key=lambda one: (one[0], one[1]))
+    partitions: dict[bytes, set[int]] = {}
+    for partition, _, key in log:
+        partitions.setdefault(key, set()).add(partition)
+    assert all(len(places) == 1 for places in partitions.values())
+    assert len(set.union(*partitions.values())) > 1
+    expected = []
+    for issue in ISSUES:
+        places = [f"events-{p}-{offset}" for p, offset, key in log if key == tokens.one(issue)]
+        sent = [one for one in records if one["issue"] == issue]
+        if issue == "issue 3":
+            places.pop(sum(one["issue"] == issue for one in records[:40]))  # the malformed one
+        for name, (topic, text) in ASKED.items():
+            if topic in (None, issue):
+                fits = SHOP.parse(text).evaluate(sent)
+                expected += [(place, name) for place, fit in zip(places, fits, strict=True) if fit]
+    assert {name for _, name in expected} == {*ASKED}
+    assert matched() == sorted(expected)
+
+
+def logged(servers: str) -> list[tuple[int, int, bytes]]:
+    """Partition, offset and key of all records of the topic of events."""
+    reader = Topic({"servers": servers, "topic": "events"}).streamReader(None)
+    start, end = reader.initialOffset(), reader.latestOffset()
+    return [
+        (partition, offset, key)
+        for one in reader.partitions(start, end)
+        for _, partition, offset, key, _ in reader.read(one)
+    ]

@@ -1,0 +1,291 @@
+"""``ccbps encode``: encrypt the records or the predicates of a file as messages."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from ccbps import checks
+from ccbps.arrays import Rounds
+from ccbps.cli.answers import JSON, answer
+from ccbps.cli.client import LEDGER, marked, role_secret
+from ccbps.cli.command import REPEATED, Command, OneOf, Option
+from ccbps.cli.files import writer_of
+from ccbps.cli.inputs import MATCHER, read_matcher, read_rounds, read_text, read_value, read_values
+from ccbps.cli.records import FORMAT, OUT, Block, Table, read_records
+from ccbps.cli.rejecting import ON_ERROR, Rejects, usable
+from ccbps.cli.secret_files import SHARED_KEYS, key_file
+from ccbps.dictionary import DictionaryColumn
+from ccbps.errors import EventError, ParameterError, PredicateError
+from ccbps.keys.seeds import SeedRing
+from ccbps.matching import Matcher
+from ccbps.matching.contract.roles import interest_column
+from ccbps.matching.contract.scheme import Answers, Keying
+
+MESSAGES: Final = 1 << 16
+"""Messages that are encoded at a time."""
+
+
+def _encode(_: Namespace) -> int:
+    r"""Encrypt the records or the predicates of a file as messages, in a file.
+
+    The messages are those that publish and subscribe would send: match finds the pairs that match,
+    as a broker would. They are hexadecimal in CSV and JSON lines, and binary in Parquet.
+
+    Example:
+        printf 'issue,price\nIBM,119\nIBM,121\n' > quotes.csv
+        ccbps encode events quotes.csv --matcher quotes.matcher --key feed.key --out events.csv
+        ccbps encode interests --predicate "price < 120" --as cheap --matcher quotes.matcher \
+            --key alice.key --out interests.csv
+    """
+    raise NotImplementedError("the parser demands events or interests")
+
+
+def _encode_events(arguments: Namespace) -> int:
+    r"""Encrypt records as event messages.
+
+    With a key server, a message has the number of its record, event. With rounds, the first record
+    has the round --first, and each other the next one. If each subscription has a seed of its own
+    (FormulaMatch), each record has a message for each --to.
+
+    Example:
+        ccbps encode events quotes.csv --matcher quotes.matcher --key feed.key --out events.parquet
+    """
+    matcher = read_matcher(arguments.matcher)
+    has_rounds, labels = matcher.keying is Keying.ROUNDS, arguments.to
+    source = key_file(arguments, arguments.key)
+    secret: Any = role_secret(matcher, source, arguments.ledger)
+    if (matcher.answers is Answers.PAIRS) != bool(labels):
+        raise ParameterError(
+            "--to LABEL, for each subscription, is needed where each has a seed of its own, as "
+            "with FormulaMatch, and only there"
+        )
+    first = checks.whole("--first", arguments.first, 0)
+    ledger = marked(arguments.ledger, arguments.mark)
+    publisher: Any = matcher.publisher(secret, ledger=ledger)
+    path, form = arguments.records, arguments.format
+    count = 0
+    with Rejects(arguments) as rejects, writer_of(arguments, path, form) as writer:
+        for block in read_records(path, form, matcher.schema, rejects.note):
+            events, block = usable(block, matcher.schema, rejects.note)
+            step = max(1, MESSAGES // max(1, len(labels)))
+            for start in range(0, len(events), step):
+                stop = min(start + step, len(events))
+                part = events.take(np.arange(start, stop))
+                numbers = np.array(block.numbers[start:stop], dtype=np.uint64)
+                rounds = numbers + np.uint64(first)
+                columns: dict[str, Any] = {}
+                if labels:
+                    part = part.take(np.repeat(np.arange(len(part)), len(labels)))
+                    rounds = np.repeat(rounds, len(labels))
+                    columns["subscription"] = labels * (stop - start)
+                if has_rounds:
+                    columns["round"] = rounds
+                    messages = publisher.encode(part, rounds, pairs=columns.get("subscription"))
+                else:
+                    columns["event"] = numbers
+                    messages = publisher.encode(part)
+                columns["message"] = messages
+                writer.write(Table(range(len(messages)), 0, columns))
+                count += len(messages)
+    _tell(arguments, "events", count, rejects)
+    return 0
+
+
+def _encode_interests(arguments: Namespace) -> int:
+    r"""Encrypt predicates as interest messages.
+
+    A file of predicates has the fields subscription and predicate. If the matcher has a public
+    template, its private constants are fields in place of the predicate: in CSV, each is JSON, or
+    else a text. --predicate gives one predicate, for the subscription --as. With rounds, each
+    predicate is encrypted for each round.
+
+    The constants of a predicate are secret: where others use this machine, write @FILE.
+
+    Example:
+        ccbps encode interests --predicate "price < 120" --as cheap --matcher quotes.matcher \
+            --key alice.key --out interests.parquet
+    """
+    matcher = read_matcher(arguments.matcher)
+    secret = role_secret(matcher, key_file(arguments, arguments.key), arguments.ledger)
+    if (arguments.rounds is None) == (matcher.keying is Keying.ROUNDS):
+        raise ParameterError("--rounds FIRST:COUNT is needed where messages are one-time, only")
+    rounds = None if arguments.rounds is None else read_rounds(arguments.rounds)
+    # A subscription's own seed is not derived by its name.
+    has_labels = matcher.answers is Answers.ROUND or isinstance(secret, SeedRing)
+    ledger = marked(arguments.ledger, arguments.mark)
+    subscriber: Any = matcher.subscriber(secret, ledger=ledger)
+    path = arguments.records or "-"
+    count = 0
+    with Rejects(arguments) as rejects, writer_of(arguments, path, arguments.format) as writer:
+        for names, interests in _interests(arguments, matcher, rejects):
+            for numbers in _parts(rounds, len(names)):
+                columns: dict[str, Any] = {"subscription": names}
+                if numbers is None:
+                    messages = subscriber.encode(interests)
+                else:
+                    # Each interest in all of these rounds.
+                    columns["subscription"] = [name for name in names for _ in numbers]
+                    columns["round"] = np.tile(numbers, len(names))
+                    index = np.repeat(interests.index, len(numbers))
+                    repeated = DictionaryColumn(interests.values, index)
+                    pairs = columns["subscription"] if has_labels else None
+                    messages = subscriber.encode(repeated, columns["round"], pairs=pairs)
+                columns["message"] = messages
+                writer.write(Table(range(len(messages)), 0, columns))
+                count += len(messages)
+    _tell(arguments, "interests", count, rejects)
+    return 0
+
+
+def _interests(
+    arguments: Namespace, matcher: Matcher, rejects: Rejects
+) -> Iterator[tuple[list[str], DictionaryColumn[Any]]]:
+    """Yield names of subscriptions and their interests, in blocks."""
+    if arguments.predicate is not None:
+        text = read_text(arguments.predicate)
+        interest = text if matcher.private_names is None else read_values(text)
+        yield [arguments.subscription], interest_column([interest])
+        return
+    private = matcher.private_names
+    for block in read_records(arguments.records, arguments.format, reject=rejects.note):
+        named = ["subscription", "predicate"] if private is None else ["subscription"]
+        block = _with_texts(block, named, rejects)
+        names, rows = _values(block, "subscription"), list[Any]()
+        if private is None:
+            rows = _values(block, "predicate")
+        else:
+            columns = [_constants(block, name) for name in private]
+            rows = [dict(zip(private, row, strict=True)) for row in zip(*columns, strict=True)]
+        yield _prepared(matcher, block, names, interest_column(rows), rejects)
+
+
+def _prepared(
+    matcher: Matcher,
+    block: Block,
+    names: list[str],
+    interests: DictionaryColumn[Any],
+    rejects: Rejects,
+) -> tuple[list[str], DictionaryColumn[Any]]:
+    """Return the interests that the matcher takes, each distinct one examined once.
+
+    Raises:
+        PredicateError: it does not take one, which is not rejected.
+    """
+    good = np.ones(len(interests.values), dtype=np.bool_)
+    for place, interest in enumerate(interests.values):
+        try:
+            matcher.prepare(interest)
+        except PredicateError as error:
+            rows = np.flatnonzero(interests.index == place).tolist()
+            if rejects.note is None:
+                raise type(error)(f"record {block.numbers[rows[0]]}: {error.summary}") from None
+            good[place] = False
+            for row in rows:
+                rejects.note(block.numbers[row], error.summary)
+    chosen = good[interests.index]
+    names = [name for name, here in zip(names, chosen.tolist(), strict=True) if here]
+    return names, DictionaryColumn(interests.values, interests.index[chosen]).used()
+
+
+def _with_texts(block: Block, names: Sequence[str], rejects: Rejects) -> Block:
+    """Return the records that have texts in some fields.
+
+    Raises:
+        EventError: one has not, and is not rejected.
+    """
+    good = np.ones(len(block), dtype=np.bool_)
+    for name in names:
+        for place, value in enumerate(_values(block, name)):
+            if good[place] and not isinstance(value, str):
+                good[place] = False
+                number, reason = block.numbers[place], f"{name} must be a text"
+                if rejects.note is None:
+                    raise EventError(f"record {number}: {reason}")
+                rejects.note(number, reason)
+    return block if good.all() else block.take(good)
+
+
+def _values(block: Block, name: str) -> list[Any]:
+    column = block.column(name)
+    return column if isinstance(column, list) else list(column.to_pylist())
+
+
+def _constants(block: Block, name: str) -> list[Any]:
+    """Return values of a private constant; texts of CSV are JSON, or else texts."""
+    values = _values(block, name)
+    if isinstance(block, Table) and isinstance(block.columns[name], list):
+        distinct = {text: read_value(text) for text in {*values}}
+        values = [distinct[text] for text in values]
+    return values
+
+
+def _parts(rounds: range | None, interests: int) -> Iterator[Rounds | None]:
+    """Yield rounds in parts, each of which makes a batch of messages with the interests."""
+    if rounds is None or not interests:
+        yield None
+        return
+    step = max(1, MESSAGES // interests)
+    for start in range(rounds.start, rounds.stop, step):
+        yield np.arange(start, min(start + step, rounds.stop), dtype=np.uint64)
+
+
+def _tell(arguments: Namespace, kind: str, count: int, rejects: Rejects) -> None:
+    text = f"{count:,} messages of {kind}{rejects}"
+    answer(arguments, text, aside=arguments.out == "-", messages=count, rejected=rejects.count)
+
+
+_COMMON: Final = (
+    MATCHER,
+    SHARED_KEYS,
+    *LEDGER,
+    FORMAT,
+    *OUT,
+    *ON_ERROR,
+    JSON,
+)
+
+ENCODE: Final = Command(
+    "encode",
+    _encode,
+    kinds=(
+        Command(
+            "events",
+            _encode_events,
+            (
+                Option("records FILE", "records; - for standard input"),
+                Option("--key FILE", "publisher's key, or its seed", required=True),
+                Option("--first N", "round of the first record", type=int, default=0),
+                Option(
+                    "--to LABEL",
+                    "subscription with a seed of its own (FormulaMatch); once for each",
+                    **REPEATED,
+                ),
+                *_COMMON,
+            ),
+        ),
+        Command(
+            "interests",
+            _encode_interests,
+            (
+                OneOf(
+                    Option("records FILE", "predicates; - for standard input", nargs="?"),
+                    Option("--predicate TEXT", "one predicate, or values of private constants"),
+                    required=True,
+                ),
+                Option(
+                    "--as NAME",
+                    "name of the subscription of --predicate (default: subscription)",
+                    dest="subscription",
+                    default="subscription",
+                ),
+                Option("--key FILE", "subscriber's key, or its seed", required=True),
+                Option("--rounds FIRST:COUNT", "rounds, for one-time matchers"),
+                *_COMMON,
+            ),
+        ),
+    ),
+)
