@@ -21,7 +21,7 @@ PYTEST := $(RUN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-all test-versions lint package docs bench clean
+.PHONY: help quickstart test test-all test-versions lint package docs bench figures clean
 
 help:
 	@echo "make quickstart  set up and run the stock quotes example on a local Spark"
@@ -32,6 +32,7 @@ help:
 	@echo "make package     build the sdist and the wheel in a temporary folder, and check their metadata"
 	@echo "make docs        build the documentation and run its examples"
 	@echo "make bench       run the benchmarks"
+	@echo "make figures     run the benchmarks, and write their figures for README and the pages of docs"
 	@echo "make clean       remove everything that the other targets made, except .venv"
 	@echo "ARGS=... is passed on to the example, pytest or the benchmarks"
 
@@ -98,6 +99,12 @@ bench: $(VENV)/.installed-bench
 	@JAVA_HOME="$$($(RUN) tools/java_home.py)" && export JAVA_HOME && \
 		for file in benchmarks/bench_*.py; do \
 			echo "==> $$file"; $(RUN) $$file $(ARGS) || exit 1; done
+
+# make figures ARGS="--only bench_formula"
+figures: $(VENV)/.installed-bench
+	@echo "==> Running the benchmarks for docs/figures.json"
+	@JAVA_HOME="$$($(RUN) tools/java_home.py)" && export JAVA_HOME && \
+		$(RUN) benchmarks/figures.py $(ARGS)
 
 clean:
 	@echo "==> Removing build products and caches"

@@ -76,12 +76,14 @@ def measure(spark: SparkSession, folder: Path, count: int, people: int) -> None:
         "a ledger's server, new events": lambda: by_server(folder / f"ledger {next(made)}"),
     }
     print(f"FormulaMatch, {count:,} events for {people} subscriptions")
-    table = Table(40, {"seconds": ".2f", "times limit": ".2f", "M messages/s": ".2f"})
+    heads = {"seconds": ".2f", "times limit": ".2f", "M messages/s": ".2f"}
+    table = Table("An encoding of all events for all subscriptions", heads, width=40)
     best = seconds(ways, rounds=ROUNDS)
     for name, took in best.items():
         table.row(name, took, took / next(iter(best.values())), count * people / took / 1e6)
     size = (folder / "ledger 0").stat().st_size
-    print(f"the ledger: {size / count:.0f} bytes an event")
+    table = Table("Ledger", {"bytes an event": ".0f"})
+    table.row("file", size / count)
 
 
 if __name__ == "__main__":

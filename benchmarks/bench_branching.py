@@ -4,7 +4,7 @@ From wire bytes to answers, one core. Units: nanoseconds per pair, bytes. Limits
 XOR of the same message bytes (the broker must read both), and the AES-256-CTR key stream of the
 bytes the encoders use.
 
-    python benchmarks/bench_branching.py [--batch 100000] [--plot growth.png]
+    python benchmarks/bench_branching.py [--batch 100000] [--plot growth.png] [--quick]
 """
 
 from __future__ import annotations
@@ -73,31 +73,34 @@ def growing(bits: int, batch: int) -> int:
 
 
 def main() -> None:
-    given = options(__doc__, batch=100_000, plot=Path)
+    given = options(__doc__, batch=100_000, plot=Path, quick="few pairs and sizes")
+    batch = 2_000 if given.quick else given.batch
     print(machine())
-    r = measure([16, 16, 20], given.batch)
-    print(
-        f"\nbox over 16+16+20 bits, {given.batch:,} pairs: {r['nodes']:.0f} nodes, "
-        f"{r['bytes']:.0f} bytes per side, {r['randomness']:.0f} bytes of randomness per round"
-    )
-    table = Table(36, {"ns per pair": ".0f", "ratio": ".2f", "limit": ".0f"})
+    r = measure([16, 16, 20], batch)
+    print(f"{batch:,} pairs")
+    table = Table("Box of 16+16+20 bits", {"size": ",.0f"}, width=36)
+    table.row("nodes", r["nodes"])
+    table.row("bytes per side", r["bytes"])
+    table.row("bytes of randomness per round", r["randomness"])
+    heads = {"ns per pair": ".0f", "ratio": ".2f", "limit": ".0f"}
+    table = Table("Box of 16+16+20 bits, times and limits", heads, width=36)
     table.row("broker, to numpy.bitwise_xor", r["broker"], r["broker"] / r["xor"], r["xor"])
     into = r["xor into"]
     table.row("broker, to the same in place", r["broker"], r["broker"] / into, into)
     aes = r["key stream"]
     for step in ("publisher", "subscriber", "subscriber, 100 predicates"):
         table.row(f"{step}, to AES", r[step], r[step] / aes, aes)
-    print(
-        f"memory: 2 x {r['bytes']:.0f} bytes of messages per pair in flight; at the peak, in MB: "
-        f"broker {r['broker memory']:.1f}, publisher {r['publisher memory']:.1f}"
-    )
+    table = Table("Box of 16+16+20 bits, memory at the peak", {"MB": ".1f"}, width=36)
+    for step in ("broker", "publisher"):
+        table.row(step, r[f"{step} memory"])
 
-    print("\nGrowth (boxes of 16-bit attributes; XOR in place), ns per pair:")
-    heads = {"nodes": ",.0f", "bytes": ",.0f", "broker": ".0f", "/ XOR": ".2f"}
-    heads |= {"publisher": ".0f", "/ AES": ".2f", "subscriber": ".0f", " / AES": ".2f"}
-    table, rows = Table(5, heads, title="bits", least=8), []
-    for bits in (16, 32, 64, 128, 256, 512):
-        r = measure([16] * (bits // 16), growing(bits, given.batch), rounds=3)
+    heads = {"nodes": ",.0f", "bytes": ",.0f", "broker": ",.0f", "broker : XOR": ".1f"}
+    for step in ("publisher", "subscriber"):
+        heads |= {step: ",.0f", f"{step} : AES": ".1f"}
+    title = "Boxes of 16-bit attributes, nanoseconds per pair"
+    table, rows = Table(title, heads, head="bits", width=5), []
+    for bits in (16, 32) if given.quick else (16, 32, 64, 128, 256, 512):
+        r = measure([16] * (bits // 16), growing(bits, batch), rounds=3)
         rows.append((bits, r))
         cells = [r["nodes"], r["bytes"], r["broker"], r["broker"] / r["xor into"]]
         for step in ("publisher", "subscriber"):

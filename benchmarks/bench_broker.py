@@ -142,6 +142,8 @@ def measure(size: int, events: Sequence[bytes], interests: Bytes, broker: Matchi
 
 def churned(broker: MatchingBroker, events: Sequence[bytes], interests: Bytes, first: int) -> None:
     """Print percentiles of publications, quiet and while subscriptions change."""
+    heads = {f"ms at {percent} %": ".2f" for percent in (50, 95, 99)} | {"changes/s": ",.0f"}
+    table = Table("A publication to the most subscriptions", heads)
     ended = threading.Event()
     changes = 0
 
@@ -165,9 +167,7 @@ def churned(broker: MatchingBroker, events: Sequence[bytes], interests: Bytes, f
             times.append(timed(partial(broker.publish, "feed", publication)))
         first += 300
         took = time.perf_counter() - begun
-        found = "".join(f"{one * 1e3:8.2f}" for one in np.percentile(times, [50, 95, 99]))
-        print(f"a publication, {title:<13} ms at 50, 95 and 99 %:{found}", end="")
-        print(f"; {changes / took:,.0f} changes a second" if changes else "")
+        table.row(title, *(1e3 * np.percentile(times, [50, 95, 99])), changes / took or None)
     ended.set()
     thread.join()
 
@@ -197,10 +197,11 @@ def main() -> None:
     interests = roles.subscriber.encode(predicates(size))
     broker = MatchingBroker(roles.broker, quota=Quota(rate=1e9, burst=1e9))
     all_different = measure(size, events, interests, broker)
-    whole = ("subscriptions", "different")
-    table = Table(0, {name: ",.0f" if name in whole else ",.2f" for name in rows[0]})
-    for row in [*rows, all_different]:
-        table.row("", *row.values())
+    heads = {name: ",.0f" if name == "different" else ",.2f" for name in [*rows[0]][1:]}
+    table = Table("Subscriptions and events", heads, head="subscriptions", width=24)
+    for row in rows:
+        table.row(f"{row['subscriptions']:,}", *[*row.values()][1:])
+    table.row("all different", *[*all_different.values()][1:])
     if given.plot:
         plot(rows, given.plot)
 

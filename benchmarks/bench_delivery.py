@@ -111,7 +111,8 @@ def signatures(rounds: int) -> None:
         actions[f"seal: {title}"] = repeated(seal, batches)
         actions[f"open: {title}"] = repeated(read, batches)
     took = seconds(actions, rounds)
-    table = Table(56, {"microseconds": ".1f", "times unsigned": ".2f", "events/s": ",.0f"})
+    heads = {"microseconds": ".1f", "times unsigned": ".2f", "events/s": ",.0f"}
+    table = Table("An event of one wrap, whose group is cached", heads, width=56)
     for title, time in took.items():
         unsigned = took[f"{title.partition(':')[0]}: not signed"]
         table.row(title, time / 256 * 1e6, time / unsigned, 256 / time)
@@ -158,11 +159,11 @@ def main() -> None:
     took = seconds(actions, rounds)
     figures = {title: took[title] / per[title] * 1e6 for title in actions}
     limit = figures["AES-256-GCM, cached key: the limit"]
-    table = Table(56, {"microseconds": ".2f", "times limit": ".2f", "of goal": ".2f"})
+    heads = {"microseconds": ".2f", "times limit": ".2f", "of goal": ".2f"}
+    table = Table("An encryption", heads, width=56)
     for title, figure in figures.items():
         goal = figure / GOAL if title.startswith("sealer") else None
         table.row(title, figure, figure / limit, goal)
-    print("\nan event of one wrap, whose group is cached")
     signatures(rounds)
 
 

@@ -47,9 +47,9 @@ GOALS = {"Bloom, 1 %, look up": 40.0, "cuckoo, 4 slots, look up": 80.0}
 def beside_peers(rounds: int) -> None:
     """Print the table of peers, in nanoseconds a key."""
     alike = portable()
-    print("\nnanoseconds a key")
     heads = {"add": ".1f", "look up": ".1f", "lost": ",", "wrong": ",.0f"}
-    table = Table(34, {**heads, "portable": "", "keyed": ""})
+    heads |= {"portable": "", "keyed": ""}
+    table = Table("Filters of packages, nanoseconds a key", heads, width=34)
     for title, kind in everything().items():
         keys, others = texts(kind.keys), texts(kind.keys, "orders")
         sent = [pa.array(some) if kind.column else some for some in (keys, others)]
@@ -113,10 +113,12 @@ def main() -> None:
         "one by one: cuckoo": lambda: [text in cuckoo for text in few],
     }
     took = seconds(actions, rounds)
-    table = Table(44, {"ns a key": ",.1f", "of goal": ".2f"})
+    heads = {"ns a key": ",.1f", "goal": ".0f", "of goal": ".2f"}
+    table = Table("Filters of this library", heads, width=44)
     for title, second in took.items():
         figure = second / (SINGLE if title.startswith("one by one") else KEYS) * 1e9
-        table.row(title, figure, figure / GOALS[title] if title in GOALS else None)
+        goal = GOALS.get(title)
+        table.row(title, figure, goal, figure / goal if goal else None)
     print("\nbytes a key")
     for held in (bloom, counting, cuckoo, large):
         print(f"{held!r:<100}{len(held.to_bytes()) / KEYS:>6.2f}")

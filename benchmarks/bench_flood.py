@@ -36,6 +36,8 @@ from ccbps.mqtt import LocalServer, MqttClient, MqttService, MqttUrl
 
 USERS = {name: f"password of {name}" for name in ("broker", "alice", "feed", "mallory")}
 PAUSE = 0.01
+PROGRAMS = "/usr/sbin:/usr/bin"
+"""Where mosquitto is looked for."""
 ACL = """\
 user broker
 topic readwrite ccbps/#
@@ -62,7 +64,7 @@ def mosquitto() -> Iterator[str]:
             f"user {getpass.getuser()}\nlistener {port} 127.0.0.1\nallow_anonymous true\n"
             f"acl_file {acl}\nset_tcp_nodelay true\n"
         )
-        program = shutil.which("mosquitto", path="/usr/sbin:/usr/bin")
+        program = shutil.which("mosquitto", path=PROGRAMS)
         process = subprocess.Popen([str(program), "-c", str(config)], stderr=subprocess.DEVNULL)
         try:
             time.sleep(0.5)
@@ -145,9 +147,9 @@ def main() -> None:
     heads = {"quiet": ".2f", "flood": ".2f", "after": ".2f", "flood : quiet": ".2f"}
     heads |= {"flood 99 %": ".1f", "timed out": ".0f", "reached/s": ",.0f", "CPU %": ".0f"}
     servers = {"aMQTT": amqtt}
-    if shutil.which("mosquitto", path="/usr/sbin:/usr/bin"):
+    if shutil.which("mosquitto", path=PROGRAMS):
         servers["mosquitto"] = mosquitto
-    table = Table(26, heads, title="milliseconds to the receipt, median")
+    table = Table("Milliseconds to the receipt, median", heads)
     for name, server in servers.items():
         for flood, (verb, qos) in FLOODS.items():
             with server() as url:

@@ -4,14 +4,16 @@ Units: nanoseconds a pair on one core, and bytes of message bodies. Limits, in t
 the same message bytes (the broker must read both), and the AES-256-CTR key stream of the bytes that
 the encoders share. Half-gates are by their published size: 32 bytes an AND gate, and 16 for each
 input bit of the event and of the interest. Every step runs with the kernels in NumPy and, where
-Numba is installed, with the compiled ones (extra `compiled`).
+Numba is installed, with the compiled ones (extra `compiled`). Batches of one pair, of 64 and of
+more show what a call costs.
 
     python benchmarks/bench_formula.py [--batch 100000] [--plot formula.png] [--quick]
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import count as counting
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,11 @@ GOALS = {
 """Nanoseconds for the box of 16+16+20 bits."""
 
 
+EVENT_GOAL = 50
+"""Microseconds of a BroadcastMatch publisher for an event."""
+BATCHES = (1, 64, 100_000, 1_000_000)
+FEW = 1024
+"""Messages of a batch from which on the compiled kernels are used."""
 SINGLE = 200
 """Events that are encoded one by one to time a single one."""
 MOST_BROADCAST_LEAVES = 8
@@ -103,12 +110,14 @@ def measure_broadcast(matcher: BroadcastMatch, texts: list[str], rounds: int) ->
     check(matcher, texts, whole, np.arange(count), broker.match(sent, wanted))
     publisher = matcher.publisher(seed)
     turn = iter(range(1, 1 << 20))
+    same = matcher.schema.parse(texts[0])
     steps: dict[str, Callable[[], object]] = {
         "broker": lambda: broker.match(sent, wanted),
         "publisher": repeated(lambda: publisher.encode(events, [next(turn)]), SINGLE),
         "subscriber": lambda: matcher.subscriber(seed).encode(
             parsed, [0] * count, pairs=pairs, out=wanted
         ),
+        "same": lambda: matcher.subscriber(seed).encode(same, range(count)),
     }
     result = timed(steps, {}, count, rounds)
     return result | {n: s / SINGLE for n, s in result.items() if n.startswith("publisher")}
@@ -133,8 +142,7 @@ def measure_tags(schema: Schema, texts: list[str], count: int, rounds: int) -> d
     return timed(steps, {}, pairs, rounds) | {
         "publisher": 1e9 * once["publisher"] / count,
         "subscriber": 1e9 * once["subscriber"] / len(texts),
-        "event": matcher.sizes.event,
-        "interest": matcher.sizes.interest,
+        **sized(matcher.sizes.event, matcher.sizes.interest),
     }
 
 
@@ -168,47 +176,101 @@ def half_gates(bits: int, intervals: int, attributes: int) -> int:
     return 32 * (2 * bits + attributes - 1) + 16 * bits + 16 * 2 * bits * (intervals > 0)
 
 
-def stock_box(batch: int, rounds: int) -> None:
+def stock_box(batch: int, rounds: int, most: int) -> None:
     """Print the box of 16+16+20 bits, in all schemes."""
     schema = numbers(16, 16, 20)
     texts = boxes(schema, 100)
-    many = boxes(schema, 10_000)
-    print(f"\nBox of 16+16+20 bits, {batch:,} pairs; broadcast: 1 event, {len(many):,} interests")
-    heads = {"bytes": "", "broker": ".0f", "publisher": ".1f", "subscriber": ".0f"}
-    table = Table(36, heads, title="nanoseconds a pair", least=12)
-    results: list[tuple[str, dict[str, float], int, int]] = []
+    many = boxes(schema, most)
+    print(f"\n{batch:,} pairs; broadcast: 1 event, {len(many):,} interests")
+    table = costs_table(BOX)
+    results: dict[str, dict[str, float]] = {}
     for matcher in (FormulaMatch.box(schema), BranchingMatch.box(schema)):
         result = measure_pairs(matcher, texts, batch, rounds)
-        sizes = matcher.sizes
-        results.append((type(matcher).__name__, result, sizes.event, sizes.interest))
+        results[type(matcher).__name__] = result | sized(*sizes_of(matcher))
     for window in (1, 2):
         broadcast = BroadcastMatch.box(schema, window=window)
         result = measure_broadcast(broadcast, many, rounds)
         name = f"BroadcastMatch, {window} bit{'s' * (window > 1)}"
-        results.append((name, result, broadcast.sizes.event, broadcast.sizes.interest))
-    tags = measure_tags(schema, texts, 1000, rounds)
-    results.append(("TagMatch (shows more)", tags, int(tags["event"]), int(tags["interest"])))
-    for name, result, event, interest in results:
+        results[name] = result | sized(*sizes_of(broadcast))
+    results["TagMatch"] = measure_tags(schema, texts, 1000, rounds)
+    for name, result in results.items():
         for kernels in KERNELS[:1] if name == "BranchingMatch" else KERNELS:
-            encoders = [result.get(s + kernels, result[s]) for s in ("publisher", "subscriber")]
-            size = f"{event}+{interest}"
-            table.row(name + kernels, size, result["broker" + kernels], *encoders)
-    table.row("half-gates, by their published size", str(half_gates(52, 3, 3)))
-    formula, branching = results[0][1], results[1][1]
-    print(
-        f"limits: XOR of the messages {formula['xor']:.0f} ns (BranchingMatch "
-        f"{branching['xor']:.0f}), key stream {formula['key stream']:.0f} ns "
-        f"({branching['key stream']:.0f})"
-    )
-    print("\nGoals for this box")
+            steps = (result.get(s + kernels, result.get(s)) for s in STEPS)
+            table.row(name + kernels, *(result[what] for what in SIZES), *steps)
+    table.row("half-gates", None, None, half_gates(52, 3, 3))
+    for name in ("FormulaMatch", "BranchingMatch"):
+        xor, stream = (results[name][limit] for limit in ("xor", "key stream"))
+        table.row(f"{name}, limit", None, None, None, xor, stream, stream)
+    table = Table("Goals for this box", {"ns a pair": ".0f", "goal": ".0f"}, width=40)
     for (name, step, kernels), goal in GOALS.items():
-        found = {n: r for n, r, _, _ in results}[name].get(step + kernels)
-        if found is not None:
-            print(f"  {name} {step}{kernels}: {found:.0f} ns, goal {goal}")
-    for name, result, _, _ in results[2:4]:
+        if (found := results[name].get(step + kernels)) is not None:
+            table.row(f"{name} {step}{kernels}", found, goal)
+    heads = {"publisher, an event": ".0f", "goal": ".0f", "subscriber, one predicate": ".1f"}
+    table = Table("BroadcastMatch, microseconds of a message", heads, width=36)
+    for name in ("BroadcastMatch, 1 bit", "BroadcastMatch, 2 bits"):
         for kernels in KERNELS:
-            whole = result["publisher" + kernels] * len(many) / 1000
-            print(f"  {name} publisher{kernels}: {whole:.0f} us for all subscriptions, goal 50")
+            whole = results[name]["publisher" + kernels] * len(many) / 1000
+            table.row(name + kernels, whole, EVENT_GOAL, results[name]["same" + kernels] / 1000)
+
+
+def batches(sizes: Iterable[int], rounds: int) -> None:
+    """Print what a pair costs in a batch of one, and in larger ones; with few pairs, in NumPy."""
+    schema = numbers(16, 16, 20)
+    matcher, text = FormulaMatch.box(schema), boxes(schema, 1)[0]
+    heads = dict.fromkeys(("publisher", "subscriber", "broker"), ".3f")
+    table = Table("FormulaMatch, microseconds a pair by the size of a batch", heads, head="pairs")
+    for batch in sizes:
+        seed, turn = SharedSeed.generate(), counting()
+        publisher, subscriber = matcher.publisher(seed), matcher.subscriber(seed)
+        broker, events = matcher.broker(), random_events(schema, batch)
+        wanted = schema.parse(text)
+
+        def places(batch: int = batch, turn: Iterator[int] = turn) -> np.ndarray:
+            return next(turn) * batch + np.arange(batch)
+
+        both = publisher.encode(events, places()), subscriber.encode(wanted, np.arange(batch))
+        again = max(1, SINGLE * 64 // max(64, batch))
+        actions: dict[str, Callable[[], object]] = {
+            "publisher": lambda p=publisher, e=events, r=places: p.encode(e, r()),
+            "subscriber": lambda s=subscriber, w=wanted, r=places: s.encode(w, r()),
+            "broker": lambda broker=broker, both=both: broker.match(*both),
+        }
+        kernels = KERNELS[-1] if batch >= FEW else ""
+        took = seconds(
+            {n: with_kernels(kernels, repeated(do, again)) for n, do in actions.items()}, rounds
+        )
+        table.row(f"{batch:,}", *(1e6 * took[name] / again / batch for name in actions))
+
+
+def ahead(batch: int, rounds: int) -> None:
+    """Print what messages ahead of events cost, beside ordinary event messages."""
+    schema = numbers(16, 16, 20)
+    matcher, places = FormulaMatch.box(schema), np.arange(batch)
+    own, master = SharedSeed.generate(), SharedSeed.generate()
+    events, pair = random_events(schema, batch), ["s"] * batch
+    deferred = matcher.deferred(own, master)
+    early = deferred.prepare(places, pairs=pair)
+    labels = deferred.encode(events, places)
+    names = [f"s{n}" for n in range(batch)]
+    same = matcher.deferred(own, master).prepare(np.zeros(batch, dtype=np.int64), pairs=names)
+    label = np.repeat(labels[:1], batch, axis=0)
+    ordinary = matcher.publisher(master).encode(events, places, pairs=pair)
+    assert np.array_equal(matcher.complete(labels, early), ordinary)
+    actions: dict[str, Callable[[], object]] = {
+        "an ordinary event message": lambda: matcher.publisher(master).encode(
+            events, places, pairs=pair
+        ),
+        "a message ahead": lambda: matcher.deferred(own, master).prepare(places, pairs=pair),
+        "the labels of an event": lambda: matcher.deferred(own, master).encode(events, places),
+        "completion, many messages for one event": lambda: matcher.complete(label, same),
+        "completion, an event for each message": lambda: matcher.complete(labels, early),
+    }
+    kernels = KERNELS[-1]
+    took = seconds({name: with_kernels(kernels, do) for name, do in actions.items()}, rounds)
+    title = "FormulaMatch ahead of events, microseconds, fastest kernels"
+    table = Table(title, {"microseconds": ".2f", "times ordinary": ".1f"}, width=40)
+    for name, second in took.items():
+        table.row(name, 1e6 * second / batch, second / took["an ordinary event message"])
 
 
 Row = tuple[int, dict[str, tuple[int, int, dict[str, float]]]]
@@ -216,8 +278,7 @@ Row = tuple[int, dict[str, tuple[int, int, dict[str, float]]]]
 
 def growth(batch: int, rounds: int, sizes: Iterable[int]) -> list[Row]:
     """Print boxes of 16-bit attributes."""
-    print("\nBoxes of 16-bit attributes (fastest kernels), bytes of both bodies and ns a pair")
-    table = costs_table("bits")
+    table = costs_table("Boxes of 16-bit attributes, fastest kernels", "bits")
     rows: list[Row] = []
     for bits in sizes:
         schema = numbers(*[16] * (bits // 16))
@@ -231,28 +292,26 @@ def growth(batch: int, rounds: int, sizes: Iterable[int]) -> list[Row]:
             result = measure_pairs(matcher, boxes(schema, 20), count, rounds)
             name = type(matcher).__name__
             found[name] = *sizes_of(matcher), result
-            table.row(f"{bits:<4} {name}", *costs(matcher, result))
+            table.row(f"{bits} {name}", *costs(matcher, result))
         rows.append((bits, found))
     return rows
 
 
 def comparisons(batch: int, rounds: int) -> None:
     """Print a single comparison with a private bound."""
-    print("\nA lone comparison x < :c")
-    table = costs_table("bits")
+    table = costs_table("A lone comparison x < :c", "bits")
     for bits in (4, 8, 16, 32, 64):
         schema = numbers(bits)
         values = [{"c": int(c)} for c in np.linspace(0, (1 << min(bits, 62)) - 1, 9)]
         for make in (FormulaMatch, BranchingMatch):
             matcher = make(schema, "a0 < :c")
             result = measure_pairs(matcher, values, batch, rounds)
-            table.row(f"{bits:<4} {make.__name__}", *costs(matcher, result))
+            table.row(f"{bits} {make.__name__}", *costs(matcher, result))
 
 
 def hidden(batch: int, rounds: int, most: int) -> None:
     """Print formulas that are private."""
-    print("\nHidden formulas: leaves and their kind")
-    table = costs_table("leaves")
+    table = costs_table("Hidden formulas: leaves and their kind", "leaves")
     plain, wide = numbers(16, 16, 20), numbers(32)
     leaves = 4
     while leaves <= most:
@@ -271,7 +330,7 @@ def hidden(batch: int, rounds: int, most: int) -> None:
                 if make is FormulaMatch or leaves <= MOST_BROADCAST_LEAVES:
                     count = max(500, min(batch, 20_000_000 // (matcher.event_bytes + 100)))
                     result = measure_pairs(matcher, [text], count, rounds)
-                table.row(f"{leaves:<4} {make.__name__} {kind}", *costs(matcher, result))
+                table.row(f"{leaves} {make.__name__} {kind}", *costs(matcher, result))
         leaves *= 4
 
 
@@ -279,8 +338,8 @@ def forms(rounds: int) -> None:
     """Print the costs of the same predicates, with the form hidden and public."""
     for schema, text, form, values in FORMS:
         levels = predicate_circuit(schema.parse(text)).depth
-        print(f"\n{text}: {schema.bits} bits, depth {levels}")
-        table = costs_table("")
+        print(f"\n{text}")
+        table = costs_table(f"Forms of a predicate of {schema.bits} bits, depth {levels}")
         matchers: list[tuple[str, Matcher, Any]] = [
             ("template", FormulaMatch(schema, form), values),
             ("box", FormulaMatch.box(schema), text),
@@ -300,17 +359,26 @@ def sizes_of(matcher: Matcher) -> tuple[int, int]:
     return matcher.sizes.event, matcher.sizes.interest
 
 
-def costs_table(title: str) -> Table:
-    """Return a table of sizes, and of times with the fastest kernels."""
-    heads = {"bytes": "", "broker": ".0f", "publisher": ".0f", "subscriber": ".0f"}
-    return Table(33, heads, title=title, least=15)
+BOX = "Box of 16+16+20 bits"
+SIZES = ("event bytes", "interest bytes", "both bytes")
+STEPS = ("broker", "publisher", "subscriber")
+
+
+def sized(event: int, interest: int) -> dict[str, float]:
+    """Return the figures of the columns `SIZES`."""
+    return dict(zip(SIZES, (event, interest, event + interest), strict=True))
+
+
+def costs_table(title: str, head: str = "") -> Table:
+    """Return a table of the bytes of bodies, and of nanoseconds a pair."""
+    heads = dict.fromkeys(SIZES, ",") | dict.fromkeys(STEPS, ",.1f")
+    return Table(title, heads, head=head, width=33, least=14)
 
 
 def costs(matcher: Matcher, result: dict[str, float]) -> list[Any]:
-    """Return the figures of a row of `costs_table`."""
-    event, interest = sizes_of(matcher)
-    steps = ("broker", "publisher", "subscriber")
-    return [f"{event:,}+{interest:,}", *(result.get(step + KERNELS[-1]) for step in steps)]
+    """Return the figures of a row of `costs_table`, with the fastest kernels."""
+    sizes = sized(*sizes_of(matcher)).values()
+    return [*sizes, *(result.get(step + KERNELS[-1]) for step in STEPS)]
 
 
 def draw(rows: list[Row], path: Path) -> None:
@@ -333,16 +401,19 @@ def draw(rows: list[Row], path: Path) -> None:
 
 
 def main() -> None:
-    given = options(__doc__, batch=100_000, rounds=5, plot=Path, quick="smallest sizes only")
+    few_pairs = "few pairs, smallest sizes only"
+    given = options(__doc__, batch=100_000, rounds=5, plot=Path, quick=few_pairs)
     print(machine())
-    stock_box(given.batch, given.rounds)
-    few = min(3, given.rounds)
+    few = 1 if given.quick else min(3, given.rounds)
+    batch = 2_000 if given.quick else given.batch
+    stock_box(batch, few if given.quick else given.rounds, 200 if given.quick else 10_000)
+    ahead(min(batch, 20_000), few)
+    batches(BATCHES[:2] if given.quick else BATCHES, few)
     sizes = (16, 32) if given.quick else (16, 32, 64, 128, 256, 512)
-    rows = growth(given.batch, few, sizes)
-    comparisons(given.batch, few)
-    hidden(given.batch, few, 4 if given.quick else 64)
-    if not given.quick:
-        forms(few)
+    rows = growth(batch, few, sizes)
+    comparisons(batch, few)
+    hidden(batch, few, 4 if given.quick else 64)
+    forms(few)
     if given.plot:
         draw(rows, given.plot)
 

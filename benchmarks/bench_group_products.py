@@ -5,7 +5,7 @@ product takes (52 for 64 elements), each timed alone on planes in the cache; one
 `numpy.take` per element, with the usual index 120 a + b; `sympy.combinatorics`, if installed; and
 the AES-256-CTR key stream of the bytes that blinding uses.
 
-    python benchmarks/bench_group_products.py [--log-length 25] [--rounds 5]
+    python benchmarks/bench_group_products.py [--log-length 25] [--rounds 5] [--quick]
 """
 
 from __future__ import annotations
@@ -114,33 +114,29 @@ def measure(group: Group, length: int, rounds: int) -> dict[str, float]:
 
 
 def main() -> None:
-    given = options(__doc__, log_length=25, rounds=5)
-    length = 1 << given.log_length
+    given = options(__doc__, log_length=25, rounds=5, quick="short sequences")
+    length = 1 << (20 if given.quick else given.log_length)
     print(machine())
     results = {group.name: measure(group, length, given.rounds) for group in (A5, S5)}
 
-    print(f"\n{length:,} elements, ns per element (broker: an element of both messages)")
-    table = Table(36, {"A5": ".2f", "S5": ".2f", "S5 / A5": ".1f"})
+    print(f"{length:,} elements; broker: an element of both messages")
+    table = Table("Nanoseconds per element", {"A5": ".2f", "S5": ".2f", "S5 : A5": ".1f"}, width=36)
     for name in dict.fromkeys([*results["A5"], *results["S5"]]):
         a, s = (results[group].get(name) for group in ("A5", "S5"))
-        table.row(name, a, s, s / a if a and s else None)
-    for group in (A5, S5):
-        used = group.random_bytes(length) / length
-        print(
-            f"{group.name}: {8 * group.element_bytes(length) / length:.0f} bits per element sent, "
-            f"{used:.2f} random bytes per element drawn; broker "
-            f"{results[group.name]['broker, 2 messages, one pass'] * length / 1e6:.0f} ms for "
-            f"2 x {length:,} elements"
-        )
-
+        table.row(name.strip(), a, s, s / a if a and s else None)
     few = np.random.default_rng(1).integers(0, S5.order, 3000, dtype=np.uint8)
     if sympy_product(S5, few) is None:
         print("sympy is not installed: pip install 'ccbps[bench]'")
     else:
         assert sympy_product(S5, few) == S5.product(few[None])[0]
         time = seconds({"": lambda: sympy_product(S5, few)}, 3)[""] * 1e9 / len(few)
-        ours = results["A5"]["product of one sequence"]
-        print(f"sympy.combinatorics: {time:,.0f} ns per product, {time / ours:,.0f} times A5's")
+        table.row("sympy.combinatorics, product", None, time)
+
+    heads = {"bits sent": ".0f", "random bytes": ".2f"}
+    table = Table("An element", heads)
+    for group in (A5, S5):
+        bits, used = 8 * group.element_bytes(length) / length, group.random_bytes(length) / length
+        table.row(group.name, bits, used)
 
 
 if __name__ == "__main__":

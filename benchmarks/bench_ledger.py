@@ -3,7 +3,7 @@
 Unit: microseconds per round and bytes of the file per round, one core, 100,000 rounds in one call,
 and a single round per call. Limit in the same run: 16 bytes per round written to a file and synced.
 
-    python benchmarks/bench_ledger.py [--rounds 5] [--folder /var/lib/somewhere]
+    python benchmarks/bench_ledger.py [--rounds 5] [--folder PATH] [--quick]
 """
 
 from __future__ import annotations
@@ -36,8 +36,10 @@ def synced(path: Path, data: bytes) -> None:
 
 
 def main() -> None:
-    given = options(__doc__, rounds=5, folder=Path)
+    given = options(__doc__, rounds=5, folder=Path, quick="one round, few repetitions")
     one_core()
+    if given.quick:
+        given.rounds = 1
     rng = np.random.default_rng(1)
     columns = {"price": rng.integers(0, 1000, COUNT), "volume": rng.integers(0, 2**32, COUNT)}
     matcher, seed = BranchingMatch.box(SCHEMA), SharedSeed.generate()
@@ -51,9 +53,8 @@ def main() -> None:
         "a pair each": (np.zeros(COUNT, dtype=np.uint64), labels),
     }
     print(machine())
-    print("microseconds and bytes a round")
     heads = dict.fromkeys(("encode", "with ledger", "again", "ledger", "limit"), ".2f")
-    table = Table(14, {**heads, "bytes": ".1f"})
+    table = Table("Microseconds and bytes of a round", {**heads, "bytes": ".1f"}, head="rounds")
     with tempfile.TemporaryDirectory(dir=given.folder) as folder:
         number = itertools.count()
 

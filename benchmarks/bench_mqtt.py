@@ -9,22 +9,24 @@ itself).
 
     python benchmarks/bench_mqtt.py [--quick] [--url mqtt://localhost:1883]
 
-The default server is aMQTT in a process of its own; with --url any other one that knows the users
-and lets them in without passwords.
+The servers are aMQTT in a process of its own, and mosquitto where it is installed; with --url any
+other one that knows the users and lets them in without passwords.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import shutil
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
 import numpy as np
 import paho.mqtt.client as paho
+from bench_flood import PROGRAMS, mosquitto
 from paho.mqtt.enums import CallbackAPIVersion
 from report import Table, options
 from timing import machine, timed
@@ -171,10 +173,7 @@ def serve(passwords: dict[str, str], told: Any) -> None:
 
 
 @contextmanager
-def server(url: str | None, passwords: dict[str, str]) -> Iterator[str]:
-    if url is not None:
-        yield url
-        return
+def server(passwords: dict[str, str]) -> Iterator[str]:
     context = multiprocessing.get_context("spawn")
     told = context.Queue()
     process = context.Process(target=serve, args=(passwords, told), daemon=True)
@@ -194,15 +193,24 @@ def main() -> None:
     names = ["broker", "feed", *(f"s{n}" for n in range(subscribers))]
     passwords = {name: f"password of {name}" for name in names}
     print(f"{machine()}; {subscribers} subscribers")
-    with server(given.url, passwords) as url:
-        alone = server_alone(MqttUrl(url, "broker", passwords["broker"]), count)
-        print(f"the server alone, a client to itself: {alone:,.0f} messages a second\n")
-        heads = {"events/s": ",.0f", "in process": ",.0f"}
-        heads |= {f"{what} {p} %": ".2f" for what in ("receipt", "delivery") for p in (50, 95, 99)}
-        table = Table(21, heads, title="milliseconds")
-        runs = {"tokens and filter": True, "every event matched": False}
-        for name, filtered in tqdm(runs.items(), unit=" runs", leave=False):
-            table.row(name, *measure(filtered, url, passwords, count, some))
+    servers: dict[str, Any] = {"aMQTT": partial(server, passwords)}
+    if shutil.which("mosquitto", path=PROGRAMS):
+        servers["mosquitto"] = mosquitto
+    if given.url:
+        servers = {given.url: partial(nullcontext, given.url)}
+    alone: dict[str, float] = {}
+    heads = {"events/s": ",.0f", "in process": ",.0f"}
+    heads |= {f"{what} {p} %": ".2f" for what in ("receipt", "delivery") for p in (50, 95, 99)}
+    table = Table("Events a second, and milliseconds at percentiles", heads, width=32)
+    runs = {"tokens and filter": True, "every event matched": False}
+    for title, start in servers.items():
+        with start() as url:
+            alone[title] = server_alone(MqttUrl(url, "broker", passwords["broker"]), count)
+            for name, filtered in tqdm(runs.items(), unit=" runs", leave=False):
+                table.row(f"{title}, {name}", *measure(filtered, url, passwords, count, some))
+    table = Table("A server alone, a client to itself", {"messages/s": ",.0f"})
+    for title, rate in alone.items():
+        table.row(title, rate)
 
 
 if __name__ == "__main__":

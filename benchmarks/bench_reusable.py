@@ -6,15 +6,12 @@ in one run, the primitives beside their peers (PyPI packages of the `bench` extr
 skipped with a word), and the experiment of [N1] Table 2: one event against 1, 5, 10, 15 and 20
 subscriptions, without filters.
 
-    python benchmarks/bench_reusable.py [--json docs/reusable.json]
-
-`python docs/leakage_table.py` writes the figures into the documentation.
+    python benchmarks/bench_reusable.py [--quick]
 """
 
 from __future__ import annotations
 
 import importlib.util
-import json
 import math
 import operator
 import os
@@ -23,7 +20,6 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -202,38 +198,38 @@ def measure_one_time(name: str, matcher: Matcher, count: int = 20_000) -> dict[s
     }
 
 
-def workload() -> list[dict[str, Any]]:
-    """Print and return the figures of all matchers over one kind of workload."""
-    print("bytes of an event and an interest; microseconds of both, and of the broker")
+def workload() -> None:
+    """Print the figures of all matchers over one kind of workload."""
     columns = {
-        "event bytes": ("event, bytes", ","),
-        "interest bytes": ("interest, bytes", ","),
-        "event": ("per event", ".2f"),
-        "interest": ("per interest", ".2f"),
-        "prepare": ("broker: interest", ".2f"),
-        "once": ("broker: event", ".2f"),
-        "pair": ("broker: pair", ".5f"),
-        "different": ("differs", ".2%"),
+        "events": ",",
+        "event bytes": ",",
+        "interest bytes": ",",
+        "event": ".2f",
+        "interest": ".2f",
+        "prepare": ".2f",
+        "once": ".2f",
+        "pair": ".5f",
+        "different": ".2%",
     }
-    table, rows = Table(25, dict(columns.values()), title="matcher", least=11), []
+    title = "Matchers: bytes, and microseconds of clients and broker"
+    table = Table(title, columns, head="matcher", width=25, least=11)
     for name in (*CASES, *ONE_TIME):
         one_time = name in ONE_TIME
         row = measure_one_time(name, ONE_TIME[name]()) if one_time else measure(name, CASES[name])
-        rows.append(row)
         table.row(name, *(row.get(column) for column in columns))
-    return rows
 
 
-Row = tuple[str, float, str]
-"""What, microseconds, and what to compare it with."""
+Row = tuple[str, float, float | None, float | None]
+"""What, microseconds, the goal or limit, and how many times ours it is."""
 
 
-def ours_and_peer(title: str, rows: list[Row]) -> dict[str, Any]:
-    """Print a section, and return it without the peers that are not installed."""
-    print(f"\n{title}")
-    for what, took, remark in rows:
-        print(f"  {what:<46}{took:>12.3f} us  {remark}", flush=True)
-    return {"title": title, "rows": [row for row in rows if math.isfinite(row[1])]}
+def ours_and_peer(title: str, rows: list[Row]) -> None:
+    """Print a section, without the peers that are not installed."""
+    heads = {"microseconds": ",.3f", "goal": "", "times ours": ",.2f"}
+    table = Table(title, heads, width=48)
+    for row in rows:
+        if math.isfinite(row[1]):
+            table.row(*row)
 
 
 def each(action: Callable[[], object], count: int, rounds: int = 3) -> float:
@@ -252,22 +248,22 @@ def paillier() -> list[Row]:
     values = list(range(1000, 1200))
     sent = encryptor.encrypt_many(values)
     rows: list[Row] = [
-        ("encrypt, from cold", each(lambda: encryptor.encrypt_many(values), 200), "goal 200"),
+        ("encrypt, from cold", each(lambda: encryptor.encrypt_many(values), 200), 200, None),
     ]
     encryptor.fill(1000)
     pooled: dict[str, float] = {}
     spent(pooled, "it", lambda: encryptor.encrypt_many(values))
-    rows.append(("encrypt, from a pool", pooled["it"] / 200 * 1e6, "goal 10"))
+    rows.append(("encrypt, from a pool", pooled["it"] / 200 * 1e6, 10, None))
     rows += [
-        ("decrypt, subgroup key", each(lambda: secret.decrypt_many(sent), 200), "goal 1100"),
-        ("add", each(lambda: [public.add(c, sent[0]) for c in sent], 200), "goal 5.5"),
+        ("decrypt, subgroup key", each(lambda: secret.decrypt_many(sent), 200), 1100, None),
+        ("add", each(lambda: [public.add(c, sent[0]) for c in sent], 200), 5.5, None),
     ]
     few = values[:50]
     for name, theirs in (("phe", phe), ("sf-heu", heu)):
         try:
             encrypt, decrypt, add = theirs()
         except ModuleNotFoundError:
-            rows.append((f"{name} is not installed", float("nan"), ""))
+            rows.append((f"{name} is not installed", math.nan, None, None))
             continue
         others = [encrypt(v) for v in few]
         ours = {row[0].split(",")[0]: row[1] for row in reversed(rows) if ":" not in row[0]}
@@ -277,7 +273,7 @@ def paillier() -> list[Row]:
             ("add", lambda f=add, c=others: [f(v, c[0]) for v in c]),
         ):
             took = each(action, len(few))
-            rows.append((f"{name}: {what}", took, f"{took / ours[what]:.1f} times ours"))
+            rows.append((f"{name}: {what}", took, None, took / ours[what]))
     return rows
 
 
@@ -309,23 +305,24 @@ def prefixes() -> list[Row]:
         (
             "Crypto-PAn, per address in bulk",
             each(lambda: cipher.encrypt(codes), 400_000),
-            "goal 0.2",
+            0.2,
+            None,
         )
     ]
     try:
         from yacryptopan import CryptoPAn as Peer
     except ModuleNotFoundError:
-        return [*rows, ("yacryptopan is not installed", float("nan"), "")]
+        return [*rows, ("yacryptopan is not installed", math.nan, None, None)]
     peer = Peer(key)
     few = [f"10.{i}.{3 * i}.{7 * i}" for i in range(30)]
     took = each(lambda: [peer.anonymize(address) for address in few], 30)
-    return [*rows, ("yacryptopan, per address", took, f"{took / rows[0][1]:,.0f} times")]
+    return [*rows, ("yacryptopan, per address", took, None, took / rows[0][1])]
 
 
 KEYWORD_GOALS = {
-    ("secp256k1", "uncached"): "goal 60",
-    ("secp256k1", "cached"): "goal 5",
-    ("modp2048", "cached"): "goal 5",
+    ("secp256k1", "uncached"): 60,
+    ("secp256k1", "cached"): 5,
+    ("modp2048", "cached"): 5,
 }
 
 
@@ -355,11 +352,12 @@ def keywords() -> list[Row]:
                     wanted = tables[count] if word == "cached" else interests(count)
                     spent(best, count, partial(broker.match_all, event, wanted))
             rows += [
-                (f"{group}: one event, one interest, {word}", 1e6 * best[1], ""),
+                (f"{group}: one event, one interest, {word}", 1e6 * best[1], None, None),
                 (
                     f"{group}: per further pair, {word}",
                     1e6 * (best[many] - best[1]) / (many - 1),
-                    KEYWORD_GOALS.get((group, word), ""),
+                    KEYWORD_GOALS.get((group, word)),
+                    None,
                 ),
             ]
     return rows
@@ -389,8 +387,8 @@ def scalar_products() -> list[Row]:
         spent(took, "plain", product)
     ours, plain = (took[what] / pairs * 1e6 for what in ("ours", "plain"))
     return [
-        ("per pair of 8 attributes, 16 constraints", ours, f"{ours / plain:.2f} times the product"),
-        ("numpy: the matrix product of dimension 9", plain, ""),
+        ("per pair of 8 attributes, 16 constraints", ours, None, None),
+        ("numpy: the matrix product of dimension 9", plain, None, plain / ours),
     ]
 
 
@@ -431,10 +429,20 @@ def repeated_subscriptions() -> list[Row]:
     )
     peer = each(plain, 100)
     return [
-        ("per event, 500 subscriptions, all different", few, ""),
-        ("per event, 100,000 of 500 different ones", many, "limit 2000"),
-        ("the latter on plaintext, in NumPy", peer, f"ours take {many / peer:.1f} times that"),
+        ("per event, 500 subscriptions, all different", few, None, None),
+        ("per event, 100,000 of 500 different ones", many, 2000, None),
+        ("the latter on plaintext, in NumPy", peer, None, peer / many),
     ]
+
+
+SECTIONS: dict[str, Callable[[], list[Row]]] = {
+    "Paillier, 2048 bits": paillier,
+    "Prefix-preserving encryption": prefixes,
+    "KeywordMatch": keywords,
+    "AspeMatch": scalar_products,
+    "TagMatch, subscriptions that repeat": repeated_subscriptions,
+}
+"""Primitives beside their peers."""
 
 
 def samples() -> dict[str, Matcher]:
@@ -444,28 +452,21 @@ def samples() -> dict[str, Matcher]:
 
 
 def main() -> None:
-    given = options(__doc__, json={"help": "file for the figures, for the documentation"})
+    global ROUNDS
+    if options(__doc__, quick="one round of every matcher").quick:
+        ROUNDS = 1
     # From the first message on, or it would depend on the work before which kernels run.
     os.environ["CCBPS_COMPILED"] = "1" if importlib.util.find_spec("numba") else "0"
     warnings.simplefilter("ignore", BrokenSchemeWarning)
     print(machine())
-    rows = workload()
-    peers = [
-        ours_and_peer("Paillier, 2048 bits", paillier()),
-        ours_and_peer("Prefix-preserving encryption", prefixes()),
-        ours_and_peer("KeywordMatch", keywords()),
-        ours_and_peer("AspeMatch", scalar_products()),
-        ours_and_peer("TagMatch, subscriptions that repeat", repeated_subscriptions()),
-    ]
-    print("\nOne event against some subscriptions, milliseconds; [N1] Table 2 beside it")
-    heads = {"as they come": ".3f", "prepared": ".3f", "printed": ""}
-    table, table_2 = Table(10, heads, title="interests"), []
+    workload()
+    for title, section in SECTIONS.items():
+        ours_and_peer(title, section())
+    heads = {"as they come": ".3f", "prepared": ".3f", "printed": ".3f"}
+    title = "One event with some subscriptions, milliseconds"
+    table = Table(title, heads, head="subscriptions", width=14)
     for count, (fresh, prepared) in encrypted_match().items():
         table.row(count, fresh, prepared, PRINTED[count])
-        table_2.append([count, fresh, prepared, PRINTED[count]])
-    if given.json:
-        found = {"machine": machine(), "rows": rows, "peers": peers, "table 2": table_2}
-        Path(given.json).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

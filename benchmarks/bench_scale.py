@@ -14,7 +14,7 @@ every run, as machines that others share are not equally fast for long. Every po
 process of its own, and so does the kernel. What is fitted to all but the largest point, a fixed
 time and a time for each pair, is compared with the largest; and the model of a cluster follows.
 
-    python benchmarks/bench_scale.py [--least 5] [--most 8] [--memory 1500m]
+    python benchmarks/bench_scale.py [--least 5] [--most 8] [--memory 1500m] [--quick]
 
 With --most 8 it takes about half an hour, with --most 6 five.
 """
@@ -100,6 +100,7 @@ def main() -> None:
         most=8,
         memory={"default": "1500m", "help": "memory of the driver's Java (default: 1500m)"},
         folder=Path,
+        quick="10^5 pairs at the most",
         point={"nargs": 3, "help": argparse.SUPPRESS},
         kernel={"action": "store_true", "help": argparse.SUPPRESS},
     )
@@ -110,10 +111,11 @@ def main() -> None:
         scheme, master, pairs = given.point
         print(json.dumps(point(scheme, master, int(pairs), given.memory, given.folder)))
         return
-    sizes = [10**power for power in range(given.least, given.most + 1)]
+    most = given.least if given.quick else given.most
+    sizes = [10**power for power in range(given.least, most + 1)]
     if problem := loading_problem(lambda: importlib.import_module(COMPILED)):
         raise SystemExit(f"this compares compiled kernels: pip install 'ccbps[bench]' ({problem})")
-    print(machine() + "\n")
+    print(machine())
     plan = [("FormulaMatch", "local[2]", size) for size in sizes]
     plan += [("FormulaMatch", "local[1]", min(sizes[-1], PART))]
     plan += [(IN_NUMPY, "local[2]", min(sizes[-1], 5 * PART))]
@@ -462,37 +464,41 @@ def memory_of_point(value: dict[str, Any]) -> list[float]:
 
 def report_pairs(found: dict[tuple[str, str, int], dict[str, Any]]) -> None:
     """Print the table of FormulaMatch, the fit, and the model of a cluster."""
-    print(f"FormulaMatch, {BOX.event_bytes} + {BOX.interest_bytes} bytes: pairs a second\n")
-    table = Table(24, {**dict.fromkeys(STEPS, ",.0f"), **MEMORY}, title="pairs", least=12)
+    print(f"FormulaMatch: {BOX.event_bytes} + {BOX.interest_bytes} bytes")
+    heads = {**dict.fromkeys(STEPS, ",.0f"), **MEMORY}
+    table = Table("FormulaMatch, pairs a second", heads, head="pairs", width=24, least=12)
     for (_, master, size), value in found.items():
         speeds = [size / value["seconds"][step] for step in STEPS]
-        table.row(f"{size:>13,} {master}", *speeds, *memory_of_point(value))
+        table.row(f"{size:,} {master}", *speeds, *memory_of_point(value))
     both = {key[2]: value for key, value in found.items() if key[1] == "local[2]"}
     (alone,) = [key for key in found if key[1] == "local[1]"]
     ratios = {
         step: found[alone]["seconds"][step] / both[alone[2]]["seconds"][step] for step in STEPS
     }
-    print(f"\nlocal[2] to local[1], {alone[2]:,} pairs: ", end="")
-    print(", ".join(f"{step} {ratio:.2f}" for step, ratio in ratios.items()))
+    print(f"\n{alone[2]:,} pairs")
+    table = Table("Time on local[1] to that on local[2]", {"ratio": ".2f"})
+    for step, value in ratios.items():
+        table.row(step, value)
     largest = max(both)
+    heads = dict.fromkeys(("least", "median", "most"), ",.0f")
+    table = Table("Parts of the largest size, pairs a second", heads)
     for step in ("match", "match stores"):
         parts = both[largest]["parts"]
         speeds = sorted(largest / len(parts) / part[step] for part in parts)
-        print(f"{step}, pairs a second of {len(parts)} part(s): ", end="")
-        print(f"{speeds[0]:,.0f} to {speeds[-1]:,.0f}, median {np.median(speeds):,.0f}")
-    alone_took, match_took = (both[largest]["seconds"][step] for step in ("join alone", "match"))
-    print(f"match to Spark's join of the same rows, in time: {match_took / alone_took:.2f}\n")
-    rates = fits(both, STEPS)
+        table.row(step, speeds[0], np.median(speeds), speeds[-1])
+    rates = fits("FormulaMatch", both, STEPS)
     width = BOX.event_bytes + BOX.interest_bytes
-    print("\nA cluster, for 10^9 pairs (from these rates, two cores as measured):\n")
-    table = Table(20, {"core hours": ".2f", "GB of messages": ".0f", "GB shuffled": ".0f"})
+    print("\nFrom these rates, two cores as measured:")
+    heads = {"pairs/s": ",.0f", "core hours": ".2f", "GB of messages": ".0f", "GB shuffled": ".0f"}
+    table = Table("A cluster, for 10^9 pairs", heads, width=20)
     each = both[largest]["shuffled"] / largest
     moved = {"encode events": 0, "encode interests": 0, "match": each / 3, "write stores": each / 3}
     for step in (one for one in STEPS if one != "join alone"):
         hours = 2 * rates[step] * 1e9 / 3600
         volume = width if step.startswith("match") else width / 2
         volume = width if step == "write stores" else volume  # the others write one side
-        table.row(step, hours, volume, moved.get(step, 0))
+        speed = largest / both[largest]["seconds"][step]
+        table.row(step, speed, hours, volume, moved.get(step, 0))
     print(
         "\nOther widths: messages and shuffles grow with it; time does where bytes are most of it."
     )
@@ -500,34 +506,36 @@ def report_pairs(found: dict[tuple[str, str, int], dict[str, Any]]) -> None:
 
 def report_stores(found: dict[tuple[str, str, int], dict[str, Any]]) -> None:
     """Print stores beside the kernel that matches them."""
-    print("\nStores on two cores, to the kernel on one before and after: medians\n")
     heads = {"stores, pairs/s": ",.0f", "kernel, pairs/s": ",.0f", "ratio": ".2f"}
-    table = Table(40, {**heads, "ratio of each run": "", "GB from disks": ".2f"}, title="pairs")
+    heads |= {"least ratio": ".2f", "greatest ratio": ".2f", "GB from disks": ".2f"}
+    title = "Stores on two cores, to the kernel on one before and after, medians"
+    table = Table(title, heads, head="pairs", width=40)
     for (scheme, master, size), value in found.items():
         if master != "local[2]" or scheme not in ("FormulaMatch", IN_NUMPY) or size < REPORTED:
             continue
         name = "in NumPy" if scheme == IN_NUMPY else "compiled"
         if not value["at once"]:
-            table.row(f"{size:>13,} {name:<10}the disk has no room for all stores")
+            print(f"{size:,} {name}: the disk has no room for all stores")
             continue
         middle = np.median([one for runs in value["at once"].values() for one, *_ in runs])
         speed = size / value["seconds"]["match stores"]
-        table.row(f"{size:>13,} {name:<10}by parts", speed, middle, speed / middle)
+        table.row(f"{size:,} {name}, by parts", speed, middle, speed / middle)
         for how, runs in value["at once"].items():
             kernel, took, read = np.array(runs).T
             ratios = size / took / kernel
             medians = [float(np.median(each)) for each in (size / took, kernel, ratios)]
-            each = " ".join(f"{ratio:.2f}" for ratio in ratios)
-            table.row(f"{'':<24}{how}", *medians, f"  {each}", read.sum() / 1e9)
+            name_of_row = f"{size:,} {name}, {how}"
+            table.row(name_of_row, *medians, ratios.min(), ratios.max(), read.sum() / 1e9)
 
 
 def report_widths(found: dict[str, dict[str, Any]], pairs: int) -> None:
     """Print the time of a pair by the width of its messages, and its prediction by a line."""
     widths = np.array([box.event_bytes + box.interest_bytes for box in WIDTHS.values()])
-    print("\nMicroseconds a pair on two cores, by the width of both messages\n")
     heads = {f"{width} bytes": ".2f" for width in widths}
     heads |= {"each 100 bytes": ".2f", "middle, foretold": ".2f", "ratio": ".2f"}
-    table = Table(20, heads)
+    table = Table(
+        "Microseconds a pair on two cores, by the width of both messages", heads, width=20
+    )
     for step in STEPS:
         took = np.array([value["seconds"][step] for value in found.values()]) / pairs * 1e6
         slope = (took[2] - took[0]) / (widths[2] - widths[0])
@@ -537,18 +545,17 @@ def report_widths(found: dict[str, dict[str, Any]], pairs: int) -> None:
 
 def report_reusable(name: str, found: dict[int, dict[str, Any]]) -> None:
     matcher = REUSABLE[name]
-    print(f"\n{name}, {matcher.event_bytes} + {matcher.interest_bytes} bytes, all pairs\n")
+    print(f"\n{name}: {matcher.event_bytes} + {matcher.interest_bytes} bytes")
     heads = {"match, pairs/s": ",.0f", "events/s, encoded": ",.0f", **MEMORY}
-    table = Table(24, heads, title="pairs", least=12)
+    table = Table(f"{name}, all pairs", heads, head="pairs", width=24, least=12)
     for size, value in found.items():
         events, took = size // min(SUBSCRIPTIONS, size // 100), value["seconds"]
         speeds = size / took["match"], events / took["encode events"]
-        table.row(f"{size:>13,} local[2]", *speeds, *memory_of_point(value))
-    print()
-    fits(found, ("match",))
+        table.row(f"{size:,} local[2]", *speeds, *memory_of_point(value))
+    fits(name, found, ("match",))
 
 
-def fits(found: dict[int, dict[str, Any]], steps: tuple[str, ...]) -> dict[str, float]:
+def fits(name: str, found: dict[int, dict[str, Any]], steps: tuple[str, ...]) -> dict[str, float]:
     """Print the fit of each step, and return the seconds of a pair.
 
     The largest point is left out of the fit and compared with it; its parts take a fixed time each.
@@ -558,8 +565,9 @@ def fits(found: dict[int, dict[str, Any]], steps: tuple[str, ...]) -> dict[str, 
     times = {size: value["seconds"] for size, value in found.items()}
     jobs, used = len(found[largest]["parts"]), sizes[:-1] if len(sizes) > 2 else sizes
     rates = {}
-    heads = {"fixed, s": ".2f", "a million pairs, s": ".2f", f"for {largest:,}, s": ".1f"}
-    table = Table(20, {**heads, "measured, s": ".1f", "ratio": ".2f"}, title="fit of")
+    heads = {"fixed, s": ".2f", "a million pairs, s": ".2f", "predicted, s": ".1f"}
+    heads |= {"measured, s": ".1f", "ratio": ".2f"}
+    table = Table(f"{name}, the largest size by a fit to the smaller ones", heads, width=20)
     for step in steps:
         fixed, rates[step] = fitted(used, [times[size][step] for size in used])
         guess, true = jobs * fixed + rates[step] * largest, times[largest][step]

@@ -5,7 +5,7 @@ as a seed; batches of secrets; the peers, as far as they are installed (PyPI pac
 extra); and two limits: drawing the random bytes that a split needs, and one XOR pass over what it
 writes or a join reads. A goal is the most time that it should take.
 
-    python benchmarks/bench_sharing.py [--batch 20000] [--rounds 15]
+    python benchmarks/bench_sharing.py [--batch 20000] [--rounds 15] [--quick]
 """
 
 from __future__ import annotations
@@ -167,10 +167,10 @@ def measure(k: int, n: int, batch: int, rounds: int) -> None:
     figures |= {key: least / batch * 1e6 for key, least in seconds(batches, rounds).items()}
 
     goals = dict(zip(("single split", "single join", "split", "join"), GOALS[k, n], strict=True))
-    print(f"\n{k} of {n} shares, microseconds a secret; times what `bytes` takes; of the goal")
-    heads = {"split": ".3f", "times": ".2f", "goal": ".2f"}
-    heads |= {"join": ".3f", " times": ".2f", " goal": ".2f"}
-    table = Table(30, heads)
+    heads = {}
+    for what in ("split", "join"):
+        heads |= {what: ".3f", f"{what}: times ours": ".2f", f"{what}: of goal": ".2f"}
+    table = Table(f"{k} of {n} shares, microseconds a secret", heads)
     for name in dict.fromkeys(name for name, _ in figures):
         batched = name in ("bytes, in a batch", "its random bytes, in a batch", "one XOR pass")
         cells: list[float | None] = []
@@ -186,7 +186,9 @@ def measure(k: int, n: int, batch: int, rounds: int) -> None:
 
 
 def main() -> None:
-    given = options(__doc__, batch=20_000, rounds=15)
+    given = options(__doc__, batch=20_000, rounds=15, quick="few secrets and rounds")
+    if given.quick:
+        given.batch, given.rounds = 500, 1
     print(machine())
     for k, n in GOALS:
         measure(k, n, given.batch, given.rounds)

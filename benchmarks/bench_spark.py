@@ -8,7 +8,7 @@ show: the match of two message stores, files to answers, and the kernel and the 
 again. Of a broadcast, "Spark join and match" is where workers look up the event of each row, and
 all interests of an event follow one another wherever messages are in arrays.
 
-    python benchmarks/bench_spark.py [--events 10000] [--store-events 20000] [--subscribers 100]
+    python benchmarks/bench_spark.py [--events N] [--store-events N] [--subscribers N] [--quick]
 """
 
 from __future__ import annotations
@@ -87,37 +87,40 @@ def prepare_stores(
     plain.write.option("compression", "none").parquet(str(folder / "plain"))
 
 
-def print_speeds(speed: dict[str, float]) -> None:
-    """Print pairs a second, beside those of the kernel and of the plaintext filter."""
-    heads = {"pairs/s": ",.0f", "ratio to kernel": ".2f", "ratio to plaintext": ".3f"}
-    table = Table(28, heads, least=14)
-    for name, value in speed.items():
-        table.row(name, value, value / speed[KERNEL], value / speed[PLAIN])
-
-
 def main() -> None:
-    given = options(__doc__, events=10_000, store_events=20_000, subscribers=100)
+    given = options(__doc__, events=10_000, store_events=20_000, subscribers=100, quick="few pairs")
+    if given.quick:
+        given.events, given.store_events, given.subscribers = 200, 300, 5
     sizes = {
         "pairs": given.events * given.subscribers,
         "stores": given.store_events * given.subscribers,
     }
     os.environ[KEY.name] = SharedSeed.generate().to_text()
     with measured_spark(sql_execution_arrow_maxBytesPerBatch="8m") as (spark, folder):
-        speeds = {}
+        speeds: dict[str, dict[str, dict[str, float]]] = {size: {} for size in sizes}
         for matcher in MATCHERS:
             with tempfile.TemporaryDirectory(dir=folder) as name:
                 best = measure(spark, matcher, given, Path(name))
-            print(f"\n{matcher!r}: {matcher.event_bytes} + {matcher.interest_bytes} bytes")
+            print(
+                f"{matcher!r}: {matcher.event_bytes} + {matcher.interest_bytes} bytes", flush=True
+            )
             for size, took in best.items():
-                print(f"\n{sizes[size]:,} pairs")
                 # The kernel always decides the fewer pairs.
-                lines = {n: sizes["pairs" if n == KERNEL else size] / s for n, s in took.items()}
-                print_speeds(lines)
-                speeds |= {(type(matcher).__name__, n): speed for n, speed in lines.items()}
-    for other in ("BranchingMatch", "BroadcastMatch"):
-        print(f"\nFormulaMatch to {other}, pairs per second")
-        for name in ("Spark match of pairs", "Spark join and match", STORES, KERNEL):
-            print(f"{name:<28}{speeds['FormulaMatch', name] / speeds[other, name]:>8.2f}")
+                speeds[size][type(matcher).__name__] = {
+                    n: sizes["pairs" if n == KERNEL else size] / s for n, s in took.items()
+                }
+    first, *others = (type(matcher).__name__ for matcher in MATCHERS)
+    heads = {first: ",.0f"}
+    for other in others:
+        heads |= {other: ",.0f", f"{first} : {other}": ".2f"}
+    for size, title in (("pairs", "Messages as tables"), ("stores", "Message stores")):
+        print(f"\n{sizes[size]:,} pairs")
+        table = Table(f"{title}, pairs a second", heads, least=14)
+        for name, ours in speeds[size][first].items():
+            cells = [ours]
+            for other in others:
+                cells += [speeds[size][other][name], ours / speeds[size][other][name]]
+            table.row(name, *cells)
 
 
 KERNEL, PLAIN = "kernel, one core", "plaintext Spark filter"

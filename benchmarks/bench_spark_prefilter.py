@@ -51,8 +51,7 @@ def kept(df: DataFrame, path: Path) -> DataFrame:
 
 
 def compare(title: str, without: DataFrame, ways: dict[str, DataFrame], *columns: str) -> None:
-    print()
-    table = Table(38, {"seconds": ".2f", "times": ".2f"}, title=title)
+    table = Table(f"{title}, seconds of a match", {"seconds": ".2f", "times": ".2f"}, width=38)
     base = seconds(without, *columns)
     table.row("no filter", base, 1.0)
     for name, df in ways.items():
@@ -87,6 +86,7 @@ def measure(spark: SparkSession, folder: Path, count: int, people: int) -> None:
     tokens.count()
     share = asked.count() / count
     print(f"{count:,} events, {share:.0%} of a topic that is wanted; {wanted!r}")
+    print(f"{count * people:,} pairs of FormulaMatch, {20 * count * people:,} of TagMatch")
 
     def ways(events: DataFrame, rest: Any) -> dict[str, DataFrame]:
         semi = events.join(F.broadcast(tokens), "token", "left_semi")
@@ -111,7 +111,7 @@ def measure(spark: SparkSession, folder: Path, count: int, people: int) -> None:
         return cs.match(some, interests, pairs)
 
     compare(
-        f"FormulaMatch, {count * people:,} pairs",
+        "FormulaMatch",
         by_pairs(events),
         ways(events, by_pairs),
         "matched",
@@ -130,7 +130,7 @@ def measure(spark: SparkSession, folder: Path, count: int, people: int) -> None:
         return cs.match(some, subs, tags, files["broker"])
 
     compare(
-        f"TagMatch, {count * 20 * people:,} pairs",
+        "TagMatch",
         by_all(sent),
         ways(sent, by_all),
         "subscription",
@@ -139,7 +139,9 @@ def measure(spark: SparkSession, folder: Path, count: int, people: int) -> None:
     scan = seconds(events.select("token"), "token")
     filtered = seconds(cs.prefilter(events.select("token"), wanted), "token")
     alone, read = (took / rows_read * 1e9 for took in (filtered - scan, scan))
-    print(f"\nthe filter alone: {alone:,.0f} ns a row of {rows_read:,}; to read it: {read:,.0f} ns")
+    table = Table("Nanoseconds a row", {"nanoseconds": ",.0f"})
+    table.row("the filter alone", alone)
+    table.row("to read the row", read)
 
 
 if __name__ == "__main__":

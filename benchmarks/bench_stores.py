@@ -4,7 +4,7 @@ The same pairs of FormulaMatch in stores of one generation and of many: matched,
 matched again; and read as tables, through the data source "ccbps" and from Parquet. All beside
 the match of Parquet files, which joins messages in Spark. The limit is to read the bytes once.
 
-    python benchmarks/bench_stores.py [--rounds 10000] [--subscribers 100] [--generations 50]
+    python benchmarks/bench_stores.py [--rounds N] [--subscribers N] [--generations N] [--quick]
 """
 
 from __future__ import annotations
@@ -48,7 +48,11 @@ def read_once(folder: Path) -> int:
 
 
 def main() -> None:
-    given = options(__doc__, rounds=10_000, subscribers=100, generations=50)
+    given = options(
+        __doc__, rounds=10_000, subscribers=100, generations=50, quick="few pairs and generations"
+    )
+    if given.quick:
+        given.rounds, given.subscribers, given.generations = 1000, 10, 3
     os.environ[KEY.name] = SharedSeed.generate().to_text()
     with measured_spark(sql_execution_arrow_maxBytesPerBatch="8m") as (spark, folder):
         measure(spark, given, folder)
@@ -61,7 +65,7 @@ def measure(spark: SparkSession, given: Any, folder: Path) -> None:
         df.write.option("compression", "none").parquet(str(path))
     events, interests = (spark.read.parquet(str(path)) for path in paths.values())
     print(f"{given.rounds * given.subscribers:,} pairs of {BOX.event_bytes} + ", end="")
-    print(f"{BOX.interest_bytes} bytes\n")
+    print(f"{BOX.interest_bytes} bytes, {given.generations} generations")
 
     one, many, wants = folder / "one", folder / "many", folder / "wants"
     cs.write_messages(interests, wants, BOX, kind="interest", partitions=8)
@@ -73,7 +77,7 @@ def measure(spark: SparkSession, given: Any, folder: Path) -> None:
             some = events.where(F.col("round").between(low, low + step - 1))
             cs.write_messages(some, many, BOX, kind="event", mode="append", partitions=2)
 
-    took[f"in {given.generations} generations"] = timed(write_generations)
+    took["written in many generations"] = timed(write_generations)
 
     def matched(path: Path) -> Callable[[], int]:
         return lambda: cs.match_messages(spark, path, wants, BOX).where("matched").count()
@@ -82,7 +86,7 @@ def measure(spark: SparkSession, given: Any, folder: Path) -> None:
     actions: dict[str, Callable[[], int]] = {
         "match of Parquet": cs.match(events, interests, BOX).where("matched").count,
         "match of one generation": matched(one),
-        f"match of {given.generations} generations": matched(many),
+        "match of many generations": matched(many),
         "table from the data source": lambda: weigh(spark.read.format("ccbps").load(str(one))),
         "table from Parquet": lambda: weigh(events),
         "the limit: bytes read once": lambda: read_once(one),
@@ -95,7 +99,8 @@ def measure(spark: SparkSession, given: Any, folder: Path) -> None:
     assert again() == found[0]
     best |= seconds({"match once compacted": again}, rounds=5)
     unit = best["match of one generation"]
-    table = Table(28, {"seconds": ".2f", "of the match of one generation": ".2f"})
+    heads = {"seconds": ".2f", "of the match of one generation": ".2f"}
+    table = Table("Seconds of a job", heads)
     for label, value in {**took, **best}.items():
         table.row(label, value, value / unit)
 

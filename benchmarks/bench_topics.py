@@ -52,10 +52,9 @@ def main() -> None:
         prepare(Path(folder), events, interests)
         plan = [(shape, master) for shape in SHAPES for master in ("local[1]", "local[2]")]
         found = {one: run(*one, folder) for one in tqdm(plan, desc="points", mininterval=1)}
-    print("seconds on local[1] and local[2]")
     heads = {"pairs": ",", "local[1]": ".1f", "local[2]": ".1f", "ratio": ".2f"}
     heads |= {"ns a pair": ".1f", "longest task": ".0%"}
-    table = Table(8, heads, title="topics", least=14)
+    table = Table("Seconds on one core and on two", heads, head="topics", width=8, least=14)
     for shape in SHAPES:
         one, two = (found[shape, master] for master in ("local[1]", "local[2]"))
         ratio, each = one["seconds"] / two["seconds"], two["seconds"] / two["pairs"] * 1e9

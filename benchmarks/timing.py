@@ -12,6 +12,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -49,7 +50,18 @@ def one_core() -> None:
 
 def machine() -> str:
     """Describe this machine in a line."""
-    return f"Python {platform.python_version()}, {platform.machine()}, {os.cpu_count()} cores"
+    versions = f"Python {platform.python_version()}, NumPy {np.__version__}"
+    return f"{versions}, {processor()}, {os.cpu_count()} cores"
+
+
+def processor() -> str:
+    """Return the processor's name, or that of its architecture if the system does not tell."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0]} ({platform.machine()})" if names else platform.machine()
 
 
 def seconds(actions: Mapping[str, Callable[[], object]], rounds: int = 7) -> dict[str, float]:

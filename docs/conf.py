@@ -21,6 +21,7 @@ copyright = author
 version = release = ccbps.__version__
 
 extensions = [
+    "figures",
     "mathml",
     "myst_parser",
     "sphinx.ext.autodoc",

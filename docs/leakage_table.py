@@ -1,16 +1,8 @@
-"""Make leakage.md, and the tables of benchmarks.md about reusable matchers.
+"""Make leakage.md: what each matcher leaks, from its card, and what it costs, from figures.json.
 
-They say what each matcher leaks, from its card, and what it costs, from the figures in
-reusable.json.
+`make docs` writes the page, which is not part of the repository. New figures come from
 
-`make docs` writes leakage.md, which is not part of the repository. This command writes the tables
-into benchmarks.md:
-
-    python docs/leakage_table.py
-
-New figures come from
-
-    python benchmarks/bench_reusable.py --json docs/reusable.json
+    python benchmarks/figures.py --only bench_reusable
 """
 
 from __future__ import annotations
@@ -31,8 +23,8 @@ from ccbps import Schema, UInt
 from ccbps.leakage import Protects
 from ccbps.matching import SCHEMES, Matcher
 
-BEGIN = "<!-- from reusable.json, by python docs/leakage_table.py -->"
-END = "<!-- end of what docs/leakage_table.py writes -->"
+FIGURES = "Matchers: bytes, and microseconds of clients and broker"
+"""Title of the table of bench_reusable."""
 
 HEAD = """# Leakage and cost of every matcher
 
@@ -94,9 +86,15 @@ STEPS = {
 
 
 def load_figures() -> dict[str, Any]:
-    """Return the measured figures of reusable.json."""
-    measured: dict[str, Any] = json.loads((DOCS / "reusable.json").read_text(encoding="utf-8"))
-    return measured
+    """Return the machine, and the measured figures of each matcher."""
+    figures = json.loads((DOCS / "figures.json").read_text(encoding="utf-8"))["bench_reusable"]
+    table = figures["tables"][FIGURES]
+    rows = [
+        {"matcher": name, **dict(zip(table["columns"], cells, strict=True))}
+        for name, cells in table["rows"].items()
+    ]
+    kept = [{what: value for what, value in row.items() if value is not None} for row in rows]
+    return {"machine": figures["machine"], "rows": kept}
 
 
 def leakage(measured: dict[str, Any]) -> str:
@@ -166,29 +164,6 @@ def card_of(matcher: Matcher, name: str = "") -> str:
     return "\n".join(lines)
 
 
-def peers(measured: dict[str, Any]) -> str:
-    """Return the tables of benchmarks.md."""
-    parts = []
-    for section in measured["peers"]:
-        rows = [[what, figure(took), remark] for what, took, remark in section["rows"]]
-        parts.append(table([section["title"], "µs", "in comparison"], rows))
-    rows = [
-        [f"{count}", f"{fresh:.2f}", f"{prepared:.2f}", f"{printed}"]
-        for count, fresh, prepared, printed in measured["table 2"]
-    ]
-    head = ["subscriptions", "ms as they come", "ms, prepared", "ms that [N1] prints"]
-    parts.append(table(head, rows))
-    return "\n".join([*parts, f"Measured on one core: {measured['machine']}.\n"])
-
-
-def benchmarks(measured: dict[str, Any]) -> str:
-    """Return the text of benchmarks.md with the tables that follow from the figures."""
-    written = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
-    before, rest = written.split(BEGIN)
-    after = rest.split(END)[1]
-    return f"{before}{BEGIN}\n\n{peers(measured)}\n{END}{after}"
-
-
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a Markdown table."""
     lines = [head, ["---"] * len(head)]
@@ -219,7 +194,3 @@ def figure(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-if __name__ == "__main__":
-    (DOCS / "benchmarks.md").write_text(benchmarks(load_figures()), encoding="utf-8")

@@ -12,7 +12,7 @@ milliseconds of
 Messages are fresh in every round: the broker has seen none of them before. Times are of one core.
 `prefilter.py` has the other columns, other matchers, and the source's own way for each pair.
 
-    python benchmarks/reproduce/encrypted_match.py [--groups secp256k1 modp2048] [--rounds 5]
+    python benchmarks/reproduce/encrypted_match.py [--groups NAME..] [--rounds 5] [--quick]
 """
 
 from __future__ import annotations
@@ -167,16 +167,20 @@ def parts(group: str = "secp256k1", count: int = 200) -> dict[str, float]:
 def main() -> None:
     """Print the table."""
     groups = {"nargs": "+", "default": ["secp256k1", "modp2048"]}
-    given = options(__doc__, groups=groups, rounds=5)
+    given = options(__doc__, groups=groups, rounds=5, quick="one round")
+    if given.quick:
+        given.rounds = 1
     print(f"{machine()}; milliseconds")
     measured = {group: encrypted_match(group, rounds=given.rounds) for group in given.groups}
     ways = [f"{group}, {way}" for group in measured for way in ("as they come", "prepared")]
-    table = Table(9, dict.fromkeys(("[N1]", *ways), ".3f"), title="interests")
+    heads = dict.fromkeys(("[N1]", *ways), ".3f")
+    table = Table("One event, milliseconds", heads, head="subscriptions", width=14)
     for count in COUNTS:
         table.row(count, PRINTED[count], *chain(*(rows[count] for rows in measured.values())))
+    heads = dict.fromkeys(("encrypt", "common form", "pair"), ",.2f")
+    table = Table("Steps, microseconds", heads)
     for group in measured:
-        found = parts(group, 200 if group == "secp256k1" else 40)
-        print(f"{group}: " + ", ".join(f"{what} {time:.2f} us" for what, time in found.items()))
+        table.row(group, *parts(group, 200 if group == "secp256k1" else 40).values())
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ line of the sorting network, which is among the deepest). Prints
 Messages are really encoded, handed over as bytes and multiplied. Times are of one core; sequences
 that would take longer than --limit seconds are extrapolated and marked so.
 
-    python benchmarks/reproduce/hamming.py [--limit 5] [--plot hamming.png]
+    python benchmarks/reproduce/hamming.py [--limit 5] [--plot hamming.png] [--quick]
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np
-from report import options, picture
+from report import Table, options, picture
 from timing import machine, one_core, timed
 
 from ccbps import Schema, SharedSeed, UInt
@@ -161,29 +161,32 @@ def table_2(limit: float) -> list[Row]:
                 rate = row.elements / row.seconds
             rows.append(row)
     rows.sort(key=lambda row: (row.network, row.n))
-    print("Table 2: Hamming match with OFSGP, group A5, one core")
-    print(f"{'network':<13}{'n':>4}{'depth':>7}{'elements':>28}{'broker':>14}{'both encode':>14}")
+    heads = {"depth": "", "elements": ",", "broker, s": ".4g", "how": "", "both encode, s": ".4g"}
+    title = "Table 2: Hamming match with OFSGP, group A5, one core"
+    table = Table(title, heads, head="network, n", width=16, least=28)
     for row in rows:
-        mark = "" if row.measured else " *"
-        encode = f"{row.encode:.4g} s" if row.measured else "-"
-        print(
-            f"{row.network:<13}{row.n:>4}{row.depth:>7}{row.elements:>28,}"
-            f"{row.seconds:>11.4g} s{mark:<2}{encode:>13}"
-        )
-    print("* extrapolated at the rate of the longest measured sequence")
-    for network in NETWORKS:
-        under = [row.n for row in rows if row.network == network and row.seconds < 1]
-        print(f"under 1 s with {network}: n = {', '.join(map(str, under))} (the paper: up to 16)")
+        mark = "measured" if row.measured else "extrapolated"
+        encode = row.encode if row.measured else None
+        name = f"{row.network}, {row.n}"
+        table.row(name, row.depth, row.elements, row.seconds, mark, encode)
     depths = [without_xor(hamming_circuit(n, n // 2, y=[0] * n)).depth for n in range(2, 33)]
     fitting = [n for n, d in enumerate(depths, 2) if 4 * n * 4**d / rate < 1]
-    print(f"at {rate / 1e9:.2f} elements/ns batcher stays under 1 s up to n = {fitting[-1]}\n")
+    table = Table("Up to which n under 1 s, measured or extrapolated", {"n": "", "printed": ""})
+    for network in NETWORKS:
+        under = [row.n for row in rows if row.network == network and row.seconds < 1]
+        table.row(network, max(under), 16)
+    table.row("batcher, every n", fitting[-1], None)
+    table = Table("Speed of the longest measured sequence", {"elements a second": ",.0f"})
+    table.row("A5", rate)
     return rows
 
 
 def public_circuit() -> None:
     """Print the same match with a public circuit and threshold, and private x and y."""
-    print("For comparison, the circuit public and only x and y private (PublicFunctionMatch)")
-    print(f"{'n':>4}{'elements':>28}{'broker':>14}")
+    heads = {"elements": ",", "broker, s": ".4g"}
+    table = Table(
+        "PublicFunctionMatch: only x and y are private", heads, head="n", width=4, least=12
+    )
     seed = SharedSeed.generate()
     for n in (2, 4, 8, 12, 16, 18):
         matcher = PublicFunctionMatch.hamming(n, limit=n // 2)
@@ -192,7 +195,7 @@ def public_circuit() -> None:
         broker = matcher.broker()
         assert not broker.match(event, interest)[0]
         took = min(timed(lambda b=broker, e=event, i=interest: b.match(e, i)) for _ in range(4))
-        print(f"{n:>4}{matcher.elements:>28,}{took:>11.4g} s")
+        table.row(n, matcher.elements, took)
 
 
 def plot(rows: list[Row], path: Path) -> None:
@@ -214,7 +217,9 @@ def plot(rows: list[Row], path: Path) -> None:
 
 
 def main() -> None:
-    given = options(__doc__, limit=5.0, plot=Path)
+    given = options(__doc__, limit=5.0, plot=Path, quick="limit of a tenth of a second")
+    if given.quick:
+        given.limit = 0.1
     print(machine())
     table_1()
     rows = table_2(given.limit)

@@ -199,11 +199,10 @@ def enclave(k: int, size: int, repeats: int) -> float:
 
 
 def table(title: str, head: str, series: Series | Times) -> None:
-    print(f"\n{title}")
     sizes = sorted({size for cells in series.values() for size, _ in cells})
-    printed = Table(8, dict.fromkeys(series, ",.0f"), title=head, least=17)
+    printed = Table(title, dict.fromkeys(series, ",.0f"), head=head, width=8, least=17)
     for size in sizes:
-        printed.row(size, *(dict(cells).get(size, "-") for cells in series.values()))
+        printed.row(size, *(dict(cells).get(size) for cells in series.values()))
 
 
 def stated(counts: Counts) -> Iterator[tuple[str, str, str]]:

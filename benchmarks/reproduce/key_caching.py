@@ -153,13 +153,17 @@ def formula(
 
 def table_1(quick: bool) -> dict[tuple[str, str], float]:
     """Print Table 1, and return the encryptions of the large set by kind of groups and strategy."""
-    print("\nTable 1: encryptions of an event: printed, by formula, simulated; events a second")
-    head = f"{'':<20}" + "".join(f"{title:>34}" for title in ("uniform groups", "popular set"))
+    columns = {"printed": "", "formula": ",.4g", "simulated": ",.2f", "events/s": ",.0f"}
+    heads = {
+        f"{kind}: {column}": form
+        for kind in ("uniform", "popular")
+        for column, form in columns.items()
+    }
     large: dict[tuple[str, str], float] = {}
     for place, (title, subscribers, keys, share, groups, warm) in enumerate(sets(quick)):
-        print(f"\n{title}: {subscribers} subscribers, {keys:,} keys\n{head}")
+        print(f"\n{subscribers} subscribers, {keys:,} keys")
         workloads = draws(subscribers, share, groups, seed=1)
-        cells: dict[str, list[str]] = {}
+        cells: dict[str, list[float | None]] = {}
         for column, (kind, draw) in enumerate(workloads.items()):
             popular = (share, groups) if kind == "popular" else (0.0, 0)
             for name, make in strategies(subscribers, keys, draw, min(warm, 100_000)):
@@ -170,18 +174,16 @@ def table_1(quick: bool) -> dict[tuple[str, str], float]:
                 speed = len(events) / timed(partial(strategy.count, events))
                 said = PRINTED[name][2 * place + column] if name in PRINTED else None
                 given = formula(name, subscribers, keys, *popular)
-                texts = [f"{x:.4g}" if x is not None else "-" for x in (said, given)]
-                cells.setdefault(name, []).append(
-                    f"{texts[0]:>7}{texts[1]:>8}{mean:>8.2f}{speed:>11,.0f}"
-                )
+                cells.setdefault(name, []).extend((said, given, mean, speed))
                 if title == "large":
                     large[kind, name] = mean
+        what = f"Table 1, {title} set: encryptions of an event"
+        table = Table(what, heads, width=20)
         for name, row in cells.items():
-            print(f"{name:<20}" + "".join(f"{cell:>34}" for cell in row))
-        print(
-            f"bounds for the worst group: {expected.source_bound(subscribers, keys):.1f} (source), "
-            f"{expected.counting_bound(subscribers, keys)} (counting sets)"
-        )
+            table.row(name, *row)
+        table = Table(f"Bounds for the worst group, {title} set", {"encryptions": ".1f"})
+        table.row("source", expected.source_bound(subscribers, keys))
+        table.row("counting sets", expected.counting_bound(subscribers, keys))
     print("\n6.7 is 10.07 by the formula; it comes out if a popular group that is cached costs 0.")
     return large
 
@@ -278,11 +280,10 @@ def figure_9(quick: bool) -> Line:
     return line
 
 
-def table(title: str, head: str, line: Line) -> None:
-    print(f"\n{title}")
-    printed = Table(12, dict.fromkeys(line, ",.1f"), title=head, least=19)
+def print_line(title: str, head: str, line: Line) -> None:
+    printed = Table(title, dict.fromkeys(line, ",.1f"), head=head, width=12, least=19)
     for size in sorted({size for cells in line.values() for size, _ in cells}):
-        printed.row(f"{size:,}", *(dict(cells).get(size, "-") for cells in line.values()))
+        printed.row(f"{size:,}", *(dict(cells).get(size) for cells in line.values()))
 
 
 def plot(number: int, title: str, panels: list[Panel], folder: Path) -> None:
@@ -373,8 +374,8 @@ def main(arguments: list[str] | None = None) -> None:
             head = "keys" if number == 8 else "subscribers"
             for how, line in (("simulated", panel.simulated), ("by formula", panel.formula)):
                 title = f"Figure {number}, {what}, {panel.title}: encryptions of an event, {how}"
-                table(title, head, line)
-    table("Figure 9: events a second on one core", "encryptions", ninth)
+                print_line(title, head, line)
+    print_line("Figure 9: events a second on one core", "encryptions", ninth)
     if given.plot:
         for number, (what, panels) in figures.items():
             title = f"Figure {number}: encryptions of an event, {what}"

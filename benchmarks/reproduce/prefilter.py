@@ -38,7 +38,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np
 import pyarrow as pa
-from report import options, picture
+from report import Table, options, picture
 from reproduce.encrypted_match import COUNTS, OTHER, SCHEMA, Way, as_printed, one_time, reusable
 from reproduce.encrypted_match import PRINTED as NO_FILTER
 from timing import KERNELS, machine, one_core, seconds, timed, with_kernels
@@ -132,21 +132,24 @@ def table_1(rounds: int, kernels: str) -> Filters:
 
 
 def print_1(measured: Filters) -> None:
-    print(f"\nTable 1: filters for 400,000 keys; seconds of {ITEMS:,}, one by one and as a column")
-    print(f"{'':<22}{'MiB':>18}{'insertion':>27}{'searching':>27}{'Bloom / this':>21}")
-    head = f"{'[N1]':>9}{'ours':>9}{'column':>9}"
-    print(f"{'':<22}{'[N1]':>9}{'ours':>9}{head}{head}{'insertion':>12}{'searching':>12}")
-    bloom = "Bloom 10 %"
-    for title, ((size,), *both) in measured.items():
-        said = TABLE_1[title][1]
-        line = f"{title:<22}{said[0]:>9.2f}{size:>9.3f}"
-        ratios = []
-        for place, found in enumerate(both, 1):
-            line += f"{said[place]:>9.3f}" + "".join(f"{took:>9.4f}" for took in found)
-            others = (TABLE_1[bloom][1][place], *measured[bloom][place])
-            pairs = zip(others, (said[place], *found), strict=True)
-            ratios.append(" ".join(f"{other / took:.2f}" for other, took in pairs))
-        print(line + "".join(f"{ratio:>17}" for ratio in ratios))
+    steps, ways_to = ("insertion", "searching"), ("printed", "one by one", "a column")
+    heads = {"MiB: printed": ".2f", "MiB: ours": ".3f"}
+    both_steps = [f"{step}: {way}" for step in steps for way in ways_to]
+    heads |= dict.fromkeys(both_steps, ".4f")
+    title_1 = "Table 1: filters for 400,000 keys, seconds of 50,000"
+    table = Table(title_1, heads, width=22)
+    times = {
+        title: [
+            one for place, took in enumerate(both, 1) for one in (TABLE_1[title][1][place], *took)
+        ]
+        for title, (_, *both) in measured.items()
+    }
+    for title, ((size,), *_) in measured.items():
+        table.row(title, TABLE_1[title][1][0], size, *times[title])
+    heads = dict.fromkeys(both_steps, ".2f")
+    table = Table("Table 1, times of the Bloom filter to those of this filter", heads, width=22)
+    for title, took in times.items():
+        table.row(title, *(a / b for a, b in zip(times["Bloom 10 %"], took, strict=True)))
 
 
 # -- Table 2 -------------------------------------------------------------------------------------
@@ -200,40 +203,25 @@ def measure(way: Way, count: int, rounds: int) -> list[float]:
 
 
 def print_2(measured: Times) -> None:
-    for name, rows in measured.items():
-        print(f"\nTable 2, {name}: milliseconds of an event, [N1] and ours")
-        titles = "".join(f"{title:>18}" for title in COLUMNS)
-        print(f"{'interests':<9}{titles}{'Bloom: ratio':>18}{'cuckoo: ratio':>18}")
+    heads = dict.fromkeys(COLUMNS, ".4f") | dict.fromkeys(("ratio, Bloom", "ratio, cuckoo"), ".1f")
+    for name, rows in ({"[N1]": PRINTED} | measured).items():
+        title = f"Table 2, {name}: milliseconds of an event"
+        table = Table(title, heads, head="subscriptions", width=14)
         for count, row in rows.items():
-            cells = [
-                f"{a:.3f} {b:>8.4f}".rjust(18) for a, b in zip(PRINTED[count], row, strict=True)
-            ]
-            for column in (1, 3):
-                ratios = PRINTED[count][0] / PRINTED[count][column], row[0] / row[column]
-                cells.append(f"{ratios[0]:.0f} {ratios[1]:>8.1f}".rjust(18))
-            print(f"{count:<9}" + "".join(cells))
+            table.row(count, *row, row[0] / row[1], row[0] / row[3])
 
 
-def print_savings(measured: Times) -> None:
-    """Print the savings for 20 subscriptions."""
-    print(
-        f"\nWith {MOST} subscriptions: microseconds of an event. A filter pays where fewer events"
-    )
-    print("than this share have a topic that somebody wants, or that it takes for one.")
-    print(f"{'':<28}{'match':>10}{'filter':>9}{'ratio':>8}{'saved':>10}{'share':>9}")
-    lines = {"[N1], Bloom": PRINTED[MOST][:2], "[N1], cuckoo": PRINTED[MOST][::3]}
-    for name, rows in measured.items():
-        lines[name] = (rows[MOST][0], min(rows[MOST][1], rows[MOST][3]))
-    for name, (match, asked) in lines.items():
-        print(savings(name, match * 1e3, asked * 1e3))
-
-
-def savings(name: str, match: float, asked: float) -> str:
-    """Format a line, from microseconds of an event without a filter and of a discarded event."""
-    return (
-        f"{name:<28}{match:>10,.1f}{asked:>9.3g}{match / asked:>8,.1f}{match - asked:>10,.1f}"
-        f"{max(0.0, 1 - asked / match):>9.2%}"
-    )
+def print_most(measured: Times) -> None:
+    """Print the ways side by side, for the most subscriptions."""
+    heads = dict.fromkeys(COLUMNS, ".4f")
+    heads |= {"ratio, Bloom": ".1f", "ratio, cuckoo": ".1f", "pays below": ".2%"}
+    table = Table(f"Table 2, {MOST} subscriptions: milliseconds of an event", heads)
+    print("A filter pays where fewer events than this share have a topic that somebody wants, or")
+    print("that it takes for one.")
+    for name, rows in ({"[N1]": PRINTED} | measured).items():
+        row = rows[MOST]
+        pays = max(0.0, 1 - min(row[1], row[3]) / row[0])
+        table.row(name, *row, row[0] / row[1], row[0] / row[3], pays)
 
 
 def columns(found: dict[str, Way], events: int, rounds: int, kernels: str) -> dict[str, float]:
@@ -261,11 +249,15 @@ def columns(found: dict[str, Way], events: int, rounds: int, kernels: str) -> di
 
 def print_columns(measured: dict[str, float], events: int) -> None:
     asked = min(measured[kind] for kind in FILTERS)
-    print(f"\nThe same in batches of {events:,} events, one look-up each:", end=" ")
-    print(", ".join(f"{kind} {1e3 * measured[kind]:.0f} ns" for kind in FILTERS))
+    print(f"\n{events:,} events, one look-up each")
+    table = Table("In batches, nanoseconds of a look-up", {"nanoseconds": ".1f"})
+    for kind in FILTERS:
+        table.row(kind, 1e3 * measured[kind])
+    heads = {"match": ",.2f", "filter": ".3g", "ratio": ",.1f", "pays below": ".2%"}
+    table = Table(f"In batches, {MOST} subscriptions, microseconds of an event", heads)
     for name, took in measured.items():
         if name not in FILTERS:
-            print(savings(name, took, asked))
+            table.row(name, took, asked, took / asked, max(0.0, 1 - asked / took))
 
 
 # -- tokens --------------------------------------------------------------------------------------
@@ -372,11 +364,12 @@ def main(arguments: list[str] | None = None) -> None:
     found = ways(given.quick)
     second = table_2(found, rounds)
     print_2(second)
-    print_savings(second)
+    print_most(second)
     print_columns(columns(found, events, min(rounds, 3), kernels), events)
-    print("\nTokens in place of topics: microseconds of a topic; 16 bytes more in a message")
+    title = "Tokens in place of topics, microseconds of a topic"
+    table = Table(title, {"microseconds": ".3f"}, width=48)
     for what, took in token_costs(min(rounds, 5), kernels).items():
-        print(f"{what:<46}{took:>9.3f}")
+        table.row(what, took)
     if given.plot:
         plot_1(first, given.plot)
         plot_2(second, given.plot)

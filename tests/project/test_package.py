@@ -174,17 +174,6 @@ def test_files_that_the_readme_names_are_there() -> None:
     assert [name for name in named if not (ROOT / name).exists()] == []
 
 
-def test_readme_speed_is_that_of_the_benchmarks() -> None:
-    page = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
-    row = re.search(r"^\| `FormulaMatch` \| (\d+) \+ (\d+) \| \d+ \| (\d+) ", page, re.MULTILINE)
-    limits = re.search(r"XOR of the messages takes (\d+) ns.*?take ([\d,]+) bytes", page, re.DOTALL)
-    assert row is not None and limits is not None
-    event, interest, broker = map(int, row.groups())
-    assert f"{broker / int(limits[1]):.1f} times as long as NumPy's XOR" in README
-    assert round(int(limits[2].replace(",", "")) / (event + interest)) == 40
-    assert "a fortieth" in README
-
-
 @pytest.mark.slow
 @pytest.mark.spark
 def test_first_spark_example_prints_what_it_says(

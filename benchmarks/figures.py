@@ -1,0 +1,191 @@
+"""Run the benchmarks one after another, and write what they print to docs/figures.json.
+
+Pages of the documentation read their figures from this file, so one run on an idle machine renews
+all of them. It also renews those of README, and draws the pictures that pages show. Every program
+runs in a process of its own. The file keeps the old figures of programs that fail or are not named.
+
+    python benchmarks/figures.py [--only bench_formula bench_ledger] [--quick]
+
+With --quick the programs run with few rounds or small sizes. Such figures say little, so nothing is
+written; the titles, rows and columns are compared with those of the file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from report import RECORD, options
+from timing import machine
+
+BENCHMARKS = Path(__file__).resolve().parent
+DOCS = BENCHMARKS.parent / "docs"
+FIGURES = DOCS / "figures.json"
+PROGRAMS = {
+    path.stem: path
+    for path in (*sorted(BENCHMARKS.glob("bench_*.py")), *sorted(BENCHMARKS.glob("reproduce/*.py")))
+}
+"""Programs by name, in the order of the file."""
+PICTURES = {
+    "bench_branching": "branching_growth.png",
+    "bench_broker": "broker.png",
+    "bench_formula": "formula_growth.png",
+    "hyshare": "",
+    "key_caching": "",
+    "prefilter": "",
+}
+"""Pictures of programs that draw one; the name is empty if a program draws several in a folder."""
+
+README = BENCHMARKS.parent / "README.md"
+IN_README = {
+    "takes {} times as long as NumPy's XOR": (
+        "bench_formula / Box of 16+16+20 bits / FormulaMatch, compiled / broker ÷ "
+        "FormulaMatch, limit / broker | .1f"
+    ),
+    "these have 1/{} of the bytes of half-gates": (
+        "bench_formula / Box of 16+16+20 bits / half-gates / both bytes ÷ "
+        "FormulaMatch / both bytes | .0f"
+    ),
+}
+"""What README says, and the names of its figures."""
+
+Entry = dict[str, Any]
+"""Command, machine and tables of a program. A table has columns, and rows by name."""
+
+
+def load() -> dict[str, Entry]:
+    """Return the entries of the file by program."""
+    entries: dict[str, Entry] = json.loads(FIGURES.read_text(encoding="utf-8"))
+    return entries
+
+
+def run(name: str, quick: bool = False) -> Entry | None:
+    """Run a program, and return its entry; None if it fails."""
+    command = ["python", str(PROGRAMS[name].relative_to(BENCHMARKS.parent))]
+    with tempfile.TemporaryDirectory() as folder:
+        record, drawn = Path(folder, "rows"), Path(folder, "drawn")
+        record.touch()
+        arguments = ["--quick"] if quick else []
+        if name in PICTURES and not quick:
+            arguments += ["--plot", str(drawn / PICTURES[name])]
+        done = subprocess.run(
+            [sys.executable, str(PROGRAMS[name]), *arguments],
+            env={**os.environ, RECORD: str(record)},
+            check=False,
+        )
+        if done.returncode:
+            return None
+        tables = collected(map(json.loads, record.read_text(encoding="utf-8").splitlines()))
+        for picture in drawn.glob("*.png"):
+            if (DOCS / "images" / picture.name).exists():
+                shutil.copyfile(picture, DOCS / "images" / picture.name)
+    return {"command": " ".join(command), "machine": machine(), "tables": tables}
+
+
+def collected(lines: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Return the tables of a program from its recorded rows."""
+    tables: dict[str, Any] = {}
+    for line in lines:
+        new = {"columns": line["columns"], "rows": {}}
+        table = tables.setdefault(line["table"], new)
+        if table["columns"] != line["columns"] or line["row"] in table["rows"]:
+            raise ValueError(f"{line['table']}: two tables of this title, or rows {line['row']!r}")
+        table["rows"][line["row"]] = line["figures"]
+    return tables
+
+
+def differences(kept: Entry | None, found: Entry, *, whole: bool = False) -> list[str]:
+    """List what a run has and the kept entry lacks: tables, columns and rows, whatever the figures.
+
+    Args:
+        kept: entry of the file.
+        found: entry of a run.
+        whole: whether the run was not a quick one, so that it also has all that the entry has.
+    """
+    old, new = ({} if kept is None else kept["tables"]), found["tables"]
+    texts = [f"the file has no table {title!r}" for title in new if title not in old]
+    if whole:
+        texts += [f"no table {title!r} was printed" for title in old if title not in new]
+    for title in (title for title in new if title in old):
+        if old[title]["columns"] != new[title]["columns"]:
+            texts.append(f"{title}: columns {old[title]['columns']} or {new[title]['columns']}")
+        rows = [name for name in new[title]["rows"] if name not in old[title]["rows"]]
+        if whole:
+            rows += [name for name in old[title]["rows"] if name not in new[title]["rows"]]
+        texts += [f"{title}: only one of both has the row {name!r}" for name in rows]
+    return texts
+
+
+def text_of(entries: Mapping[str, Entry]) -> str:
+    """Return the text of the file: a line for each row, programs in order."""
+
+    def line(value: Any) -> str:
+        return json.dumps(value, ensure_ascii=False)
+
+    def block(items: Iterable[str], margin: str) -> str:
+        return "{\n" + ",\n".join(margin + " " + item for item in items) + f"\n{margin}}}"
+
+    programs = []
+    for name in (name for name in PROGRAMS if name in entries):
+        entry, tables = entries[name], []
+        for title, table in entry["tables"].items():
+            rows = [f"{line(row)}: {line(cells)}" for row, cells in table["rows"].items()]
+            both = [f'"columns": {line(table["columns"])}', f'"rows": {block(rows, "    ")}']
+            tables.append(f"{line(title)}: {block(both, '   ')}")
+        parts = [f'"{what}": {line(entry[what])}' for what in ("command", "machine")]
+        parts.append(f'"tables": {block(tables, "  ")}')
+        programs.append(f"{line(name)}: {block(parts, ' ')}")
+    return block(programs, "") + "\n"
+
+
+def readme(text: str) -> str:
+    """Return README with the figures of the file."""
+    figure = runpy.run_path(str(DOCS / "measured.py"))["figure"]
+    for says, name in IN_README.items():
+        before, after = (re.escape(part).replace("\\ ", r"\s+") for part in says.split("{}"))
+        text, count = re.subn(f"({before})[\\d.]+({after})", rf"\g<1>{figure(name)}\g<2>", text)
+        if count != 1:
+            raise ValueError(f"README says {count} times: {says}")
+    return text
+
+
+def main() -> None:
+    only = {"nargs": "+", "metavar": "PROGRAM", "choices": [*PROGRAMS], "help": "names to run"}
+    given = options(__doc__, only=only, quick="compare titles, rows and columns; write nothing")
+    names = [name for name in PROGRAMS if not given.only or name in given.only]
+    failed, differ = [], []
+    for number, name in enumerate(names, 1):
+        print(f"==> {number} of {len(names)}: {name}", flush=True)
+        begun = time.monotonic()
+        found = run(name, given.quick)
+        print(f"==> {name}: {time.monotonic() - begun:.0f} s", flush=True)
+        if found is None:
+            failed.append(name)
+            continue
+        entries = load()
+        lacking = differences(entries.get(name), found, whole=not given.quick)
+        differ += [f"{name}: {text}" for text in lacking]
+        if not given.quick:
+            # At once, so that nothing is lost if a later program is stopped.
+            FIGURES.write_text(text_of({**entries, name: found}), encoding="utf-8")
+            README.write_text(readme(README.read_text(encoding="utf-8")), encoding="utf-8")
+    for text in differ:
+        print(f"==> differs: {text}")
+    if failed:
+        print(f"==> failed, old figures kept: {', '.join(failed)}")
+    if failed or (given.quick and differ):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,264 @@
+"""Figures of the benchmarks: what programs print, the file that has it, and pages that read it."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS, BENCHMARKS = ROOT / "docs", ROOT / "benchmarks"
+MEASURED = runpy.run_path(str(DOCS / "measured.py"))
+PAGES = sorted(DOCS.rglob("*.md"))
+RECORDED = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import numpy as np
+from report import Table
+table = Table("Messages", {"size": ",", "ns": ".2f", "how": ""}, head="side")
+table.row("event", np.int64(73), np.float64(136.04999), "measured")
+table.row("interest", 76, float("nan"))
+"""
+CLAIMS = {
+    # Text of a page in words, and a ratio of figures that is above 1 if it is true.
+    "with the compiled kernels, the broker of FormulaMatch is faster": (
+        "bench_formula / Box of 16+16+20 bits / FormulaMatch / broker ÷ "
+        "FormulaMatch, compiled / broker"
+    ),
+    "single keys are looked up faster in a cuckoo filter": (
+        "prefilter / Table 1, times of the Bloom filter to those of this filter / "
+        "cuckoo 100,000 x 4 / searching: one by one ÷ Bloom 10 % / searching: one by one"
+    ),
+    "in columns it is the other way round": (
+        "prefilter / Table 1, times of the Bloom filter to those of this filter / Bloom 10 % / "
+        "searching: a column ÷ cuckoo 100,000 x 4 / searching: a column"
+    ),
+    "learned caches allow more events than clustered-popular ones": (
+        "key_caching / Table 1, large set: encryptions of an event / clustered-popular / "
+        "popular: simulated ÷ learned / popular: simulated"
+    ),
+    "stores are matched faster than tables": (
+        "bench_spark / Message stores, pairs a second / Spark match of stores / FormulaMatch ÷ "
+        "bench_spark / Messages as tables, pairs a second / Spark join and match / FormulaMatch"
+    ),
+    "compared one by one, a million subscriptions take longer in the clear": (
+        "bench_broker / Subscriptions and events / 1,000,000 / all in clear ms ÷ match ms"
+    ),
+    "encrypting is faster than with phe": (
+        "bench_reusable / Paillier, 2048 bits / phe: encrypt / microseconds ÷ "
+        "encrypt, from cold / microseconds"
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def program() -> Any:
+    """benchmarks/figures.py, which imports its neighbours."""
+    sys.path.insert(0, str(BENCHMARKS))
+    try:
+        yield runpy.run_path(str(BENCHMARKS / "figures.py"))
+    finally:
+        sys.path.remove(str(BENCHMARKS))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
+def test_pages_name_figures_that_the_file_has(page: Path) -> None:
+    text = page.read_text("utf-8")
+    assert len([*MEASURED["uses"](text)]) == len(re.findall(r"\{(?:figures?|machine)\}", text))
+
+
+def test_the_benchmarks_of_all_pages_take_their_figures_from_the_file() -> None:
+    named = {
+        name
+        for page in PAGES
+        for name in re.findall(r"\{figures?\}[ `]+(\w+) / ", page.read_text("utf-8"))
+    }
+    assert len(named) > 10
+    assert named <= MEASURED["load"]().keys()
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_what_pages_say_in_words_holds_for_the_figures(claim: str) -> None:
+    assert MEASURED["value_of"](CLAIMS[claim]) > 1, f"{claim}: write this page anew"
+
+
+def test_readme_has_the_figures_of_the_file(program: Any) -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    assert program["readme"](text) == text
+    wrong = text.replace("1/40 of the bytes", "1/41 of\nthe bytes")
+    assert program["readme"](wrong).replace("of\nthe bytes", "of the bytes") == text
+
+
+def test_the_file_is_as_the_program_writes_it(program: Any) -> None:
+    text = (DOCS / "figures.json").read_text("utf-8")
+    entries = json.loads(text)
+    assert program["text_of"](entries) == text
+    assert program["text_of"](dict(reversed(entries.items()))) == text
+    for name, entry in entries.items():
+        assert entry["command"] == f"python {program['PROGRAMS'][name].relative_to(ROOT)}"
+        assert entry["machine"]
+        for table in entry["tables"].values():
+            assert {len(cells) for cells in table["rows"].values()} == {len(table["columns"])}
+
+
+def test_tables_record_what_they_print(tmp_path: Path, program: Any) -> None:
+    record = tmp_path / "rows"
+    command = [sys.executable, "-c", RECORDED, str(BENCHMARKS)]
+    run = subprocess.run(
+        command, check=True, capture_output=True, text=True, env={"CCBPS_FIGURES": str(record)}
+    )
+    assert run.stdout.split()[:5] == ["Messages", "side", "size", "ns", "how"]
+    lines = [json.loads(line) for line in record.read_text().splitlines()]
+    tables = program["collected"](lines)
+    rows = {"event": [73, 136.0, "measured"], "interest": [76, None, None]}
+    assert tables == {"Messages": {"columns": ["size", "ns", "how"], "rows": rows}}
+    with pytest.raises(ValueError, match=r"Messages.*'event'"):
+        program["collected"]([*lines, lines[0]])
+    kept, other = {"tables": tables}, {"tables": program["collected"](lines[:1])}
+    assert program["differences"](kept, other) == []
+    assert program["differences"](kept, other, whole=True) == [
+        "Messages: only one of both has the row 'interest'"
+    ]
+    assert len(program["differences"](other, kept)) == 1
+    assert program["differences"](None, kept) == ["the file has no table 'Messages'"]
+
+
+PROGRAM = """
+import sys
+sys.path.insert(0, {0!r})
+from report import Table, options
+options("A program.", quick="few")
+Table("Times", {{"ns": ".1f"}}).row("one", {1})
+"""
+
+
+def test_a_run_writes_new_figures_and_keeps_those_of_programs_that_fail(
+    tmp_path: Path, program: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    names, module = ("a", "b", "c"), program["main"].__globals__
+    figures, readme = tmp_path / "figures.json", tmp_path / "README.md"
+    for name, value in (
+        ("BENCHMARKS", tmp_path / "benchmarks"),
+        ("FIGURES", figures),
+        ("README", readme),
+        ("PROGRAMS", {name: tmp_path / "benchmarks" / f"{name}.py" for name in names}),
+    ):
+        monkeypatch.setitem(module, name, value)
+    (tmp_path / "benchmarks").mkdir()
+    for name, value in zip(names, ("1.23456", "1 / 0", "2.5"), strict=True):
+        module["PROGRAMS"][name].write_text(PROGRAM.format(str(BENCHMARKS), value))
+    readme.write_text((ROOT / "README.md").read_text("utf-8"), "utf-8")
+    rows = {"Times": {"columns": ["ns"], "rows": {"one": [7.0]}}}
+    old = {
+        name: {"command": "old", "machine": "old", "tables": rows} for name in reversed(names[1:])
+    }
+    figures.write_text(json.dumps(old))
+    for arguments in (["--quick", "--only", "a"], ["--only", "b", "a"]):
+        monkeypatch.setattr(sys, "argv", ["figures.py", *arguments])
+        with pytest.raises(SystemExit):
+            program["main"]()
+        if "--quick" in arguments:
+            assert json.loads(figures.read_text()) == old
+    out = capfd.readouterr().out
+    assert "a: the file has no table 'Times'" in out
+    assert "failed, old figures kept: b" in out
+    new = json.loads(figures.read_text())
+    assert [*new] == [*names]
+    assert new["a"]["command"] == "python benchmarks/a.py"
+    assert new["a"]["tables"]["Times"]["rows"] == {"one": [1.235]}
+    assert (new["b"], new["c"]) == (old["b"], old["c"])
+
+
+def test_figures_are_shown_with_the_digits_that_count() -> None:
+    shown = MEASURED["shown"]
+    assert [shown(value) for value in (73, 12_345, 0.0123456, 28.0, 43_012_345.0, None, "a")] == [
+        "73", "12,345", "0.0123", "28.0", "43,000,000", "", "a"
+    ]  # fmt: skip
+    assert shown(43_012_345.0, "2") == "43,000,000"
+    assert shown(189.0, "*0.001 2") == "0.19"
+    assert shown(0.957, ".0%") == "96%"
+    assert shown(1.474, ".1f") == "1.5"
+    assert shown(0.0, "2") == "0.0"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "bench_formula",
+        "no_program / a / b / c",
+        "bench_formula / no table / FormulaMatch / broker",
+        "bench_formula / Box of 16+16+20 bits / no row / broker",
+        "bench_formula / Box of 16+16+20 bits / FormulaMatch / no column",
+        "bench_formula / Box of 16+16+20 bits / FormulaMatch / broker ÷ a / b / c / d / e",
+        "bench_formula / Box of 16+16+20 bits / half-gates / broker",  # has no figure
+    ],
+)
+def test_an_unknown_name_is_an_error(name: str) -> None:
+    with pytest.raises(MEASURED["UnknownFigureError"]):
+        MEASURED["figure"](name)
+
+
+PAGE = """# A page
+
+It takes
+{{figure}}`bench_formula / Box of 16+16+20 bits / {0} / broker ÷ FormulaMatch / broker | .1f`.
+
+```{{figures}} bench_formula / Box of 16+16+20 bits
+:head: matcher
+:columns: broker -> ns | .0f; publisher ÷ broker -> ratio | .1f
+:rows: FormulaMatch -> `FormulaMatch`, $x y$; {0}
+```
+
+On {{machine}}`bench_formula`.
+"""
+
+
+@pytest.mark.slow
+def test_a_page_shows_figures_and_an_unknown_name_fails_the_build(tmp_path: Path) -> None:
+    pytest.importorskip("sphinx")
+    pytest.importorskip("myst_parser")
+    (tmp_path / "conf.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(DOCS)!r})\n"
+        "extensions = ['figures', 'myst_parser']\nmyst_enable_extensions = ['dollarmath']\n"
+    )
+    command = [sys.executable, "-m", "sphinx", "-W", "-E", "-q", "-b", "text"]
+    for row, fails in (("NoMatch", True), ("BranchingMatch", False)):
+        (tmp_path / "index.md").write_text(PAGE.format(row), "utf-8")
+        run = subprocess.run(
+            [*command, str(tmp_path), str(tmp_path / "out")],
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+        assert bool(run.returncode) == fails, run.stderr
+        assert ("no row 'NoMatch'" in run.stderr) == fails
+    text = " ".join((tmp_path / "out" / "index.txt").read_text("utf-8").split())
+    entry = MEASURED["load"]()["bench_formula"]
+    assert f"On {entry['machine']}" in text
+    assert entry["command"] in text
+    wanted = MEASURED["figure"](
+        "bench_formula / Box of 16+16+20 bits / BranchingMatch / broker ÷ FormulaMatch / broker"
+        " | .1f"
+    )
+    assert f"It takes {wanted}." in text
+    assert re.search(r"BranchingMatch *\| *[\d,]+ *\| *\d+\.\d", text)
+
+
+SLOW = {"bench_filters", "bench_flood", "bench_mqtt", "key_caching"}
+SLOW |= {f"bench_{name}" for name in ("addressing", "scale", "stores", "topics")}
+SLOW |= {"bench_spark", "bench_spark_prefilter"}
+"""Programs that take a minute or more; `python benchmarks/figures.py --quick` compares all."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [n for n in MEASURED["load"]() if n not in SLOW])
+def test_a_quick_run_prints_the_tables_of_the_file(name: str, program: Any) -> None:
+    found = program["run"](name, quick=True)
+    assert found is not None
+    assert program["differences"](program["load"]().get(name), found) == []
