@@ -111,7 +111,7 @@ def test_after_ctrl_c_nothing_is_missing(shell: Shell, monkeypatch: pytest.Monke
         return send(client, publication)
 
     monkeypatch.setattr(MqttClient, "publish_later", interrupted)
-    with served(from_json(Path("m").read_text())) as (url, broker):
+    with served(from_json(Path("m").read_text())) as (url, _):
         alice = f"ccbps subscribe {at(url, 'alice')}"
         shell.done(f"{alice} TRUE --matcher m --key alice.key --count 0")
         publish = (
