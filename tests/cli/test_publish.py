@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from ccbps.broker import MatchingBroker, Publication, Quota, Receipt
 from ccbps.cli import pipeline
 from ccbps.errors import RefusedError
 from ccbps.matching import from_json
-from ccbps.mqtt import LocalServer
+from ccbps.mqtt import LocalServer, MqttClient
 from tests.support.command_line import Shell, at, served
 
 ROWS = 120
@@ -95,3 +96,34 @@ def test_bad_records_are_set_aside_and_the_others_published(shell: Shell) -> Non
         # What was left out is not said again.
         again = f"{publish} --on-error reject --skip 4"
         assert shell.run(again) == ("published 1; rejected 0\n", "")
+
+
+def test_after_ctrl_c_nothing_is_missing(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    shell.done("ccbps explain --schema 'x=UInt(8)' --scheme TagMatch --out m")
+    shell.make_role_keys(feed="publisher", alice="subscriber")
+    Path("x.csv").write_text("x\n" + "".join(f"{number}\n" for number in range(ROWS)))
+    send, calls = MqttClient.publish_later, list[int]()
+
+    def interrupted(client: MqttClient, publication: Publication) -> Future[Receipt]:
+        calls.append(publication.number)
+        if len(calls) == 90:
+            raise KeyboardInterrupt
+        return send(client, publication)
+
+    monkeypatch.setattr(MqttClient, "publish_later", interrupted)
+    with served(from_json(Path("m").read_text())) as (url, _):
+        alice = f"ccbps subscribe {at(url, 'alice')}"
+        shell.done(f"{alice} TRUE --matcher m --key alice.key --count 0")
+        publish = (
+            f"ccbps publish x.csv --matcher m --key feed.key {at(url, 'feed')} --state s --plain"
+        )
+        output, _ = shell.run(publish, 130)
+        done = int(output.rpartition(" ")[2])
+        assert output == f"published {done}; continue with --skip {done}\n"
+        assert 90 - pipeline.IN_FLIGHT <= done < 90
+        assert f"published {ROWS - done}" in shell.done(f"{publish} --skip {done}")
+        received = shell.deliveries(f"{alice} --wait 1")
+        values = [delivery["record"]["x"] for delivery in received]
+        assert {*values} == {*range(ROWS)}
+        # Those on their way may come twice.
+        assert len(values) <= ROWS + pipeline.IN_FLIGHT
