@@ -192,7 +192,7 @@ def process(log: Path, master: str) -> Iterator[tuple[futures.Executor, futures.
 
 def begin(log: Path, master: str) -> None:
     """Start the session of a process. What Java and Spark's workers print goes to a file."""
-    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     for stream in (1, 2):
         os.dup2(file, stream)
     try:
