@@ -4,8 +4,8 @@ Twelve thousand daily quotes (bokeh-sampledata: AAPL, FB, GOOG, IBM, MSFT, 2000 
 than a hundred private subscriptions such as ``issue = 'IBM' AND close < 95 AND volume > 8000000``.
 
 The broker runs in a process and a Spark session of its own, which is given folders of messages and
-no key. Publisher and subscribers, who have nothing to fear from each other's Java, share a session:
-a third one takes five seconds to start. All hand each other files and nothing else (0.3 GB with the
+no key. Publisher and subscribers have keys and files of their own, but share a session here, since
+another one takes seconds to start. All hand each other files and nothing else (0.3 GB with the
 arguments below; the program says how many before it writes any).
 
 1. The publisher encodes every quote for every subscription. A ledger allots the rounds.
@@ -91,7 +91,7 @@ STRATEGIES = ("naive", "tree", "clustered", "simple", "clustered-popular", "lear
 STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
 ROCKS = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 # Java's second compiler makes faster code, which pays in programs that run for minutes. In a short
-# one it takes a third of all the time. And messages look random, so nothing compresses them.
+# one it costs more than it saves. And messages look random, so nothing compresses them.
 SETTINGS = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.shuffle.compress": "false",
@@ -192,7 +192,7 @@ def process(log: Path, master: str) -> Iterator[tuple[futures.Executor, futures.
 
 def begin(log: Path, master: str) -> None:
     """Start the session of a process. What Java and Spark's workers print goes to a file."""
-    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     for stream in (1, 2):
         os.dup2(file, stream)
     try:
