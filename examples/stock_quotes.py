@@ -3,18 +3,22 @@
 Twelve thousand daily quotes (bokeh-sampledata: AAPL, FB, GOOG, IBM, MSFT, 2000 to 2013) meet more
 than a hundred private subscriptions such as ``issue = 'IBM' AND close < 95 AND volume > 8000000``.
 
-1. The publisher encodes every quote for every subscription.
-2. The subscribers encode their predicates, ahead of time: messages do not depend on quotes.
-3. The broker joins messages of one subscription and round and learns one bit per pair: match or
+The broker runs in a process and a Spark session of its own, which is given folders of messages and
+no key. Publisher and subscribers, who have nothing to fear from each other's Java, share a session:
+a third one takes five seconds to start. All hand each other files and nothing else (0.3 GB with the
+arguments below; the program says how many before it writes any).
+
+1. The publisher encodes every quote for every subscription. A ledger allots the rounds.
+2. The subscribers encode their predicates for all rounds, without having seen a quote.
+3. The broker matches messages of one subscription and round, and learns one bit per pair: match or
    not. So it knows the group that a quote is for.
 4. The publisher encrypts each quote once, and the quote's key for its group, in a stream that
    remembers which groups have a key already: most quotes take one encryption.
 5. Subscribers open what they were sent.
 
-The stages hand each other Parquet files and nothing else (0.3 GB with the arguments below; the
-program says how many before it writes any). The broker's stage runs in a separate process, which is
-given the folder of messages and no key. At the end every answer and every delivery is compared with
-the plaintext filter.
+The first twelfth of the quotes meets cold sessions: Java compiles, and Python's workers start. The
+others meet warm ones, as in a service that runs for longer. Both times are printed. At the end
+every answer and every delivery is compared with the plaintext filter.
 
     python examples/stock_quotes.py --events 12154 --subscribers 120 --strategy build-up
 """
@@ -26,19 +30,25 @@ import logging
 import os
 import random
 import shutil
-import subprocess
+import signal
 import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping
+from concurrent import futures
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from multiprocessing import active_children, get_context
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from bokeh_sampledata import stocks
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from tqdm import tqdm
 
 from ccbps import Category, Decimal, Schema, SeedRing, SharedSeed, UInt
 from ccbps import spark as cs
@@ -60,6 +70,8 @@ from ccbps.delivery import (
 from ccbps.delivery.group_protocol import GroupMessage
 from ccbps.errors import DecodeError, MissingKeyError
 from ccbps.matching import FormulaMatch
+from ccbps.store.folder import Folder
+from ccbps.store.index import Index
 from ccbps.wire import ROUND_HEADER_BYTES
 
 ISSUES = ("AAPL", "FB", "GOOG", "IBM", "MSFT")
@@ -69,123 +81,191 @@ SCHEMA = Schema(
     volume=UInt(30),
 )
 MATCHER = FormulaMatch.box(SCHEMA)
-MASTER = cs.EnvKey("CCBPS_EXAMPLE_SEED")  # the publisher's
-STAGES = ("events", "interests", "matches", "groups", "checkpoint", "delivered")
-# Bytes of a pair's ids, of a delivery and of Parquet's files, and pairs that match: about.
-IDS, DELIVERY, FILES, MATCHES = 15, 420, 40_000, 0.09
+# What the parties write: messages, the broker's answers, and what is delivered.
+FILES = ("events", "interests", "matches", "groups", "delivered")
+# Bytes of a pair's round and answer, of a delivery, and of what all files begin and end with; and
+# the share of pairs that match: about.
+PAIR, DELIVERY, EDGES, MATCHES = 15, 420, 20_000, 0.09
 KEYS = 1000  # of groups, that the publisher remembers
 STRATEGIES = ("naive", "tree", "clustered", "simple", "clustered-popular", "learned", "build-up")
 STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
 ROCKS = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+# Java's second compiler makes faster code, which pays in programs that run for minutes. In a short
+# one it takes a third of all the time. And messages look random, so nothing compresses them.
+SETTINGS = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.shuffle.compress": "false",
+}
+BAR = "{desc:<40}{n_fmt:>3}/{total_fmt} steps, {elapsed}"
+STEPS = 12  # that the progress bar counts
+Times = dict[str, list[tuple[int, float]]]  # pairs and seconds of each stage: cold, and warm
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run all stages, and return the number of answers that differ from the plaintext filter."""
+    """Run all parties, and return the number of answers that differ from the plaintext filter."""
     options = parse(arguments)
     output: Path = options.output
-    if options.stage == "broker":
-        broker(output, options.master)
-        return 0
     output.mkdir(parents=True, exist_ok=True)
-    for name in STAGES:
+    for name in (*FILES, "checkpoint"):
         shutil.rmtree(output / name, ignore_errors=True)
     quotes, subscriptions = read_quotes(options.events), make_subscriptions(options.subscribers)
-    seed = SharedSeed.generate()
-    os.environ[MASTER.name] = seed.to_text()
-    folder = Path(tempfile.mkdtemp())  # which only we may read
-    spark = None
-    try:
+    names = subscriptions["subscription"].to_pylist()
+    print(f"{quotes.num_rows:,} quotes, {len(names)} private subscriptions")
+    print(MATCHER.explain(), "\n")
+    expected = announce(quotes.num_rows, len(names), output)
+
+    with ExitStack() as stack:
+        (clients, one), (broker, other) = (
+            stack.enter_context(process(output / f"{name}.log", options.master))
+            for name in ("clients", "broker")
+        )
         # Subscribers get their own pairs' seeds, from which no other seed can be derived, and a key
         # each for deliveries.
-        names = subscriptions["subscription"].to_pylist()
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))  # which only we may read
+        seed = SharedSeed.generate()
+        master = key_file(folder / "master", seed)
         ring = key_file(folder / "seeds", SeedRing.of(seed, names))
         sealer = GroupSealer(Naive(len(names)))
         own = key_file(folder / "own", SubscriberRing.of([*map(sealer.join, range(len(names)))]))
         state = key_file(folder / "state", sealer.state)
-        print(f"{quotes.num_rows:,} quotes, {subscriptions.num_rows} private subscriptions")
-        print(MATCHER.explain(), "\n")
-        expected = announce(quotes.num_rows, subscriptions.num_rows, output)
-        spark = session(options.master)
-        times = {
-            "encode events": publish(spark, quotes, subscriptions, output),
-            "encode interests": subscribe(spark, quotes.num_rows, subscriptions, ring, output),
-        }
-        times["match"] = broker_process(output, options.master)
-        groups = read_groups(spark, output, quotes.num_rows, len(names))
+        ledger = cs.EventLedger(folder / "ledger", rounds=quotes.num_rows)
+
+        bar = stack.enter_context(tqdm(total=STEPS, disable=None, bar_format=BAR))
+        wait(bar, "start Spark, twice", one, other)
+        times: Times = {"encode events": [], "encode interests": [], "match": []}
+        numbers: list[int] = []  # rounds of quotes
+        # The first quotes come to cold sessions, and the others to warm ones.
+        first = -(-quotes.num_rows // 12)
+        for rounds in (range(first), range(first, quotes.num_rows)):
+            some, pairs = quotes.slice(rounds.start, len(rounds)), len(rounds) * len(names)
+            sent = clients.submit(publish, some, names, master, ledger, output)
+            ((allotted, seconds),) = wait(bar, "publisher: encode events", sent)
+            numbers += allotted
+            times["encode events"].append((pairs, seconds))
+            sent = clients.submit(subscribe, subscriptions, rounds, ring, output)
+            (seconds,) = wait(bar, "subscribers: encode interests", sent)
+            times["encode interests"].append((pairs, seconds))
+            (seconds,) = wait(bar, "broker: match", broker.submit(match, output))
+            pairs = rounds.stop * len(names)  # all messages that there are by now
+            times["match"].append((pairs, seconds))
+
+        # The broker says which subscribers each round is for, and the publisher seals for them.
+        wait(bar, "broker: groups", broker.submit(group, output))
+        quotes = quotes.append_column("round", pa.array(numbers))
+        groups = read_groups(quotes, output, len(names))
         strategies = make_strategies(len(names), groups)
-        strategy = strategies[options.strategy]
-        times["deliver"] = deliver(spark, quotes, strategy, state, output)
-        opened = receive(spark, own, state, output)
-        differences, pairs, matches = audit(spark, quotes, subscriptions, opened, output)
-        report(times, pairs, matches, differences, (written(output), expected))
-        report_encryptions(spark, strategies, options.strategy, groups, pairs, output)
-        show_both_views(spark, output, opened, subscriptions)
-        show_stranger(spark, output, sealer)
+        sealed = clients.submit(deliver, quotes, strategies[options.strategy], state, output)
+        received = clients.submit(receive, own, output)
+        (seal_seconds,) = wait(bar, "publisher: seal for groups", sealed)
+        ((opened, open_seconds),) = wait(bar, "subscribers: open", received)
+        differences, pairs, matches = audit(quotes, subscriptions, opened, output)
+        name, chosen = choose_rounds(quotes, names, opened)
+        (seen,) = wait(bar, "broker: show messages", broker.submit(look, name, chosen, output))
         path = plot(opened, full_months(quotes), output)
-        print(f"\nMatches over time: {path}")
-    finally:
-        if spark is not None:
-            spark.stop()
-        os.environ.pop(MASTER.name, None)
-        shutil.rmtree(folder)
+
+    report(pairs, matches, differences, (written(output), expected))
+    report_times(times)
+    print(f"{'deliver':<24}{seal_seconds:>12.1f} s, and {open_seconds:.1f} s to open")
+    report_encryptions(strategies, options.strategy, groups, pairs, output)
+    show_both_views(name, chosen, seen, opened, subscriptions, output)
+    show_stranger(sealer, output)
+    print(f"\nMatches over time: {path}")
     return differences
 
 
-def publish(spark: SparkSession, quotes: pa.Table, subscriptions: pa.Table, output: Path) -> float:
-    """Publish: the publisher knows the quotes and the subscriptions' labels, not predicates."""
-    events = spark.createDataFrame(quotes).withColumn("round", F.col("event"))
-    labels = spread(spark.createDataFrame(subscriptions.select(["subscription"])))
-    addressed = labels.crossJoin(F.broadcast(events.select("event", "round", *SCHEMA)))
-    # The broker is to see which event a message is for, and nothing else of it.
-    messages = cs.encode_events(addressed, MATCHER, MASTER, keep=["event"])
-    return watch(spark, "publisher: encode events", lambda: write(messages, output / "events"))
+@contextmanager
+def process(log: Path, master: str) -> Iterator[tuple[futures.Executor, futures.Future[None]]]:
+    """Start a process, which ends with the block, and in it a Spark session."""
+    with futures.ProcessPoolExecutor(1, mp_context=get_context("forkserver")) as executor:
+        # Ctrl-C is for this process, which then ends the other one.
+        handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        start = executor.submit(begin, log, master)
+        signal.signal(signal.SIGINT, handler)
+        try:
+            yield executor, start
+        except BaseException as error:
+            for child in active_children():  # what runs is not waited for
+                child.terminate()
+            error.add_note(f"what Spark printed is in {log}")
+            raise
 
 
-def subscribe(
-    spark: SparkSession, rounds: int, subscriptions: pa.Table, ring: cs.KeySource, output: Path
-) -> float:
-    """Subscribe: subscribers know their predicates and the number of rounds, and no quote."""
-    wanted = spread(spark.createDataFrame(subscriptions))
-    messages = cs.encode_interests(wanted, MATCHER, ring, rounds=range(rounds))
-    return watch(
-        spark, "subscribers: encode predicates", lambda: write(messages, output / "interests")
+def begin(log: Path, master: str) -> None:
+    """Start the session of a process. What Java and Spark's workers print goes to a file."""
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    for stream in (1, 2):
+        os.dup2(file, stream)
+    try:
+        spark = session(master, SETTINGS)
+    except Exception as error:  # not all errors of Spark can be pickled
+        raise RuntimeError(f"Spark does not start: {error}") from None
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # which Spark has changed
+
+
+def here() -> SparkSession:
+    """Return the session of this process."""
+    return SparkSession.builder.getOrCreate()
+
+
+def publish(
+    quotes: pa.Table,
+    names: list[str],
+    master: cs.KeySource,
+    ledger: cs.EventLedger,
+    output: Path,
+) -> tuple[list[int], float]:
+    """Publish: the publisher knows the quotes and the subscriptions' labels, not predicates.
+
+    Returns:
+        The round of each quote, which a store does not tell, and the seconds that it took.
+    """
+    started = time.perf_counter()
+    events = here().createDataFrame(quotes)
+    encode = partial(cs.encode_events, matcher=MATCHER, key=master, ledger=ledger)
+    # In one task and for one label, to allot rounds in order of time. Whenever the ledger sees an
+    # event again, it gives the same round.
+    numbered = encode(events.coalesce(1), labels=names[:1], keep=["event"])
+    rounds = numbered.select("event", "round").toArrow().sort_by("event")["round"]
+    # A store holds subscriptions, rounds and messages, and nothing else of a quote.
+    messages = encode(events, labels=names)
+    cs.write_messages(messages, output / "events", MATCHER, kind="event", mode="append")
+    return rounds.to_pylist(), time.perf_counter() - started
+
+
+def subscribe(subscriptions: pa.Table, rounds: range, ring: cs.KeySource, output: Path) -> float:
+    """Subscribe: subscribers know their predicates and how many rounds there are, and no quote."""
+    started = time.perf_counter()
+    messages = cs.encode_interests(
+        here().createDataFrame(subscriptions), MATCHER, ring, rounds=rounds
     )
+    cs.write_messages(messages, output / "interests", MATCHER, kind="interest", mode="append")
+    return time.perf_counter() - started
 
 
-def broker_process(output: Path, master: str) -> float:
-    """Run the broker's stage in a process without keys, and return its seconds of work."""
-    environment = {k: v for k, v in os.environ.items() if k != MASTER.name}
-    command = [sys.executable, __file__, "--stage", "broker"]
-    command += ["--output", str(output), "--master", master]
-    subprocess.run(command, env=environment, check=True)  # noqa: S603  (our own file)
-    return float((output / "broker-seconds").read_text())
+def match(output: Path) -> float:
+    """Match: the broker reads messages, has no key, and learns an answer for each pair."""
+    started = time.perf_counter()
+    answers = cs.match_messages(here(), output / "events", output / "interests", MATCHER)
+    write(answers, output / "matches")
+    return time.perf_counter() - started
 
 
-def broker(output: Path, master: str) -> None:
-    """Match: the broker reads messages, has no key, and names the subscribers of each quote."""
-    if MASTER.name in os.environ:
-        raise SystemExit("the broker's process must not have the key")
-    spark = session(master)
-    events = spark.read.parquet(str(output / "events"))
-    interests = spark.read.parquet(str(output / "interests"))
-    matches = cs.match(events, interests, MATCHER)
-    seconds = watch(spark, "broker: match", lambda: write(matches, output / "matches"))
-    matched = spark.read.parquet(str(output / "matches")).where("matched")
+def group(output: Path) -> None:
+    """Name the subscribers of each round, for the publisher."""
+    matched = here().read.parquet(str(output / "matches")).where("matched")
     number = F.split("subscription", "-")[1].cast("int")  # of the subscriber
-    groups = matched.groupBy("event").agg(F.collect_list(number).alias("members"))
-    groups = groups.repartitionByRange(6, "event")
-    seconds += watch(spark, "broker: groups", lambda: write(groups, output / "groups"))
-    (output / "broker-seconds").write_text(str(seconds))
-    spark.stop()
+    groups = matched.groupBy("round").agg(F.collect_list(number).alias("members"))
+    write(groups.coalesce(1), output / "groups")
 
 
-def read_groups(spark: SparkSession, output: Path, quotes: int, subscribers: int) -> np.ndarray:
+def read_groups(quotes: pa.Table, output: Path, subscribers: int) -> np.ndarray:
     """Return the group of each quote, packed, by the broker's answers."""
-    rows = spark.read.parquet(str(output / "groups")).toArrow()
-    bits = np.zeros((quotes, subscribers), dtype=np.bool_)
+    rows = pq.read_table(output / "groups")
+    bits = np.zeros((quotes.num_rows, subscribers), dtype=np.bool_)
     members = rows["members"].combine_chunks()
-    events = np.repeat(rows["event"].to_numpy(), np.diff(members.offsets.to_numpy()))
-    bits[events, members.flatten().to_numpy()] = True
+    event = np.argsort(quotes["round"])[rows["round"]]
+    bits[np.repeat(event, np.diff(members.offsets)), members.flatten()] = True
     return pack_groups(bits)
 
 
@@ -205,43 +285,41 @@ def make_strategies(subscribers: int, groups: np.ndarray) -> dict[str, Strategy]
     }
 
 
-def deliver(
-    spark: SparkSession, quotes: pa.Table, strategy: Strategy, state: cs.KeySource, output: Path
-) -> float:
-    """Seal each quote for its group; the cache of keys lasts over micro-batches."""
+def deliver(quotes: pa.Table, strategy: Strategy, state: cs.KeySource, output: Path) -> float:
+    """Seal each quote for its group. The stream, when it goes on, remembers the groups' keys."""
+    started, spark = time.perf_counter(), here()
     spark.conf.set(STATE_STORE, ROCKS)
     spark.conf.set("spark.sql.shuffle.partitions", "1")  # one sealer; its state is in one place
-    payload = F.to_json(F.struct(*[name for name in quotes.column_names if name != "event"]))
-    payloads = spark.createDataFrame(quotes).select("event", payload.alias("payload"))
-    groups = (
-        spark.readStream.schema("event long, members array<int>")
-        .option("maxFilesPerTrigger", 3)
-        .parquet(str(output / "groups"))
+    payload = F.to_json(F.struct("issue", "day", "open", "high", "low", "close", "volume"))
+    payloads = spark.createDataFrame(quotes).select("event", "round", payload.alias("payload"))
+    groups = spark.readStream.schema("round long, members array<int>").parquet(
+        str(output / "groups")
     )
-    sealed = cs.seal_for_groups(groups.join(F.broadcast(payloads), "event"), strategy, state)
-
-    def run() -> None:
-        query = (
-            sealed.writeStream.format("parquet")
-            .option("compression", "none")
-            .option("path", str(output / "delivered"))
-            .option("checkpointLocation", str(output / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
-
-    return watch(spark, "publisher: seal for groups", run)
+    sealed = cs.seal_for_groups(groups.join(F.broadcast(payloads), "round"), strategy, state)
+    query = (
+        sealed.writeStream.format("parquet")
+        .option("compression", "none")
+        .option("path", str(output / "delivered"))
+        .option("checkpointLocation", str(output / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return time.perf_counter() - started
 
 
-def receive(spark: SparkSession, own: cs.KeySource, state: cs.KeySource, output: Path) -> pa.Table:
-    """Open the deliveries of the broker, and request missing keys."""
+def receive(own: cs.KeySource, output: Path) -> tuple[pa.Table, float]:
+    """Open the deliveries, and return them and the seconds that it took.
+
+    Those of a subscriber are opened in order, so a key comes before the messages that need it. Who
+    missed one may request it: examples/stream_quotes.py does.
+    """
+    started, spark = time.perf_counter(), here()
     spark.conf.set("spark.sql.shuffle.partitions", "2")
     delivered = spark.read.parquet(str(output / "delivered"))
-    opened = open_all(delivered, own, state)
-    columns = {"issue": "string", "day": "date", "close": "double", "volume": "long"}
+    opened = cs.open_from_groups(delivered, own)
     quote = F.from_json(
-        F.col("payload").cast("string"), ", ".join(f"{k} {v}" for k, v in columns.items())
+        F.col("payload").cast("string"), "issue string, day date, close double, volume long"
     )
     name = F.format_string("subscriber-%04d", "subscriber").alias("subscription")
     table: pa.Table = (
@@ -249,37 +327,21 @@ def receive(spark: SparkSession, own: cs.KeySource, state: cs.KeySource, output:
         .select("subscription", "event", "q.*")
         .toArrow()
     )
-    return table.sort_by([("subscription", "ascending"), ("event", "ascending")])
-
-
-def open_all(delivered: DataFrame, own: cs.KeySource, state: cs.KeySource) -> DataFrame:
-    """Return every delivery, opened at once or when its requested key has come."""
-    return open_late(cs.open_from_groups(delivered, own).persist(), delivered, own, state)
-
-
-def open_late(
-    first: DataFrame, delivered: DataFrame, own: cs.KeySource, state: cs.KeySource
-) -> DataFrame:
-    """Return the deliveries opened at first, and those whose key had to be requested."""
-    opened = first.where("request IS NULL").drop("request")
-    missing = first.where("request IS NOT NULL").drop("payload")
-    if missing.isEmpty():
-        return opened
-    answered = cs.answer_key_requests(missing.join(delivered, ["event", "subscriber"]), state)
-    return opened.unionByName(cs.open_from_groups(answered, own, answer="answer").drop("request"))
+    table = table.sort_by([("subscription", "ascending"), ("event", "ascending")])
+    return table, time.perf_counter() - started
 
 
 def audit(
-    spark: SparkSession, quotes: pa.Table, subscriptions: pa.Table, opened: pa.Table, output: Path
+    quotes: pa.Table, subscriptions: pa.Table, opened: pa.Table, output: Path
 ) -> tuple[int, int, int]:
     """Compare answers and deliveries with the plaintext filter: (differences, pairs, matches)."""
-    columns = ["subscription", "round", "matched"]
-    answers = spark.read.parquet(str(output / "matches")).select(columns).toArrow()
+    answers = pq.read_table(output / "matches")
     place = {name: i for i, name in enumerate(subscriptions["subscription"].to_pylist())}
+    event = np.argsort(quotes["round"])
     got = np.full((len(place), quotes.num_rows), -1, dtype=np.int8)
     coded = answers["subscription"].combine_chunks().dictionary_encode()
     rows = np.array([place[name] for name in coded.dictionary.to_pylist()])[coded.indices]
-    got[rows, answers["round"].to_numpy()] = answers["matched"].to_numpy()
+    got[rows, event[answers["round"]]] = answers["matched"]
     events = SCHEMA.encode(quotes)
     wanted = np.stack(
         [SCHEMA.parse(text).evaluate(events) for text in subscriptions["predicate"].to_pylist()]
@@ -299,9 +361,9 @@ def audit(
 def announce(quotes: int, subscriptions: int, output: Path) -> int:
     """Print and return the bytes that the stages will write; stop if there is no space."""
     pairs = quotes * subscriptions
-    # A pair: two messages, ids and Parquet's lengths; a delivery, if it matches.
-    pair = MATCHER.event_bytes + MATCHER.interest_bytes + IDS + MATCHES * DELIVERY
-    expected = round(pairs * pair) + FILES
+    # A pair: two messages with their rounds, and an answer; a delivery, if it matches.
+    pair = MATCHER.event_bytes + MATCHER.interest_bytes + PAIR + MATCHES * DELIVERY
+    expected = round(pairs * pair) + EDGES
     free = shutil.disk_usage(output).free
     print(f"Will write about {expected / 1e6:,.0f} MB to {output.resolve()}: messages of")
     print(
@@ -315,12 +377,29 @@ def announce(quotes: int, subscriptions: int, output: Path) -> int:
 
 
 def written(output: Path) -> int:
-    """Return the bytes of all files that the stages handed each other."""
-    return sum(p.stat().st_size for name in STAGES for p in (output / name).rglob("*.parquet"))
+    """Return the bytes of all files that the parties handed each other."""
+    return sum(p.stat().st_size for name in FILES for p in (output / name).rglob("*part-*"))
+
+
+def report(pairs: int, matches: int, differences: int, sizes: tuple[int, int]) -> None:
+    """Print the table of results."""
+    print(f"\n{'pairs tested':<24}{pairs:>14,}")
+    print(f"{'matches':<24}{matches:>14,}")
+    print(f"{'differences':<24}{differences:>14,}   against the plaintext filter")
+    print(f"{'bytes per event':<24}{MATCHER.event_bytes:>14,}   per pair")
+    print(f"{'bytes per interest':<24}{MATCHER.interest_bytes:>14,}   per pair")
+    print(f"{'bytes written':<24}{sizes[0]:>14,}   announced: {sizes[1]:,}")
+
+
+def report_times(times: Times) -> None:
+    """Print pairs a second of cold sessions, and of warm ones."""
+    print(f"\n{'pairs per second':<24}{'cold':>14}{'warm':>24}")
+    for name, runs in times.items():
+        rates = (f"{pairs / passed:>14,.0f} ({passed:4.1f} s)" for pairs, passed in runs)
+        print(f"{name:<24}{' '.join(rates)}")
 
 
 def report_encryptions(
-    spark: SparkSession,
     strategies: dict[str, Strategy],
     chosen: str,
     groups: np.ndarray,
@@ -328,9 +407,9 @@ def report_encryptions(
     output: Path,
 ) -> None:
     """Print encryptions of quotes' keys: counted in messages, and by each strategy."""
-    delivered = spark.read.parquet(str(output / "delivered")).select("message").toArrow()
+    delivered = pq.read_table(output / "delivered", columns=["message"])
     # A wrap that several subscribers open is in the message of each.
-    events = (GroupMessage.from_bytes(text.as_py()) for text in delivered["message"])
+    events = (GroupMessage.from_bytes(text) for text in delivered["message"].to_pylist())
     counted = len({(event.event, event.wraps[0][0]) for event in events})
     quotes = int(np.count_nonzero(groups.any(axis=1)))
     print(f"\n{quotes:,} quotes match somebody. How often are their keys encrypted?\n")
@@ -341,46 +420,47 @@ def report_encryptions(
         print(f"   chosen: {counted:,} counted in the messages" if name == chosen else "")
 
 
-def report(
-    times: dict[str, float], pairs: int, matches: int, differences: int, sizes: tuple[int, int]
-) -> None:
-    """Print the table of results."""
-    print(f"\n{'pairs tested':<24}{pairs:>14,}")
-    print(f"{'matches':<24}{matches:>14,}")
-    print(f"{'differences':<24}{differences:>14,}   against the plaintext filter")
-    print(f"{'bytes per event':<24}{MATCHER.event_bytes:>14,}   per pair")
-    print(f"{'bytes per interest':<24}{MATCHER.interest_bytes:>14,}   per pair")
-    print(f"{'bytes written':<24}{sizes[0]:>14,}   announced: {sizes[1]:,}")
-    for name, seconds in times.items():
-        print(f"{name:<24}{pairs / seconds:>14,.0f}   pairs per second ({seconds:.1f} s)")
+def choose_rounds(
+    quotes: pa.Table, names: list[str], opened: pa.Table
+) -> tuple[str, dict[int, int]]:
+    """Return a subscriber that received something, and some quotes by their rounds, to look at."""
+    name = opened["subscription"][0].as_py() if opened.num_rows else names[0]
+    mine = opened.filter(pa.compute.equal(opened["subscription"], name))["event"].to_pylist()
+    others = sorted({*range(quotes.num_rows)} - {*mine})
+    return name, {quotes["round"][i].as_py(): i for i in sorted(mine[:5] + others[:3])}
+
+
+def look(name: str, chosen: Mapping[int, int], output: Path) -> dict[int, list[bytes]]:
+    """Return what the broker has of some rounds of a subscription: two messages.
+
+    These are few, so they are looked up in the files. ``spark.read.format("ccbps")`` reads all.
+    """
+    seen: dict[int, list[bytes]] = {number: [] for number in chosen}
+    for side in ("events", "interests"):
+        index = Index.read(Folder.of(output / side, "path"))
+        for run in np.flatnonzero(np.asarray(index.subscription) == name):
+            part = index.files.reader(index.parts[index.part[run]])
+            rows = np.arange(index.start[run], index.stop[run])
+            rows = rows[np.isin(part.rounds[rows], [*chosen])]
+            for number, message in zip(part.rounds[rows], part.gather(rows), strict=True):
+                seen[number].append(message.tobytes())
+    return seen
 
 
 def show_both_views(
-    spark: SparkSession, output: Path, opened: pa.Table, subscriptions: pa.Table
+    name: str,
+    chosen: Mapping[int, int],
+    seen: dict[int, list[bytes]],
+    opened: pa.Table,
+    subscriptions: pa.Table,
+    output: Path,
 ) -> None:
     """Print rounds of one subscriber: the broker's view beside the subscriber's."""
-    received = opened.to_pylist()
-    name = received[0]["subscription"] if received else subscriptions["subscription"][0].as_py()
-    read = {row["event"]: row for row in received if row["subscription"] == name}
     place = subscriptions["subscription"].to_pylist().index(name)
+    read = {row["event"]: row for row in opened.to_pylist() if row["subscription"] == name}
+    rows = pq.read_table(output / "delivered", filters=[("subscriber", "=", place)]).to_pylist()
+    payloads = {row["event"]: GroupMessage.from_bytes(row["message"]).payload for row in rows}
     print(f"\n{name} subscribed to: {subscriptions['predicate'][place]}")
-
-    def rows(folder: str) -> DataFrame:
-        return spark.read.parquet(str(output / folder)).where(F.col("subscription") == name)
-
-    matches = rows("matches").select("round", "matched").orderBy("round").limit(2000).collect()
-    chosen = [r["round"] for r in matches if r["matched"]][:5]
-    chosen += [r["round"] for r in matches if not r["matched"]][:3]
-    seen = {
-        kind: {
-            r["round"]: bytes(r[f"{kind}_message"])
-            for r in rows(f"{kind}s").where(F.col("round").isin(chosen)).collect()
-        }
-        for kind in ("event", "interest")
-    }
-    delivered = spark.read.parquet(str(output / "delivered"))
-    delivered = delivered.where(F.col("event").isin(chosen) & (F.col("subscriber") == place))
-    payloads = {r["event"]: bytes(r["message"]) for r in delivered.collect()}
     print(
         f"and received {len(read):,} quotes. What the broker saw (the first bytes after the header"
     )
@@ -388,27 +468,26 @@ def show_both_views(
     print(f"of messages of {sizes} and of sealed quotes), and what arrived:\n")
     print(f"{'round':>6}  {'event message':<18}{'interest message':<18}{'answer':<10}", end="")
     print(f"{'sealed quote':<18}| the subscriber read")
-    for number in sorted(chosen):
-        both = [seen[kind][number] for kind in ("event", "interest")]
-        shown = [message[ROUND_HEADER_BYTES:][:8].hex() for message in both]
+    for number, event in chosen.items():
+        shown = [message[ROUND_HEADER_BYTES:][:8].hex() for message in seen[number]]
         quote, handed = "nothing", ""
-        if number in read:
-            row = read[number]
+        if event in read:
+            row = read[event]
             quote = f"{row['day']}  {row['issue']:<5}{row['close']:>8.2f} {row['volume']:>12,}"
-            handed = GroupMessage.from_bytes(payloads[number]).payload[:8].hex()
-        answer = "match" if number in read else "no match"
+            handed = payloads[event][:8].hex()
+        answer = "match" if event in read else "no match"
         print(f"{number:>6}  {shown[0]:<18}{shown[1]:<18}{answer:<10}{handed:<18}| {quote}")
 
 
-def show_stranger(spark: SparkSession, output: Path, sealer: GroupSealer) -> None:
+def show_stranger(sealer: GroupSealer, output: Path) -> None:
     """Print what a newcomer, who holds a key as well, can make of a delivery."""
-    row = spark.read.parquet(str(output / "delivered")).first()
-    if row is not None:
+    delivered = pq.read_table(output / "delivered").slice(0, 1).to_pylist()
+    for row in delivered:
         sealer.leave(row["subscriber"])
         stranger = GroupOpener(sealer.join(row["subscriber"]), capacity=1)
         try:
             try:
-                stranger.open(bytes(row["message"]))
+                stranger.open(row["message"])
             except MissingKeyError as missing:
                 sealer.answer(missing.request)
             print("\nSomebody else opened the payload: this must not happen")
@@ -417,7 +496,8 @@ def show_stranger(spark: SparkSession, output: Path, sealer: GroupSealer) -> Non
 
 
 def key_file(path: Path, key: object) -> cs.FileKey:
-    """Write the text of a key to a file."""
+    """Write the text of a key to a file that nobody else may read."""
+    path.touch(mode=0o600)
     path.write_text(key.to_text())
     return cs.FileKey(path)
 
@@ -462,6 +542,8 @@ def plot(opened: pa.Table, months: np.ndarray, output: Path) -> Path:
 
 def read_quotes(count: int) -> pa.Table:
     """Return the first `count` quotes in order of time, with prices rounded to the cent."""
+    from bokeh_sampledata import stocks  # reads them all
+
     columns: dict[str, list[object]] = {name: [] for name in ("issue", "day", "volume")}
     prices: dict[str, list[float]] = {name: [] for name in ("open", "high", "low", "close")}
     for issue in ISSUES:
@@ -506,29 +588,30 @@ def make_subscriptions(count: int) -> pa.Table:
     return pa.table({"subscription": names, "predicate": predicates})
 
 
-def spread(df: DataFrame) -> DataFrame:
-    """Partition by a few subscriptions, so that all cores work and progress shows."""
-    return df.repartition(16, "subscription")
-
-
 def write(df: DataFrame, path: Path) -> None:
     df.write.mode("overwrite").option("compression", "none").parquet(str(path))
 
 
-def watch(spark: SparkSession, label: str, action: Callable[[], None]) -> float:
-    """Run a Spark action with a progress bar over its tasks, and return its seconds."""
-    started = time.perf_counter()
-    with cs.progress(spark, f"{label:<32}"):
-        action()
-    return time.perf_counter() - started
+def wait(bar: Any, label: str, *asked: futures.Future) -> list[Any]:
+    """Show what runs, and for how long, until all that was asked for is done; return the results.
+
+    The bar counts whole steps, and shows nothing where there is no terminal.
+    """
+    bar.set_description_str(label)
+    left = {*asked}
+    while left:
+        done, left = futures.wait(left, timeout=0.5, return_when=futures.FIRST_COMPLETED)
+        bar.update(len(done))
+        bar.refresh()
+    return [future.result() for future in asked]
 
 
-def session(master: str) -> SparkSession:
+def session(master: str, settings: Mapping[str, str] | None = None) -> SparkSession:
     """Start a local session that keeps quiet and uses this interpreter for its workers."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
     logging.getLogger("py4j").setLevel(logging.ERROR)
-    spark = (
+    builder = (
         SparkSession.builder.master(master)
         .appName("ccbps stock quotes")
         .config("spark.ui.enabled", "false")
@@ -538,8 +621,10 @@ def session(master: str) -> SparkSession:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "16")
         .config("spark.sql.execution.arrow.maxBytesPerBatch", "8m")
-        .getOrCreate()
     )
+    for name, value in (settings or {}).items():
+        builder.config(name, value)
+    spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
 
@@ -550,9 +635,6 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--subscribers", type=int, default=120, help="their number (120)")
     parser.add_argument("--output", type=Path, default=Path("output"), help="folder (output)")
     parser.add_argument(
-        "--stage", choices=["all", "broker"], default="all", help="what to run (all)"
-    )
-    parser.add_argument(
         "--strategy",
         choices=STRATEGIES,
         default="build-up",
@@ -560,10 +642,14 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--master", default="local[2]", help="Spark master (local[2])")
     options = parser.parse_args(arguments)
-    if options.events < 1 or options.subscribers < 1:
-        parser.error("--events and --subscribers must be at least 1")
+    for name, least in (("events", 2), ("subscribers", 1)):
+        if (number := getattr(options, name)) < least:
+            parser.exit(2, f"{parser.prog}: --{name} must be at least {least}, got {number}\n")
     return options
 
 
 if __name__ == "__main__":
-    raise SystemExit(1 if main() else 0)
+    try:
+        raise SystemExit(1 if main() else 0)
+    except KeyboardInterrupt:
+        raise SystemExit("stopped") from None

@@ -56,7 +56,6 @@ from stock_quotes import (
     STATE_STORE,
     key_file,
     make_subscriptions,
-    open_late,
 )
 from stock_quotes import read_quotes as all_quotes
 from stock_quotes import session as quiet_session
@@ -524,6 +523,18 @@ def command(number: int) -> bytes:
         return Path(f"/proc/{number}/cmdline").read_bytes()
     except OSError:  # it has ended
         return b""
+
+
+def open_late(
+    first: DataFrame, delivered: DataFrame, own: cs.KeySource, state: cs.KeySource
+) -> DataFrame:
+    """Return the deliveries opened at first, and those whose key had to be requested."""
+    opened = first.where("request IS NULL").drop("request")
+    missing = first.where("request IS NOT NULL").drop("payload")
+    if missing.isEmpty():
+        return opened
+    answered = cs.answer_key_requests(missing.join(delivered, ["event", "subscriber"]), state)
+    return opened.unionByName(cs.open_from_groups(answered, own, answer="answer").drop("request"))
 
 
 def audit(

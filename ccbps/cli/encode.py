@@ -24,6 +24,7 @@ from ccbps.keys.seeds import SeedRing
 from ccbps.matching import Matcher
 from ccbps.matching.contract.roles import interest_column
 from ccbps.matching.contract.scheme import Answers, Keying
+from ccbps.predicates import Events
 
 MESSAGES: Final = 1 << 16
 """Messages that are encoded at a time."""
@@ -55,44 +56,53 @@ def _encode_events(arguments: Namespace) -> int:
         ccbps encode events quotes.csv --matcher quotes.matcher --key feed.key --out events.parquet
     """
     matcher = read_matcher(arguments.matcher)
-    has_rounds, labels = matcher.keying is Keying.ROUNDS, arguments.to
-    source = key_file(arguments, arguments.key)
-    secret: Any = role_secret(matcher, source, arguments.ledger)
-    if (matcher.answers is Answers.PAIRS) != bool(labels):
+    if (matcher.answers is Answers.PAIRS) != bool(arguments.to):
         raise ParameterError(
             "--to LABEL, for each subscription, is needed where each has a seed of its own, as "
             "with FormulaMatch, and only there"
         )
     first = checks.whole("--first", arguments.first, 0)
-    ledger = marked(arguments.ledger, arguments.mark)
-    publisher: Any = matcher.publisher(secret, ledger=ledger)
-    path, form = arguments.records, arguments.format
-    count = 0
+    secret: Any = role_secret(matcher, key_file(arguments, arguments.key), arguments.ledger)
+    publisher: Any = matcher.publisher(secret, ledger=marked(arguments.ledger, arguments.mark))
+    path, form, count = arguments.records, arguments.format, 0
     with Rejects(arguments) as rejects, writer_of(arguments, path, form) as writer:
         for block in read_records(path, form, matcher.schema, rejects.note):
             events, block = usable(block, matcher.schema, rejects.note)
-            step = max(1, MESSAGES // max(1, len(labels)))
-            for start in range(0, len(events), step):
-                stop = min(start + step, len(events))
-                part = events.take(np.arange(start, stop))
-                numbers = np.array(block.numbers[start:stop], dtype=np.uint64)
-                rounds = numbers + np.uint64(first)
-                columns: dict[str, Any] = {}
-                if labels:
-                    part = part.take(np.repeat(np.arange(len(part)), len(labels)))
-                    rounds = np.repeat(rounds, len(labels))
-                    columns["subscription"] = labels * (stop - start)
-                if has_rounds:
-                    columns["round"] = rounds
-                    messages = publisher.encode(part, rounds, pairs=columns.get("subscription"))
-                else:
-                    columns["event"] = numbers
-                    messages = publisher.encode(part)
-                columns["message"] = messages
-                writer.write(Table(range(len(messages)), 0, columns))
-                count += len(messages)
+            numbers = np.array(block.numbers, dtype=np.uint64)
+            for table in _event_tables(publisher, events, numbers, first, arguments.to):
+                writer.write(table)
+                count += len(table)
     _tell(arguments, "events", count, rejects)
     return 0
+
+
+def _event_tables(
+    publisher: Any, events: Events, numbers: Rounds, first: int, labels: list[str]
+) -> Iterator[Table]:
+    """Yield messages of events, in batches.
+
+    Args:
+        publisher: role that encodes.
+        events: events of a block.
+        numbers: number of each event's record.
+        first: round of record 0, where there are rounds.
+        labels: labels of the subscriptions with seeds of their own; none where there are none.
+    """
+    step = max(1, MESSAGES // max(1, len(labels)))
+    for start in range(0, len(events), step):
+        rows = np.arange(start, min(start + step, len(events)))
+        columns: dict[str, Any] = {}
+        if labels:
+            columns["subscription"] = labels * len(rows)
+            rows = np.repeat(rows, len(labels))
+        part = events.take(rows)
+        if publisher.matcher.keying is Keying.ROUNDS:
+            columns["round"] = rounds = numbers[rows] + np.uint64(first)
+            messages = publisher.encode(part, rounds, pairs=columns.get("subscription"))
+        else:
+            columns["event"] = numbers[rows]
+            messages = publisher.encode(part)
+        yield Table(range(len(rows)), 0, {**columns, "message": messages})
 
 
 def _encode_interests(arguments: Namespace) -> int:

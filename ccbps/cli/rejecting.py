@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ccbps.arrays import Bools
 from ccbps.cli.command import Option
 from ccbps.cli.records import Block, Lines, Reject
 from ccbps.errors import EventError, ParameterError
@@ -93,7 +94,7 @@ def usable(
         reasons = np.full(len(block), None, dtype=np.object_)
     for name in schema:
         _examine(block, name, schema[name], reasons)
-    bad = reasons != None  # noqa: E711  (an array)
+    bad = ~_free(reasons)
     if not bad.any():
         raise problem
     for place in np.flatnonzero(bad).tolist():
@@ -116,7 +117,13 @@ def _examine(block: Block, name: str, kind: AttributeType, reasons: Reasons) -> 
     try:
         problems += kind.examine(column, attribute=name)[1]
     except EventError:
-        everywhere = np.ones(len(block), dtype=np.bool_)
-        problems.append((everywhere, f"wrong type; expected {kind.accepts}"))
+        values = column if isinstance(column, list) else column.to_pylist()
+        present = np.array([value is not None for value in values], dtype=np.bool_)
+        problems.append((present, f"wrong type; expected {kind.accepts}"))
     for mask, reason in problems:
-        reasons[mask & (reasons == None)] = f"attribute {name!r}: {reason}"  # noqa: E711
+        reasons[mask & _free(reasons)] = f"attribute {name!r}: {reason}"
+
+
+def _free(reasons: Reasons) -> Bools:
+    """Mark the records that have no reason."""
+    return np.array([reason is None for reason in reasons.tolist()], dtype=np.bool_)

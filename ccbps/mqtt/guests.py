@@ -7,6 +7,7 @@ and they cost the service nothing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Lock
@@ -24,6 +25,8 @@ PIECE: Final = 1 << 14
 REFUSALS: Final = 100.0
 REFUSALS_BURST: Final = 1000.0
 """Refusals that a client may get in a second, and at once."""
+NEW_SECONDS: Final = 5.0
+"""Longest time that a hello takes which was sent before the service listened."""
 BLOCK_SECONDS: Final = 30.0
 """Time that a client is not listened to."""
 
@@ -37,6 +40,7 @@ class _Guest:
         refusals: bucket of the refusals that it got.
         is_heard: whether the service listens to its requests.
         is_confirmed: whether the server has confirmed that.
+        since: when the server confirmed it (seconds of the clock).
         until: time before which it is not let in.
     """
 
@@ -44,6 +48,7 @@ class _Guest:
     refusals: Bucket
     is_heard: bool = False
     is_confirmed: bool = False
+    since: float = -math.inf
     until: float = 0.0
 
 
@@ -78,7 +83,12 @@ class Guests:
         """Note that the server has confirmed that the service listens to a client."""
         with self._lock:
             guest = self._guest(client)
-            guest.is_confirmed = guest.is_heard
+            guest.is_confirmed, guest.since = guest.is_heard, self._clock()
+
+    def is_new(self, client: str) -> bool:
+        """Tell whether the service has listened to a client for a few seconds only."""
+        guest = self._guests.get(client)
+        return guest is not None and self._clock() < guest.since + NEW_SECONDS
 
     def arrived(self, client: str, size: int) -> bool:
         """Count a request, and tell whether the client may have sent it.

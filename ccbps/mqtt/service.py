@@ -331,6 +331,9 @@ class MqttService(Startable):
             sleep(pause)  # the server drops what does not fit into its queue
         client = topic[len(REQUESTS) : -len(HELLO) - 1]
         if not self._guests.is_outside(client):
+            if self._guests.is_new(client):
+                # It may have been sent before the server knew that the service listens.
+                self._arrived(topic, content)
             return
         try:
             self.broker.turn_away(client, 0)

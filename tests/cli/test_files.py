@@ -422,3 +422,13 @@ def test_parquet_s_extra_is_named(shell: Shell, monkeypatch: pytest.MonkeyPatch)
         error = shell.refused(f"ccbps {line}")
         assert error == "the format Parquet needs pyarrow: pip install 'ccbps[arrow]'"
     shell.done(f"ccbps filter TRUE q.csv {SCHEMA} --out o.csv")
+
+
+def test_a_missing_value_among_values_of_a_wrong_type_is_kept(shell: Shell) -> None:
+    for form in ("jsonl", "parquet"):
+        write(f"q.{form}", [{"issue": "IBM", "price": price} for price in (None, True, False)])
+        told = shell.done(
+            f"ccbps filter TRUE q.{form} {SCHEMA} --out o.{form} --on-error reject --json"
+        )
+        assert json.loads(told) == {"records": 1, "matches": 1, "rejected": 2}
+        assert read(f"o.{form}") == [{"issue": "IBM", "price": None}]

@@ -197,6 +197,26 @@ def test_deliveries_come_without_being_asked_for(
             assert alice.receive(WAIT).number == number
 
 
+def test_a_hello_that_crosses_the_one_before_is_answered(
+    server: LocalServer, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes to the door alone: the server had not subscribed the service when it was sent."""
+    position, clock = Position().to_bytes(), Clock()
+    with MqttService(world.broker(), url(server, "broker")) as listening:
+        listening._guests._clock = clock
+        took: list[bytes] = []
+        monkeypatch.setattr(
+            listening._requests, "put", lambda request: took.append(request.content[:8])
+        )
+        listening._guests.let_in("alice")
+        listening._guests.confirm("alice")
+        listening._knocked("ccbps/to/alice/resume", bytes([1] * 8) + position)
+        clock.now += guests.NEW_SECONDS
+        # By now it comes by the service's own subscription as well.
+        listening._knocked("ccbps/to/alice/resume", bytes([2] * 8) + position)
+        assert took == [bytes([1] * 8)]
+
+
 def test_requests_wait_for_a_broker_that_is_away(server: LocalServer, world: World) -> None:
     broker = world.broker()
     with MqttClient(url(server, "feed")) as feed:

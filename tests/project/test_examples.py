@@ -8,9 +8,11 @@ from __future__ import annotations
 import importlib
 import os
 import re
+import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -107,6 +109,46 @@ def test_example_runs(name: str, running: Running) -> None:
         assert strategy[1] == strategy[2]
         assert "| the subscriber read" in stdout
         assert (folder / "matches.png").stat().st_size > 10_000
+        rate = r" +[\d,]+ \( *[\d.]+ s\)"
+        for stage in ("encode events", "encode interests", "match"):
+            assert re.search(rf"^{stage}{rate}{rate}$", stdout, re.MULTILINE), stage
+        # Without a terminal there is no bar, and what Spark's workers print is in a file.
+        assert stderr == ""
+        assert "TransformWithState" in (folder / "clients.log").read_text()
+
+
+@pytest.mark.spark
+def test_stock_quotes_refuses_a_number_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    monkeypatch.setattr(sys, "argv", ["stock_quotes.py"])
+    with pytest.raises(SystemExit) as ended:
+        importlib.import_module("stock_quotes").parse(["--events", "-5"])
+    assert ended.value.code == 2
+    said = "stock_quotes.py: --events must be at least 2, got -5\n"
+    assert capsys.readouterr() == ("", said)
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_stock_quotes_ends_with_ctrl_c_in_one_line(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, str(ROOT / "examples" / "stock_quotes.py"), "--output", str(tmp_path)],
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    logs = [tmp_path / "clients.log", tmp_path / "broker.log"]
+    while not all(log.exists() and log.stat().st_size for log in logs):  # Java speaks
+        assert process.poll() is None
+        time.sleep(0.2)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    assert process.communicate() == (None, "stopped\n")
+    assert process.returncode == 1
 
 
 @pytest.fixture

@@ -8,6 +8,9 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,22 @@ ARGUMENTS = {
     "hidden_predicates.py": ["--events", "50", "--subscribers", "4"],
     "stock_quotes.py": ["--events", "100", "--subscribers", "6"],
 }
+
+
+class Here(Executor):
+    """An executor of one thread, the caller's."""
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(function(*args, **kwargs))
+        return future
+
+
+@contextmanager
+def in_this_process(log: Path, master: str) -> Iterator[tuple[Here, Future[None]]]:
+    """Stand for the example's `process`, whose session is there already."""
+    here = Here()
+    yield here, here.submit(lambda: None)
 
 
 # The second one also runs as a program.
@@ -47,28 +66,22 @@ def test_example_runs(
     # Workers know one key already, and the session goes on.
     monkeypatch.setattr(example, "session", lambda master: spark)
     monkeypatch.setattr(SparkSession, "stop", lambda session: None)
-    monkeypatch.setattr(example, "MASTER", KEY)
+    monkeypatch.setattr(example, "MASTER", KEY, raising=False)
     monkeypatch.setenv(KEY.name, seed.to_text())
     monkeypatch.setattr(SharedSeed, "generate", lambda: seed)
-
-    def broker_process(output: Path, master: str) -> float:
-        with monkeypatch.context() as patch:
-            patch.delenv(KEY.name)
-            example.broker(output, master)
-        return float((output / "broker-seconds").read_text())
 
     names = ("spark.sql.shuffle.partitions", "spark.sql.streaming.stateStore.providerClass")
     settings = {setting: spark.conf.get(setting) for setting in names}
     arguments = ARGUMENTS[name]
-    if hasattr(example, "broker_process"):
-        monkeypatch.setattr(example, "broker_process", broker_process)
+    if hasattr(example, "process"):
+        monkeypatch.setattr(example, "process", in_this_process)
         arguments = [*arguments, "--output", str(tmp_path)]
     with changed(spark, settings):
         differences = example.main(arguments)
     assert differences == 0
     stdout = capsys.readouterr().out
     assert "differences                          0" in stdout
-    if hasattr(example, "broker_process"):
+    if hasattr(example, "process"):
         sizes = re.search(r"bytes written +([\d,]+) +announced: ([\d,]+)", stdout)
         assert sizes is not None
         wrote, said = (int(text.replace(",", "")) for text in sizes.groups())
