@@ -8,7 +8,9 @@
       ```{figures} bench_ledger / Microseconds and bytes of a round
       :head: rounds
       :columns: encode -> encode, µs | .1f; with ledger ÷ encode -> ratio; bytes
-      :rows: consecutive; scattered -> `scattered`
+
+      consecutive
+      scattered -> `scattered`
       ```
 
 - figures and ratios in a line::
@@ -36,8 +38,8 @@ from measured import FIGURES, UnknownFigureError, entry_of, figure, load, markdo
 class Figures(Directive):
     """Table of a program; its command and machine stand below the first one of a page."""
 
-    required_arguments, final_argument_whitespace = 1, True
-    option_spec: ClassVar = dict.fromkeys(("columns", "rows", "head"), directives.unchanged)
+    required_arguments, final_argument_whitespace, has_content = 1, True, True
+    option_spec: ClassVar = dict.fromkeys(("columns", "head"), directives.unchanged)
 
     def run(self) -> list[nodes.Node]:
         """Return the table."""
@@ -46,7 +48,7 @@ class Figures(Directive):
         name = " ".join(self.arguments[0].split())
         options = {key: " ".join(text.split()) for key, text in self.options.items()}
         try:
-            lines = markdown(name, **options)
+            lines = markdown(name, filter(None, map(str.strip, self.content)), **options)
         except UnknownFigureError as error:
             raise self.error(str(error)) from None
         program = split(name, " / ")[0]

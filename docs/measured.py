@@ -100,8 +100,8 @@ def shown(value: Figure, form: str = "") -> str:
     return f"{round(value, places):,.{max(0, places)}f}"
 
 
-def markdown(name: str, columns: str = "", rows: str = "", head: str = "") -> list[str]:
-    """Return the lines of a Markdown table."""
+def markdown(name: str, rows: Iterable[str] = (), columns: str = "", head: str = "") -> list[str]:
+    """Return the lines of a Markdown table, of all rows if none are chosen."""
     program, title = two(split(name, " / "), name)
     table = table_of(program, title)
     chosen = [titled(text) for text in split(columns, ";")] or [
@@ -109,7 +109,7 @@ def markdown(name: str, columns: str = "", rows: str = "", head: str = "") -> li
     ]
     found = False
     lines = [[head, *(title for _, title, _ in chosen)], ["---"] * (1 + len(chosen))]
-    for row, row_title, _ in [titled(text) for text in split(rows, ";")] or [
+    for row, row_title, _ in [titled(text) for text in rows] or [
         (row, row, "") for row in table["rows"]
     ]:
         cells = []
@@ -154,6 +154,7 @@ def uses(text: str) -> Iterable[str]:
         yield figure(found.replace(r"\|", "|"))
     for found in re.findall(r"\{machine\}`([^`]+)`", text):
         yield str(entry_of(found)["machine"])
-    for name, options in re.findall(r"^`{3,}\{figures\} (.+)\n((?:.*\n)*?)`{3,}$", text, re.M):
-        given = dict(re.findall(r"^:(\w+): ((?:.*\n)(?: .*\n)*)", options, re.M))
-        yield "\n".join(markdown(name, **{k: " ".join(v.split()) for k, v in given.items()}))
+    for name, body in re.findall(r"^`{3,}\{figures\} (.+)\n((?:.*\n)*?)`{3,}$", text, re.M):
+        given = dict(re.findall(r"^:(\w+): (.*)$", body, re.M))
+        rows = re.findall(r"^[^:\n].*$", body, re.M)
+        yield "\n".join(markdown(name, rows, **given))

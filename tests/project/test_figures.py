@@ -212,7 +212,9 @@ It takes
 ```{{figures}} bench_formula / Box of 16+16+20 bits
 :head: matcher
 :columns: broker -> ns | .0f; publisher ÷ broker -> ratio | .1f
-:rows: FormulaMatch -> `FormulaMatch`, $x y$; {0}
+
+FormulaMatch -> `FormulaMatch`, $x y$
+{0}
 ```
 
 On {{machine}}`bench_formula`.
