@@ -469,7 +469,9 @@ def report_pairs(found: dict[tuple[str, str, int], dict[str, Any]]) -> None:
     table = Table("FormulaMatch, pairs a second", heads, head="pairs", width=24, least=12)
     for (_, master, size), value in found.items():
         speeds = [size / value["seconds"][step] for step in STEPS]
-        table.row(f"{size:,} {master}", *speeds, *memory_of_point(value))
+        # On one core there is one size, which is printed below.
+        name = master if master == "local[1]" else f"{size:,} {master}"
+        table.row(name, *speeds, *memory_of_point(value))
     both = {key[2]: value for key, value in found.items() if key[1] == "local[2]"}
     (alone,) = [key for key in found if key[1] == "local[1]"]
     ratios = {
