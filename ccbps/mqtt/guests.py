@@ -40,7 +40,7 @@ class _Guest:
         refusals: bucket of the refusals that it got.
         is_heard: whether the service listens to its requests.
         is_confirmed: whether the server has confirmed that.
-        since: when the server confirmed it (seconds of the clock).
+        since: time of that confirmation (seconds of the clock).
         until: time before which it is not let in.
     """
 
