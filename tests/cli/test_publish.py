@@ -54,6 +54,7 @@ def test_publications_keep_their_order_when_the_broker_asks_for_patience(
         assert [delivery["number"] for delivery in shell.deliveries(receive)] == [*range(ROWS)]
 
 
+@pytest.mark.slow
 def test_publish_ends_when_it_waited_long_enough(shell: Shell) -> None:
     shell.done("ccbps explain --schema 'x=UInt(8)' --scheme TagMatch --out m")
     shell.make_role_keys(feed="publisher")
@@ -98,6 +99,7 @@ def test_bad_records_are_set_aside_and_the_others_published(shell: Shell) -> Non
         assert shell.run(again) == ("published 1; rejected 0\n", "")
 
 
+@pytest.mark.slow
 def test_after_ctrl_c_nothing_is_missing(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     shell.done("ccbps explain --schema 'x=UInt(8)' --scheme TagMatch --out m")
     shell.make_role_keys(feed="publisher", alice="subscriber")

@@ -57,6 +57,7 @@ def test_answers_equal_the_plaintext(
     assert wanted({"s0": [3]}, {"s0": [3]}) == {("s0", 3): found["s0", 3]}
 
 
+@pytest.mark.slow
 def test_generations_are_appended_once(spark: SparkSession, tmp_path: Path) -> None:
     """And the messages are those of the encoders, or a store would refuse them."""
     path, news = tmp_path / "events", quotes(spark, [1, 2, 3])

@@ -475,7 +475,8 @@ BAD: dict[str, Callable[[bytes], Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", [pytest.param("event", marks=pytest.mark.slow), "interest"])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["event", "interest"])
 def test_rows_that_are_no_messages_are_set_aside(
     spark: SparkSession, tmp_path: Path, kind: Any
 ) -> None:

@@ -30,6 +30,7 @@ def world(spark: SparkSession, seed: SharedSeed) -> dict[str, Any]:
     return out
 
 
+@pytest.mark.slow
 def test_the_page_finds_what_it_says(world: dict[str, Any]) -> None:
     found = {tuple(row) for row in world["matches"].collect()}
     assert found == {("alice", 0), ("bob", 1)}
