@@ -42,7 +42,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from ccbps import Category, Decimal, Schema, SharedSeed, UInt
 from ccbps.broker import MatchingBroker, Payloads, Publication, Subscription
 from ccbps.delivery import BuildUpCache, GroupOpener, GroupSealer, SubscriberKey, pack_groups
-from ccbps.errors import DecodeError
+from ccbps.errors import DecodeError, RefusedError
 from ccbps.filters import FilterKey, TopicTokens
 from ccbps.matching import Answers, BroadcastMatch, FormulaMatch, Matcher, from_json
 from ccbps.mqtt import LocalServer, MqttClient, MqttService, MqttUrl
@@ -362,6 +362,8 @@ def run_subscriber(
                     break
                 ended = not control.empty()
                 continue
+            except RefusedError:  # revoked: nothing comes any more
+                break
             quote = json.loads(opener.open(delivery.payload))
             got.append(quote["number"])
     news.put((f"got {name}", got))

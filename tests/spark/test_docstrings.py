@@ -18,7 +18,10 @@ from ccbps.filters import FilterKey
 from tests.support.spark_session import issued, save
 from tests.support.topic_strategies import introduce
 
-PAGE = Path(__file__).parents[2] / "docs" / "api" / "spark.md"
+PAGES = [
+    Path(__file__).parents[2] / "docs" / "api" / f"{name}.md"
+    for name in ("spark", "spark_stores", "spark_delivery")
+]
 BLOCK = re.compile(r"\.\. code-block:: python\n\n((?: {8}.*\n|\n)+)")
 
 
@@ -32,7 +35,7 @@ def example(name: str) -> str:
 @pytest.mark.slow
 @pytest.mark.spark
 def test_examples_run_in_the_order_of_the_page(spark: SparkSession, tmp_path: Path) -> None:
-    page = PAGE.read_text("utf-8")
+    page = "\n".join(path.read_text("utf-8") for path in PAGES)
     names = re.findall(r"autofunction:: ccbps\.spark\.(\w+)", page)
     world: dict[str, Any] = {"spark": spark}
 
