@@ -559,7 +559,7 @@ class RecordWriter:
         if not columns:
             return
         text = _TextBuffer()
-        writer = csv.writer(text, lineterminator="\n")
+        writer = csv.writer(text)
         if self._names is None:
             self._names = [*columns]
             writer.writerow(self._names)
@@ -567,7 +567,8 @@ class RecordWriter:
             self._refuse_fields()
         cells = (map(_cell, columns[name]) for name in self._names)
         writer.writerows(zip(*cells, strict=True))
-        self._file.write("".join(text).encode())
+        # Each piece is a line. Python quotes the characters that end lines: here "\r" and "\n".
+        self._file.write("".join(f"{line[:-2]}\n" for line in text).encode())
 
     def _refuse_fields(self) -> NoReturn:
         raise EventError("records of CSV all have the same fields: write JSON lines instead")

@@ -321,6 +321,7 @@ def test_standard_output_has_records_and_nothing_else(
         max_size=5,
     )
 )
+@example([["", "\r"], ["\r0", "\n"], ["\r\n", '"\r"']])
 def test_any_texts_come_back_from_every_format(cells: list[list[str]]) -> None:
     columns = {"a": [row[0] for row in cells], "b": [row[1] for row in cells]}
     for form in FORMATS:
