@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pkgutil import iter_modules
@@ -73,12 +74,16 @@ def on_first_use(package: str, hint: str = "") -> bool:
     if source is None:
         return False
     homes = dict(_imports(source))
-    inside = {part.name: part.ispkg for part in iter_modules(getattr(module, "__path__", []))}
+
+    @cache
+    def inside() -> dict[str, bool]:
+        # When it is asked for: importing a package lists no folder.
+        return {part.name: part.ispkg for part in iter_modules(getattr(module, "__path__", []))}
 
     def load(name: str) -> Any:
         if name in homes:
             value = getattr(import_module(homes[name]), name)
-        elif name in inside:
+        elif not name.startswith("_") and name in inside():
             value = import_module(f"{package}.{name}")
         else:
             raise AttributeError(
@@ -90,11 +95,19 @@ def on_first_use(package: str, hint: str = "") -> bool:
     def names() -> list[str]:
         # What a tool that walks the package can load without an error.
         return sorted(
-            [*homes, *(n for n in inside if inside[n] and all(map(find_spec, EXTRAS.get(n, ()))))]
+            [
+                *homes,
+                *(name for name, is_package in inside().items() if is_package and _is_usable(name)),
+            ]
         )
 
     module.__dict__.update(__getattr__=load, __dir__=names, __all__=[*homes])
     return True
+
+
+def _is_usable(package: str) -> bool:
+    """Tell whether a package's extra is installed, if it needs one."""
+    return all(map(find_spec, EXTRAS.get(package, ())))
 
 
 def _imports(source: str) -> Iterator[tuple[str, str]]:

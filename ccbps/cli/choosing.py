@@ -14,6 +14,7 @@ from ccbps.cli.command import REPEATED, Command, OneOf, Option
 from ccbps.cli.inputs import (
     SCHEMA,
     read_matcher,
+    read_predicate,
     read_schema,
     read_settings,
     read_text,
@@ -161,18 +162,14 @@ def _check_predicate(arguments: Namespace) -> int:
         echo '{"issue": "IBM", "price": 119}' | ccbps check-predicate "price < 120" \
             --matcher quotes.matcher --records -
     """
-    matcher = None if arguments.matcher is None else read_matcher(arguments.matcher)
-    schema = read_schema(arguments.schema) if matcher is None else matcher.schema
     try:
-        predicate = schema.parse(read_text(arguments.predicate))
-        if arguments.value:
-            predicate = predicate.bind(**read_settings("--value", arguments.value))
+        matcher, predicate = read_predicate(arguments)
         if matcher is not None:
             matcher.prepare(predicate)
     except PredicateError as error:
         answer(arguments, str(error), aside=not arguments.json, usable=False, error=str(error))
         return 1
-    matchers = [*proposals(schema, predicate)] if matcher is None else [matcher]
+    matchers = [*proposals(predicate.schema, predicate)] if matcher is None else [matcher]
     lines = [*_meaning(predicate), *_takers(predicate, matchers)]
     values: dict[str, Any] = {"usable": True, "means": None, "private": predicate.unbound_names}
     if not predicate.unbound_names:

@@ -55,9 +55,12 @@ CLIENT: Final = (
 )
 TOPIC: Final = Option("--topic TEXT", "the topic (default: all topics)")
 FILTER: Final = Option("--filter FILE", "key of topics, which hides them from the broker")
+MARK: Final = Option(
+    "--mark FILE", "mark of the ledger, on another disk, which notices an older copy"
+)
 LEDGER: Final = (
     Option("--ledger FILE", "ledger of used rounds, for one-time matchers"),
-    Option("--mark FILE", "mark of the ledger, on another disk, which notices an older copy"),
+    MARK,
 )
 
 

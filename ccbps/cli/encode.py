@@ -16,10 +16,10 @@ from ccbps.cli.command import REPEATED, Command, OneOf, Option
 from ccbps.cli.files import writer_of
 from ccbps.cli.inputs import MATCHER, read_matcher, read_rounds, read_text, read_value, read_values
 from ccbps.cli.records import FORMAT, OUT, Block, Table, read_records
-from ccbps.cli.rejecting import ON_ERROR, Rejects, usable
+from ccbps.cli.rejecting import ON_ERROR, Rejects, set_aside, usable
 from ccbps.cli.secret_files import SHARED_KEYS, key_file
 from ccbps.dictionary import DictionaryColumn
-from ccbps.errors import EventError, ParameterError, PredicateError
+from ccbps.errors import ParameterError, PredicateError
 from ccbps.keys.seeds import SeedRing
 from ccbps.matching import Matcher
 from ccbps.matching.contract.roles import interest_column
@@ -164,9 +164,9 @@ def _interests(
     for block in read_records(arguments.records, arguments.format, reject=rejects.note):
         named = ["subscription", "predicate"] if private is None else ["subscription"]
         block = _with_texts(block, named, rejects)
-        names, rows = _values(block, "subscription"), list[Any]()
+        names, rows = block.python_values("subscription"), list[Any]()
         if private is None:
-            rows = _values(block, "predicate")
+            rows = block.python_values("predicate")
         else:
             columns = [_constants(block, name) for name in private]
             rows = [dict(zip(private, row, strict=True)) for row in zip(*columns, strict=True)]
@@ -190,12 +190,9 @@ def _prepared(
         try:
             matcher.prepare(interest)
         except PredicateError as error:
-            rows = np.flatnonzero(interests.index == place).tolist()
-            if rejects.note is None:
-                raise type(error)(f"record {block.numbers[rows[0]]}: {error.summary}") from None
             good[place] = False
-            for row in rows:
-                rejects.note(block.numbers[row], error.summary)
+            for row in np.flatnonzero(interests.index == place).tolist():
+                set_aside(rejects.note, block.numbers[row], error.summary, type(error))
     chosen = good[interests.index]
     names = [name for name, here in zip(names, chosen.tolist(), strict=True) if here]
     return names, DictionaryColumn(interests.values, interests.index[chosen]).used()
@@ -209,24 +206,16 @@ def _with_texts(block: Block, names: Sequence[str], rejects: Rejects) -> Block:
     """
     good = np.ones(len(block), dtype=np.bool_)
     for name in names:
-        for place, value in enumerate(_values(block, name)):
+        for place, value in enumerate(block.python_values(name)):
             if good[place] and not isinstance(value, str):
                 good[place] = False
-                number, reason = block.numbers[place], f"{name} must be a text"
-                if rejects.note is None:
-                    raise EventError(f"record {number}: {reason}")
-                rejects.note(number, reason)
+                set_aside(rejects.note, block.numbers[place], f"{name} must be a text")
     return block if good.all() else block.take(good)
-
-
-def _values(block: Block, name: str) -> list[Any]:
-    column = block.column(name)
-    return column if isinstance(column, list) else list(column.to_pylist())
 
 
 def _constants(block: Block, name: str) -> list[Any]:
     """Return values of a private constant; texts of CSV are JSON, or else texts."""
-    values = _values(block, name)
+    values = block.python_values(name)
     if isinstance(block, Table) and isinstance(block.columns[name], list):
         distinct = {text: read_value(text) for text in {*values}}
         values = [distinct[text] for text in values]

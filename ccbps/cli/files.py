@@ -17,14 +17,7 @@ import numpy as np
 from ccbps.arrays import Bools, Bytes, Index, Rounds
 from ccbps.cli.answers import JSON, answer
 from ccbps.cli.command import REPEATED, Command, OneOf, Option
-from ccbps.cli.inputs import (
-    MATCHER,
-    SCHEMA,
-    read_matcher,
-    read_schema,
-    read_settings,
-    read_text,
-)
+from ccbps.cli.inputs import MATCHER, SCHEMA, read_matcher, read_predicate
 from ccbps.cli.records import (
     FORMAT,
     OUT,
@@ -72,11 +65,8 @@ def _filter(arguments: Namespace) -> int:
         echo '{"issue": "IBM", "price": 119}' | ccbps filter "price < 120" - \
             --matcher quotes.matcher
     """
-    matcher = None if arguments.matcher is None else read_matcher(arguments.matcher)
-    schema = read_schema(arguments.schema) if matcher is None else matcher.schema
-    predicate = schema.parse(read_text(arguments.predicate))
-    if arguments.value:
-        predicate = predicate.bind(**read_settings("--value", arguments.value))
+    _, predicate = read_predicate(arguments)
+    schema = predicate.schema
     if predicate.unbound_names:
         raise ParameterError(f":{predicate.unbound_names[0]} has no value: pass --value NAME=VALUE")
     total = kept = 0
@@ -260,11 +250,10 @@ def _list(block: Block, name: str) -> list[Any]:
     Raises:
         DecodeError: a value is no text or number.
     """
-    column = block.column(name)
-    values = column if isinstance(column, list) else column.to_pylist()
+    values = block.python_values(name)
     if not all(isinstance(value, str | int) for value in values):
         raise DecodeError(f"{name} must be a text or a number in each row")
-    return list(values)
+    return values
 
 
 FILTER: Final = Command(

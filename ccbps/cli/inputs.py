@@ -7,6 +7,7 @@ import contextlib
 import json
 import re
 import sys
+from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal as Number
 from pathlib import Path
@@ -23,6 +24,7 @@ from ccbps.predicates import (
     Decimal,
     Int,
     Keyword,
+    Predicate,
     Schema,
     Text,
     Timestamp,
@@ -95,6 +97,22 @@ def read_matcher(path: str) -> Matcher:
         DecodeError: the file holds no matcher.
     """
     return from_json(read_file(path))
+
+
+def read_predicate(arguments: Namespace) -> tuple[Matcher | None, Predicate]:
+    """Return the matcher of --matcher, if there is one, and the predicate with its --value.
+
+    Raises:
+        DecodeError: the file of the matcher holds none.
+        ParameterError: --schema holds no schema, or --value no setting.
+        PredicateError: the predicate cannot be used.
+    """
+    matcher = None if arguments.matcher is None else read_matcher(arguments.matcher)
+    schema = read_schema(arguments.schema) if matcher is None else matcher.schema
+    predicate = schema.parse(read_text(arguments.predicate))
+    if arguments.value:
+        predicate = predicate.bind(**read_settings("--value", arguments.value))
+    return matcher, predicate
 
 
 def read_schema(argument: str) -> Schema:

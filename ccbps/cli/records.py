@@ -100,6 +100,14 @@ class Block(ABC):
             EventError: there is no such column.
         """
 
+    def python_values(self, name: str) -> list[Any]:
+        """Return a column as a list of Python values.
+
+        Raises:
+            EventError: there is no such column.
+        """
+        return _python_values(self.column(name))
+
     @abstractmethod
     def take(self, chosen: Bools) -> Block:
         """Return the records of a mask."""
@@ -220,6 +228,10 @@ def _whole(text: str) -> Any:
         return text
 
 
+def _python_values(column: Any) -> list[Any]:
+    return column if isinstance(column, list) else list(column.to_pylist())
+
+
 def _plain(column: Any) -> Sequence[Any]:
     """Convert a column to Python values, and bytes to hexadecimal text."""
     if isinstance(column, list):
@@ -230,8 +242,7 @@ def _plain(column: Any) -> Sequence[Any]:
             width = 2 * column.shape[1]
             return [digits[at : at + width] for at in range(0, len(digits), width)]
         return list(column.tolist())
-    values: list[Any] = column.to_pylist()
-    return [value.hex() if isinstance(value, bytes) else value for value in values]
+    return [v.hex() if isinstance(v, bytes) else v for v in _python_values(column)]
 
 
 # -- reading ------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ccbps.arrays import Bools
 from ccbps.cli.command import Option
 from ccbps.cli.records import Block, Lines, Reject
-from ccbps.errors import EventError, ParameterError
+from ccbps.errors import CcbpsError, EventError, ParameterError
 from ccbps.predicates import AttributeType, Events
 from ccbps.predicates.attributes import Attributes
 
@@ -69,6 +69,25 @@ class Rejects:
             print(json.dumps({"record": number, "reason": reason}), file=self._file)
 
 
+def set_aside(
+    reject: Reject | None, number: int, reason: str, error: type[CcbpsError] = EventError
+) -> None:
+    """Note a record that cannot be used, or raise.
+
+    Args:
+        reject: function that notes a record; None if it is an error.
+        number: number of the record.
+        reason: reason not to use it, for the error or the note.
+        error: class of the error.
+
+    Raises:
+        CcbpsError: `reject` is None; of the class `error`.
+    """
+    if reject is None:
+        raise error(f"record {number}: {reason}") from None
+    reject(number, reason)
+
+
 def usable(
     block: Block, schema: Attributes, reject: Reject | None, reasons: Reasons | None = None
 ) -> tuple[Events, Block]:
@@ -98,10 +117,7 @@ def usable(
     if not bad.any():
         raise problem
     for place in np.flatnonzero(bad).tolist():
-        number, reason = block.numbers[place], reasons[place]
-        if reject is None:
-            raise EventError(f"record {number}: {reason}")
-        reject(number, reason)
+        set_aside(reject, block.numbers[place], reasons[place])
     block = block.take(~bad)
     return schema.encode(block.values), block
 
@@ -117,7 +133,7 @@ def _examine(block: Block, name: str, kind: AttributeType, reasons: Reasons) -> 
     try:
         problems += kind.examine(column, attribute=name)[1]
     except EventError:
-        values = column if isinstance(column, list) else column.to_pylist()
+        values = block.python_values(name)
         present = np.array([value is not None for value in values], dtype=np.bool_)
         problems.append((present, f"wrong type; expected {kind.accepts}"))
     for mask, reason in problems:

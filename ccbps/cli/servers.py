@@ -22,7 +22,7 @@ from ccbps import checks
 from ccbps.broker import MatchingBroker, Quota
 from ccbps.broker.metrics import metrics_page
 from ccbps.cli.answers import JSON, answer
-from ccbps.cli.client import ACCESS, marked, mqtt_url, naming_server
+from ccbps.cli.client import ACCESS, MARK, marked, mqtt_url, naming_server
 from ccbps.cli.command import REPEATED, Command, OneOf, Option
 from ccbps.cli.inputs import MATCHER, read_matcher, read_settings
 from ccbps.cli.secret_files import SHARED_KEYS, key_file, read_users
@@ -289,7 +289,7 @@ LEDGER: Final = Command(
     _ledger,
     (
         Option("--file FILE", "the ledger", required=True),
-        Option("--mark FILE", "mark of the ledger, on another disk, which notices an older copy"),
+        MARK,
         Option("--new", "make the file, for a key that never had a ledger", action="store_true"),
         Option(
             "--key FILE",

@@ -35,7 +35,7 @@ class ReusableMatcher(Matcher, ServerScheme, TableScheme):
 
     Attributes:
         shown: fields of the master key that a broker may know. Clients have the whole master key.
-        parts: fields of the master key. Replace `check_part` where one is no key of 16 or 32 bytes.
+        parts: fields of the master key, each of which `check_part` checks.
     """
 
     shown: ClassVar[tuple[str, ...]] = ()

@@ -53,7 +53,7 @@ UP: Final = "ccbps/up"
 REQUESTS: Final = "ccbps/to/"
 HELLO: Final = "resume"
 """A client's first verb."""
-VERBS: Final = ("subscribe", "unsubscribe", "publish", "deliver", "acknowledge", "resume")
+VERBS: Final = ("subscribe", "unsubscribe", "publish", "deliver", "acknowledge", HELLO)
 WAIT_SECONDS: Final = 30.0
 QOS: Final = 1
 

@@ -61,6 +61,7 @@ from ccbps.spark.frames import (
     check_partitions,
     refuse_floats,
     refuse_given,
+    refuse_quoting,
     require,
 )
 from ccbps.spark.stability import refuse_unstable
@@ -299,9 +300,7 @@ def encode_interests(
     if partitions is not None and rounds is None:
         raise ParameterError("partitions= is for rounds=, which it spreads over tasks")
     private = interest_sources(matcher, predicate, constants)
-    if matcher.private_names is not None:
-        why = "its interests are values of private constants, and no SQL"
-        refuse_given(matcher, why, double_quoted_strings=double_quoted_strings or None)
+    refuse_quoting(matcher, double_quoted_strings)
     ids = _apart(public, private)
     kept = check_keep(keep, ids, private)
     # Predicates are text; constants are of any type.

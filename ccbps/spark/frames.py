@@ -104,6 +104,13 @@ def refuse_given(matcher: Matcher, because: Keying | Answers | str, **arguments:
             raise ParameterError(f"{name}= does not apply to {type(matcher).__name__}: {reason}")
 
 
+def refuse_quoting(matcher: Matcher, double_quoted_strings: bool) -> None:
+    """Refuse double-quoted strings where interests are no SQL."""
+    if matcher.private_names is not None:
+        why = "its interests are values of private constants, and no SQL"
+        refuse_given(matcher, why, double_quoted_strings=double_quoted_strings or None)
+
+
 def check_on_error(on_error: str, *, drop: bool = False) -> bool:
     """Return whether rows that cannot be used are set aside with a reason.
 

@@ -27,7 +27,7 @@ from ccbps.spark.frames import (
     check_partitions,
     is_connect,
     refuse_floats,
-    refuse_given,
+    refuse_quoting,
     require,
 )
 from ccbps.spark.stability import refuse_unstable
@@ -166,9 +166,7 @@ def write_interests(
     check_key(key)
     check_rounds(rounds)
     private = interest_sources(matcher, predicate, constants)
-    if matcher.private_names is not None:
-        why = "its interests are values of private constants, and no SQL"
-        refuse_given(matcher, why, double_quoted_strings=double_quoted_strings or None)
+    refuse_quoting(matcher, double_quoted_strings)
     if subscription in private:
         raise ParameterError(
             f"subscription={subscription!r} is also a column to be encoded; use another column"

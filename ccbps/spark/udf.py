@@ -27,7 +27,13 @@ from ccbps.keys.sources import KeySource
 from ccbps.matching.contract.matcher import Matcher
 from ccbps.matching.contract.scheme import Answers, Keying
 from ccbps.spark.columns import row_function
-from ccbps.spark.frames import check_key, check_matcher, check_on_error, refuse_given
+from ccbps.spark.frames import (
+    check_key,
+    check_matcher,
+    check_on_error,
+    refuse_given,
+    refuse_quoting,
+)
 from ccbps.spark.workers import on_worker
 
 _MESSAGE = {False: "binary", True: "message binary, rejected string"}
@@ -194,9 +200,7 @@ def encode_interest_udf(
             f"{type(matcher).__name__} has sessions: a subscriber role encodes its requests "
             "itself, on the driver, and remembers their secrets; its key is for match"
         )
-    if matcher.private_names is not None:
-        why = "its interests are values of private constants, and no SQL"
-        refuse_given(matcher, why, double_quoted_strings=double_quoted_strings or None)
+    refuse_quoting(matcher, double_quoted_strings)
 
     @row_function(_MESSAGE[reject])
     def encode(*columns: pa.Array) -> pa.Array:
