@@ -156,6 +156,7 @@ def test_misuse_is_refused(sent: DataFrame, wanted: CuckooFilter, source: cs.Fil
         sent.select(cs.topic_tokens("round", source)).collect()
 
 
+@pytest.mark.slow
 def test_streams_are_filtered(
     spark: SparkSession, sent: DataFrame, wanted: CuckooFilter, tmp_path: Path
 ) -> None:

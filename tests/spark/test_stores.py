@@ -416,6 +416,7 @@ def spread(
     return paths
 
 
+@pytest.mark.slow
 def test_several_tasks_write_a_subscription_that_has_most_messages(
     spark: SparkSession, sides: Sides, spread: Paths, tmp_path: Path
 ) -> None:

@@ -124,7 +124,8 @@ def test_what_comes_twice_in_a_stream_is_dropped_within_the_watermark(
     assert max(state["numRowsTotal"] for state in states) < sum(map(len, EVENTS.values()))
 
 
-@pytest.mark.parametrize("kind", ["source", pytest.param("batch", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["source", "batch"])
 def test_a_stream_of_events_meets_a_store_that_grows(
     spark: SparkSession, written: Path, tmp_path: Path, kind: str
 ) -> None:
