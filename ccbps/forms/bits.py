@@ -11,6 +11,7 @@ import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Words
 from ccbps.predicates.attributes import Events
+from ccbps.predicates.codes import unpack
 
 WORD: Final = 64
 """Bits of a word."""
@@ -22,10 +23,22 @@ _SWAPS = [
 ]
 
 
+def reversed_bits(value: int, bits: int) -> int:
+    """Return a number whose lowest bit is the most significant one of `value`, and so on."""
+    return int(f"{value:0{bits}b}"[::-1], 2)
+
+
 def event_words(events: Events) -> Words:
     """Return the input bits, bit i at bit i % 64 of word i // 64: shape (words, count), uint64."""
     widths = events.schema.widths
-    out = np.zeros((-(-events.schema.bits // WORD), events.count), dtype=np.uint64)
+    words = -(-events.schema.bits // WORD)
+    if events.count == 1:  # Python's numbers take less time than a call of NumPy for each step.
+        value = 0
+        for name, width in widths.items():
+            value = value << width | unpack(events.codes[name])[0]
+        octets = reversed_bits(value, events.schema.bits).to_bytes(8 * words, "little")
+        return np.frombuffer(octets, dtype="<u8").reshape(words, 1)
+    out = np.zeros((words, events.count), dtype=np.uint64)
     # First the most significant bit on top of each word, then all words turned round.
     for name, position in events.schema.first_bits.items():
         last = position + widths[name] - 1

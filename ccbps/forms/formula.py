@@ -48,8 +48,8 @@ import numpy as np
 
 from ccbps.arrays import Words
 from ccbps.errors import ParameterError
-from ccbps.forms.bits import WORD, event_words
-from ccbps.forms.leaves import Leaves, reversed_bits
+from ccbps.forms.bits import WORD, event_words, reversed_bits
+from ccbps.forms.leaves import Leaves
 from ccbps.predicates import Events
 from ccbps.predicates.form import (
     AllOf,
