@@ -1,0 +1,212 @@
+"""Sums of products over GF(2) in layers, for parties that compute on shares.
+
+A party that holds shares adds sums for nothing. A product of two shared values has to be shared
+anew before it can be multiplied again, and that takes a message. So a program is layers of *gates*.
+A gate is a sum of any number of products, and it costs each party one bit, whatever their number
+(`ccbps.shares`). The operands are, with their numbers in this order:
+
+- bits of an event, the same for all interests;
+- rows of an interest's private bits;
+- gates of earlier layers.
+
+A gate may also look up *tables*. A table is 2^w private bits of the interest, one for each value of
+a digit of the event. The event says which digit it is by a one-hot vector of 2^w bits. So a lookup
+is a sum of 2^w products that the layer's gates take along for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sum:
+    """A sum over GF(2), still to be computed.
+
+    Attributes:
+        tables: tables that are looked up.
+        products: pairs of factors.
+        bits: bits of the event.
+        rows: rows of the interest.
+        gates: sums that are gates of their own.
+    """
+
+    tables: tuple[int, ...] = ()
+    products: tuple[tuple[Sum, Sum], ...] = ()
+    bits: tuple[int, ...] = ()
+    rows: tuple[int, ...] = ()
+    gates: tuple[Sum, ...] = ()
+
+
+NOTHING: Final = Sum()
+"""The sum that is 0 everywhere."""
+
+
+def table(number: int) -> Sum:
+    """Write the lookup of a table."""
+    return Sum(tables=(number,))
+
+
+def event_bit(number: int) -> Sum:
+    """Write a bit of the event."""
+    return Sum(bits=(number,))
+
+
+def row(number: int) -> Sum:
+    """Write a private bit of the interest."""
+    return Sum(rows=(number,))
+
+
+def product(left: Sum, right: Sum) -> Sum:
+    """Write a product."""
+    return Sum(products=((left, right),))
+
+
+def total(parts: Iterable[Sum]) -> Sum:
+    """Write the sum of some sums, computed in one gate."""
+    parts = list(parts)
+    return Sum(
+        tuple(number for part in parts for number in part.tables),
+        tuple(pair for part in parts for pair in part.products),
+        tuple(number for part in parts for number in part.bits),
+        tuple(number for part in parts for number in part.rows),
+        tuple(gate for part in parts for gate in part.gates),
+    )
+
+
+def gate(part: Sum) -> Sum:
+    """Write a sum as a gate of its own, for one that is also a factor."""
+    return part if _operand(part) else Sum(gates=(part,))
+
+
+def conjunction(parts: Sequence[Sum]) -> Sum:
+    """Write an AND of at least one part, as a tree of few layers."""
+    parts = list(parts)
+    while len(parts) > 1:
+        halves = [product(a, b) for a, b in zip(parts[::2], parts[1::2], strict=False)]
+        parts = [*halves, *parts[2 * len(halves) :]]
+    return parts[0]
+
+
+def either(left: Sum, right: Sum) -> Sum:
+    """Write an OR."""
+    return total([gate(left), gate(right), product(left, right)])
+
+
+def disjunction(parts: Sequence[Sum]) -> Sum:
+    """Write an OR of at least one part, as a tree of few layers."""
+    parts = list(parts)
+    while len(parts) > 1:
+        halves = [either(a, b) for a, b in zip(parts[::2], parts[1::2], strict=False)]
+        parts = [*halves, *parts[2 * len(halves) :]]
+    return parts[0]
+
+
+def at_least(count: int, parts: Sequence[Sum]) -> Sum:
+    """Write "at least `count` of the parts hold", 1 <= count <= number of parts.
+
+    At least k of some parts and x hold where at least k of the parts do (a), or x and at least
+    k - 1 (b). As b holds wherever a does, that is ``a + x b + x a``, and it needs no constant.
+    """
+    held: list[Sum] = []  # at least 1, 2, ... of the parts so far
+    for number, part in enumerate(parts):
+        before, left = held, len(parts) - number - 1
+        held = before[:]
+        for k in range(max(1, count - left), min(count, number + 1) + 1):
+            if k > number:
+                held += [part if k == 1 else product(part, before[-1])]
+            elif k == 1:
+                held[0] = either(before[0], part)
+            else:
+                same, fewer = before[k - 1], before[k - 2]
+                held[k - 1] = total([gate(same), product(part, fewer), product(part, same)])
+    return held[count - 1]
+
+
+class Gate(NamedTuple):
+    """A sum of lookups, of products of operands, and of operands."""
+
+    tables: tuple[int, ...]
+    products: tuple[Pair, ...]
+    operands: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Layers:
+    """A program: its gates by layer, with the answer as the only gate of the last one.
+
+    Attributes:
+        bits: bits of the event that are operands.
+        rows: rows of the interest that are operands.
+        layers: gates of each layer.
+    """
+
+    bits: int
+    rows: int
+    layers: list[list[Gate]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, answer: Sum, bits: int, rows: int) -> Layers:
+        """Sort the gates of a sum into as few layers as there can be."""
+        program = cls(bits, rows)
+        levels: dict[Sum, int] = {}
+        order: list[Sum] = []
+
+        # Without recursion: a chain of digits may be longer than Python's stack.
+        pending = [(answer, False)]
+        while pending:
+            node, ready = pending.pop()
+            factors = [part for pair in node.products for part in pair]
+            needed = [*node.gates, *(_inner(part) for part in factors if not _input(part))]
+            if ready:
+                if node not in levels:
+                    levels[node] = 1 + max((levels[part] for part in needed), default=-1)
+                    order.append(node)
+            elif node not in levels:
+                pending.append((node, True))
+                pending += [(part, False) for part in needed]
+        numbers: dict[Sum, int] = {}
+
+        def number(part: Sum) -> int:
+            """Return the number of an operand."""
+            if part.bits and _input(part):
+                return part.bits[0]
+            return bits + part.rows[0] if _input(part) else numbers[_inner(part)]
+
+        for level in range(levels[answer] + 1):
+            layer = []
+            for node in (node for node in order if levels[node] == level):
+                operands = [*node.bits, *(bits + place for place in node.rows)]
+                operands += (numbers[part] for part in node.gates)
+                products = tuple((number(a), number(b)) for a, b in node.products)
+                layer.append(Gate(node.tables, products, tuple(operands)))
+            first = bits + rows + len(numbers)
+            new = (node for node in order if levels[node] == level)
+            numbers |= {node: place for place, node in enumerate(new, first)}
+            program.layers.append(layer)
+        return program
+
+    @property
+    def gates(self) -> int:
+        """Number of gates, which is the bits that each party sends for a pair."""
+        return sum(map(len, self.layers))
+
+
+def _input(part: Sum) -> bool:
+    """Tell whether a sum is one bit of the event, or one row of the interest."""
+    return _operand(part) and not part.gates
+
+
+def _operand(part: Sum) -> bool:
+    """Tell whether a sum needs no gate of its own: it is an input, or a gate already."""
+    single = len(part.bits) + len(part.rows) + len(part.gates) == 1
+    return single and not part.tables and not part.products
+
+
+def _inner(part: Sum) -> Sum:
+    """Return the gate of an operand that is one, and any other sum itself."""
+    return part.gates[0] if _operand(part) else part

@@ -1,0 +1,1 @@
+"""Replicated secret sharing over GF(2) between three brokers, no two of which work together."""

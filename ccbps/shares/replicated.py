@@ -1,0 +1,197 @@
+"""Replicated shares of bits, and what three brokers compute on them.
+
+A bit is the sum of three shares, x = x_0 + x_1 + x_2, and broker i holds x_i and x_{i+1} (numbers
+modulo 3). Two brokers hold all three; one holds two uniform bits, which say nothing. Sums are
+computed share by share. Of a product, broker i computes::
+
+    z_i = x_i (y_i + y_{i+1}) + x_{i+1} y_i
+
+These three add up to x y. So do those of a sum of products, however many they are. Broker i adds a
+mask and sends z_i to broker i - 1; then the brokers hold replicated shares of the sum. The masks
+are F(k_i) + F(k_{i+1}), where k_i is known to brokers i and i - 1. The three add up to 0, and each
+is uniform for a broker that lacks a key.
+
+Bits of an interest lie in *lanes*: an array of shape (rows, words), where bit j of word w is of
+interest 64 w + j.
+
+Source: Araki, Furukawa, Lindell, Nof and Ohara, CCS 2016.
+
+Hazard: two brokers that work together read everything. A mask that is used twice shows the sum of
+two values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from ccbps.arrays import Bools, Bytes, Words
+from ccbps.programs.layers import Gate, Layers
+
+PARTIES: Final = 3
+WORD: Final = 64
+Shares: TypeAlias = tuple[Words, Words]
+"""Shares i and i + 1 of broker i."""
+Masks: TypeAlias = Callable[[tuple[int, ...]], Words]
+"""Function that returns the next masks of a broker, in an array of a shape."""
+Steps: TypeAlias = Generator[Words, Words, Shares]
+"""Work of a broker: it yields what broker i - 1 gets, and is sent what broker i + 1 yields."""
+_GROUP: Final = 4
+"""Rows of a table whose sums are all computed at once: 2^4 sums take fewer additions."""
+
+
+def lanes(bits: Bytes) -> Words:
+    """Return bits of interests in lanes, shape (rows, words).
+
+    Args:
+        bits: 0 and 1, shape (count, rows), uint8.
+    """
+    words = -(-len(bits) // WORD)
+    out = np.zeros((bits.shape[1], 8 * words), dtype=np.uint8)
+    packed = np.packbits(bits.T, axis=1, bitorder="little")
+    out[:, : packed.shape[1]] = packed
+    return out.view("<u8").astype(np.uint64, copy=False)
+
+
+def unpacked(words: Words, count: int) -> Bools:
+    """Return the first bits of lanes, shape (..., count)."""
+    octets = np.ascontiguousarray(words, dtype="<u8").view(np.uint8)
+    return np.unpackbits(octets, axis=-1, bitorder="little", count=count).view(np.bool_)
+
+
+def whole_vectors(bits: Bytes, digit_bits: Sequence[int], first: bool) -> Bytes:
+    """Return a share of events with the last bit of each one-hot vector, uint8, (count, bits).
+
+    Args:
+        bits: share of the bits that are sent, 0 and 1, shape (count, bits).
+        digit_bits: bits of each digit.
+        first: True for share 0, which the 1 that a vector adds up to is added to.
+    """
+    parts, start = [], 0
+    for width in digit_bits:
+        sent = bits[:, start : start + (1 << width) - 1]
+        last = np.bitwise_xor.reduce(sent, axis=1, keepdims=True) ^ np.uint8(first)
+        parts += [sent, last]
+        start += (1 << width) - 1
+    return np.concatenate([*parts, bits[:, start:]], axis=1)
+
+
+class Evaluation:
+    """What a broker computes of a program, for events and a block of interests.
+
+    Args:
+        program: the layers.
+        digit_bits: bits of each digit.
+        tables: digit that each table is looked up with.
+        table_rows: first row of each table, and the end of the last one, where single rows begin.
+    """
+
+    def __init__(
+        self,
+        program: Layers,
+        digit_bits: Sequence[int],
+        tables: Sequence[int],
+        table_rows: Sequence[int],
+    ) -> None:
+        self._program, self._table_rows = program, list(table_rows)
+        starts = np.cumsum([0, *(1 << width for width in digit_bits)]).tolist()
+        self._vectors = [slice(starts[digit], starts[digit + 1]) for digit in tables]
+        self._computed = starts[-1]
+
+    def steps(
+        self, events: tuple[Bytes, Bytes], interests: Shares, masks: Masks, *, opened: bool = True
+    ) -> Steps:
+        """Evaluate all events with all interests.
+
+        Args:
+            events: two shares of events with whole vectors, 0 and 1, shape (events, bits).
+            interests: two shares of interests in lanes, shape (rows, words).
+            masks: masks of this broker, which nobody uses again.
+            opened: True to tell the answers to all three brokers.
+
+        Returns:
+            (answers, answers), shape (events, words), if opened; else two shares of them.
+        """
+        x, y = events[0], events[0] ^ events[1]
+        first, second = interests
+        values: list[Shares] = []
+        for bit in range(self._program.bits):
+            pair = (-(part[:, self._computed + bit].astype(np.uint64)) for part in events)
+            left, right = (part[:, None] for part in pair)
+            values.append((left, right))
+        for place in range(self._program.rows):
+            number = self._table_rows[-1] + place
+            values.append((first[number][None], second[number][None]))
+        count, words = len(x), first.shape[1]
+        for layer in self._program.layers:
+            sums = np.zeros((len(layer), count, words), dtype=np.uint64)
+            for gate, out in zip(layer, sums, strict=True):
+                self._add(gate, values, (x, y), interests, out)
+            sums ^= masks(sums.shape)
+            others = yield sums
+            values += zip(sums, others, strict=True)
+        own, other = values[-1]
+        if not opened:
+            return own, other
+        third = yield other
+        answers = own ^ other ^ third
+        return answers, answers
+
+    def _add(
+        self,
+        gate: Gate,
+        values: Sequence[Shares],
+        events: tuple[Bytes, Bytes],
+        interests: Shares,
+        out: Words,
+    ) -> None:
+        """Add this broker's part of a gate."""
+        x, y = events
+        for table in gate.tables:
+            vector = self._vectors[table]
+            rows = slice(self._table_rows[table], self._table_rows[table + 1])
+            add_rows(interests[0][rows], y[:, vector], out)
+            add_rows(interests[1][rows], x[:, vector], out)
+        for left, right in gate.products:
+            (a, b), (c, d) = values[left], values[right]
+            out ^= (a & (c ^ d)) ^ (b & c)
+        for operand in gate.operands:
+            out ^= values[operand][0]
+
+
+def add_rows(rows: Words, chosen: Bytes, out: Words) -> None:
+    """Add chosen rows to sums.
+
+    All sums of four rows are computed once, and each event takes one of them (Arlazarov et al.,
+    1970).
+
+    Args:
+        rows: rows of a table, shape (rows, words).
+        chosen: rows of each event, 0 and 1, shape (events, rows).
+        out: sums, shape (events, words).
+    """
+    for start in range(0, len(rows), _GROUP):
+        part = rows[start : start + _GROUP]
+        sums = np.zeros((1 << len(part), rows.shape[1]), dtype=np.uint64)
+        for bit, added in enumerate(part):
+            np.bitwise_xor(sums[: 1 << bit], added, out=sums[1 << bit : 2 << bit])
+        weights = (1 << np.arange(len(part))).astype(np.uint8)
+        out ^= sums.take(chosen[:, start : start + len(part)] @ weights, axis=0)
+
+
+def run_together(brokers: Sequence[Steps]) -> list[Shares]:
+    """Run three brokers in step in one process, and return what each returns."""
+    sent = [next(broker) for broker in brokers]
+    while True:
+        done: list[Shares] = []
+        following = []
+        for number, broker in enumerate(brokers):
+            try:
+                following.append(broker.send(sent[(number + 1) % PARTIES]))
+            except StopIteration as stop:
+                done.append(stop.value)
+        if done:
+            return done
+        sent = following
