@@ -1,0 +1,274 @@
+"""Shares that a client makes for three brokers, and that a broker expands again.
+
+A client draws two keys: one for brokers 0 and 1, and one for brokers 0 and 2. It seals them for
+each broker in a *hello*, by an X25519 exchange with the broker's public key. No key is known to all
+three brokers, and clients have no key in common. Bits x of a message are shared as::
+
+    x_0 = F(key of 0 and 2, place),   x_1 = F(key of 0 and 1, place),   x_2 = x + x_0 + x_1
+
+Broker 0 gets the message's head alone, which says the place; brokers 1 and 2 get x_2 as well. A
+place is a random nonce of 24 bytes, drawn for each batch, and the row in the batch. So a batch that
+is encoded again, with other content, uses other shares. F binds the client, the kind of message,
+the digest of the public parameters and the epoch: an event that is copied as an interest, or into
+another client's messages, has shares that add up to noise.
+
+=======  ===========  =========================================
+head     bytes        content
+=======  ===========  =========================================
+kind     1            1 for events, 2 for interests
+client   16           name of the client, given by its hello
+nonce    24           of the batch
+row      4            number of the row, little-endian
+=======  ===========  =========================================
+
+F is AES-256 in counter mode, under a key that HKDF-SHA256 derives from the pair's key and the
+place.
+
+Source: Araki et al., CCS 2016 (shares from keys in pairs); RFC 5869, RFC 7748.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Final, Self, TypeAlias
+
+import numpy as np
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers import algorithms
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from ccbps.arrays import Bytes, Randomness
+from ccbps.checks import choice, octets, whole
+from ccbps.errors import DecodeError, ParameterError
+from ccbps.keys.plain_key import PlainKey
+from ccbps.keys.secret import Confined
+from ccbps.keys.stream import KeyStream
+from ccbps.shares.replicated import PARTIES
+
+KINDS: Final = {"event": 1, "interest": 2}
+CLIENT_BYTES: Final = 16
+NONCE_BYTES: Final = 24
+ROW_BYTES: Final = 4
+HEAD_BYTES: Final = 1 + CLIENT_BYTES + NONCE_BYTES + ROW_BYTES
+KEY_BYTES: Final = 32
+PUBLIC_BYTES: Final = 32
+HELD: Final = (("02", "01"), ("01",), ("02",))
+"""Pairs whose keys each broker has. Share 0 follows from the key of 0 and 2, share 1 from 0 and
+1."""
+Three: TypeAlias = tuple[Bytes, Bytes, Bytes]
+"""Messages for brokers 0, 1 and 2, shape (count, bytes)."""
+
+
+class BrokerKey(PlainKey):
+    """The secret half of a broker's key, by which it opens clients' hellos (X25519).
+
+    Attributes:
+        public: public half, 32 bytes, for the clients.
+    """
+
+    kind = "broker's key"
+    length = 32
+    text_kind = "broker-key"
+    __slots__ = ("_key", "public")
+
+    def __init__(self, secret: bytes) -> None:
+        super().__init__(secret)
+        self._key = X25519PrivateKey.from_private_bytes(self._secret)
+        self.public = self._key.public_key().public_bytes_raw()
+
+    @classmethod
+    def generate(cls, randomness: Callable[[int], bytes] = os.urandom) -> Self:
+        """Draw a broker's key."""
+        return cls(randomness(cls.length))
+
+    def open(self, party: int, hello: bytes, context: bytes) -> SharedKeys:
+        """Open a client's hello.
+
+        Args:
+            party: number of this broker: 0, 1 or 2.
+            hello: the hello that the client made for this broker.
+            context: public parameters and epoch, as the client has them.
+
+        Raises:
+            DecodeError: it is no hello for this broker, party and context.
+        """
+        whole("party", party, 0, PARTIES - 1)
+        size = len(HELD[party]) * KEY_BYTES
+        if len(hello) != CLIENT_BYTES + PUBLIC_BYTES + size + 16:
+            raise DecodeError(
+                f"a hello for broker {party} has {CLIENT_BYTES + PUBLIC_BYTES + size + 16} bytes, "
+                f"got {len(hello)}"
+            )
+        client, rest = hello[:CLIENT_BYTES], hello[CLIENT_BYTES:]
+        point, sealed = rest[:PUBLIC_BYTES], rest[PUBLIC_BYTES:]
+        bound = _bound(party, client, point, self.public, context)
+        try:
+            agreed = self._key.exchange(X25519PublicKey.from_public_bytes(point))
+            keys = AESGCM(_derived(agreed, bound)).decrypt(bytes(12), sealed, bound)
+        except (InvalidTag, ValueError):
+            raise DecodeError(
+                f"the hello is not for broker {party}, its key, these public parameters and this "
+                "epoch, or it is damaged"
+            ) from None
+        held = {pair: keys[KEY_BYTES * i :][:KEY_BYTES] for i, pair in enumerate(HELD[party])}
+        return SharedKeys(client, held, context)
+
+
+class SharedKeys(Confined):
+    """Keys that a client shares with one broker or, on the client's side, with all of them.
+
+    Attributes:
+        client: name of the client, 16 bytes.
+    """
+
+    def __init__(self, client: bytes, keys: dict[str, bytes], context: bytes) -> None:
+        self.client, self._keys, self._context = client, keys, context
+
+    def __repr__(self) -> str:
+        return f"<SharedKeys of client {self.client.hex()}>"
+
+    def stream(self, pair: str, kind: int, heads: Bytes, size: int) -> Bytes:
+        """Return the shares that follow from the key of a pair of brokers, shape (count, size).
+
+        Args:
+            pair: "01" or "02".
+            kind: kind of the messages.
+            heads: heads of messages of this client, shape (count, 45).
+            size: bytes of a share.
+        """
+        start = 1 + CLIENT_BYTES
+        nonces = np.ascontiguousarray(heads[:, start : start + NONCE_BYTES])
+        rows = np.ascontiguousarray(heads[:, start + NONCE_BYTES :]).view("<u4")[:, 0]
+        batches, index = np.unique(nonces.view(f"V{NONCE_BYTES}")[:, 0], return_inverse=True)
+        ciphers = []
+        for nonce in batches:
+            place = b"\0".join([b"ccbps shares", pair.encode(), bytes([kind]), self.client])
+            info = place + bytes(nonce) + self._context
+            ciphers.append(algorithms.AES256(_derived(self._keys[pair], info)))
+        reader = KeyStream(ciphers, index.reshape(-1), rows.astype(np.uint64), size)
+        return reader(0, len(heads)).copy()
+
+
+class Client:
+    """A client that shares its messages between three brokers.
+
+    Args:
+        brokers: public halves of the keys of brokers 0, 1 and 2.
+        context: public parameters and epoch, which client and brokers agree on.
+        randomness: source of random bytes: the operating system, unless a test says otherwise.
+
+    Attributes:
+        hellos: messages by which brokers 0, 1 and 2 get their keys, once.
+
+    Raises:
+        ParameterError: there are not three different public keys.
+    """
+
+    def __init__(
+        self, brokers: Sequence[bytes], context: bytes, randomness: Randomness = os.urandom
+    ) -> None:
+        if len(brokers) != PARTIES or len(set(brokers)) != PARTIES:
+            raise ParameterError(
+                f"brokers must be the public keys of three different brokers, got {len(brokers)} "
+                f"keys, {len(set(brokers))} of them different"
+            )
+        for public in brokers:
+            octets("brokers", public, PUBLIC_BYTES)
+        keys = {pair: randomness(KEY_BYTES) for pair in ("01", "02")}
+        client = randomness(CLIENT_BYTES)
+        self._shared, self._randomness = SharedKeys(client, keys, context), randomness
+        hellos = []
+        for party, public in enumerate(brokers):
+            own = X25519PrivateKey.from_private_bytes(randomness(KEY_BYTES))
+            point = own.public_key().public_bytes_raw()
+            bound = _bound(party, client, point, public, context)
+            agreed = own.exchange(X25519PublicKey.from_public_bytes(public))
+            held = b"".join(keys[pair] for pair in HELD[party])
+            # The key serves one message, so that its nonce may be zero.
+            sealed = AESGCM(_derived(agreed, bound)).encrypt(bytes(12), held, bound)
+            hellos.append(client + point + sealed)
+        self.hellos = tuple(hellos)
+
+    def share(self, kind: str, bits: Bytes) -> Three:
+        """Share the bits of messages.
+
+        Args:
+            kind: "event" or "interest".
+            bits: 0 and 1, shape (count, bits), uint8.
+
+        Returns:
+            messages for brokers 0, 1 and 2: heads for broker 0, and heads and shares for the
+            others.
+        """
+        number = KINDS[choice("kind", kind, tuple(KINDS))]
+        count, size = len(bits), -(-bits.shape[1] // 8)
+        heads = np.empty((count, HEAD_BYTES), dtype=np.uint8)
+        start = 1 + CLIENT_BYTES
+        heads[:, 0] = number
+        heads[:, 1:start] = np.frombuffer(self._shared.client, dtype=np.uint8)
+        nonce = np.frombuffer(self._randomness(NONCE_BYTES), dtype=np.uint8)
+        heads[:, start : start + NONCE_BYTES] = nonce
+        heads[:, start + NONCE_BYTES :] = np.arange(count, dtype="<u4")[:, None].view(np.uint8)
+        body = np.packbits(bits, axis=1, bitorder="little")
+        for pair in ("01", "02"):
+            body ^= self._shared.stream(pair, number, heads, size)
+        if bits.shape[1] % 8:
+            body[:, -1] &= np.uint8((1 << bits.shape[1] % 8) - 1)
+        whole_message = np.concatenate([heads, body], axis=1)
+        return heads, whole_message, whole_message.copy()
+
+
+def expand(
+    party: int, keys: SharedKeys, kind: str, messages: Bytes, bits: int
+) -> tuple[Bytes, Bytes]:
+    """Return a broker's two shares of a client's messages, 0 and 1, shape (count, bits), uint8.
+
+    Args:
+        party: number of this broker.
+        keys: keys from the client's hello.
+        kind: "event" or "interest".
+        messages: messages of this client for this broker, shape (count, bytes).
+        bits: bits of a share.
+
+    Raises:
+        DecodeError: they are not messages of this client, kind and size.
+    """
+    number, size = KINDS[choice("kind", kind, tuple(KINDS))], -(-bits // 8)
+    width = HEAD_BYTES + (size if party else 0)
+    if messages.dtype != np.uint8 or messages.ndim != 2 or messages.shape[1] != width:
+        raise DecodeError(
+            f"{kind}s for broker {party} have {width} bytes, an array of shape (count, {width}); "
+            f"got {messages.dtype} {messages.shape}"
+        )
+    client = np.frombuffer(keys.client, dtype=np.uint8)
+    if (messages[:, 0] != number).any() or (messages[:, 1 : 1 + CLIENT_BYTES] != client).any():
+        raise DecodeError(f"some messages are not {kind}s of client {keys.client.hex()}")
+    heads = messages[:, :HEAD_BYTES]
+
+    def derived(pair: str) -> Bytes:
+        return _bits(keys.stream(pair, number, heads, size), bits)
+
+    if party == 0:
+        return derived("02"), derived("01")
+    body = messages[:, HEAD_BYTES:]
+    if bits % 8 and (body[:, -1] >> np.uint8(bits % 8)).any():
+        raise DecodeError(f"some {kind}s have bits behind their last one")
+    sent = _bits(body, bits)
+    return (derived("01"), sent) if party == 1 else (sent, derived("02"))
+
+
+def _bits(packed: Bytes, count: int) -> Bytes:
+    return np.unpackbits(packed, axis=1, bitorder="little", count=count)
+
+
+def _bound(party: int, client: bytes, point: bytes, public: bytes, context: bytes) -> bytes:
+    """Return the public content that a hello is bound to."""
+    return b"ccbps hello" + bytes([party]) + client + point + public + context
+
+
+def _derived(secret: bytes, info: bytes) -> bytes:
+    return HKDF(SHA256(), KEY_BYTES, salt=None, info=info).derive(secret)
