@@ -1,0 +1,195 @@
+"""A ring of three brokers: each sends to the one before it, and receives from the one behind it.
+
+Two neighbours greet each other, which agrees on the masks of a connection, and then evaluate unit
+after unit. A unit begins with its position: its number, and a digest of what is evaluated. Brokers
+that do not stand at the same position part with an error. So do brokers of other parameters, or one
+that began anew. Nothing is answered then, and the work is done again on new connections, with new
+masks.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated, Final, Self, TypeVar
+
+import msgspec
+import numpy as np
+
+from ccbps.arrays import Randomness, Words
+from ccbps.checks import octets, whole
+from ccbps.errors import DecodeError, PeerError
+from ccbps.keys.secret import Confined
+from ccbps.network.channel import Channel
+from ccbps.records import Message, Number
+from ccbps.shares.masks import FRESH_BYTES, MaskStreams, mask_key
+from ccbps.shares.replicated import PARTIES, Masks, Shares, Steps
+
+T = TypeVar("T", bound=Message)
+
+DIGEST_BYTES: Final = 32
+_MOST: Final = 1 << 10
+"""Bytes of a greeting or a position at the most."""
+Digest = Annotated[bytes, msgspec.Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
+Fresh = Annotated[bytes, msgspec.Meta(min_length=FRESH_BYTES, max_length=FRESH_BYTES)]
+
+
+class Greeting(Message, frozen=True):
+    """First message of a broker to a neighbour.
+
+    Attributes:
+        party: number of the broker.
+        context: digest of the public parameters and the epoch.
+        worker: number of the pair of workers that the connection serves.
+        attempt: number of the attempt at the work.
+        fresh: random bytes for the neighbours' mask key.
+    """
+
+    front = b"\x01TG"
+    what = "broker's greeting"
+
+    party: Annotated[int, msgspec.Meta(ge=0, lt=PARTIES)]
+    context: Digest
+    worker: Number
+    attempt: Number
+    fresh: Fresh
+
+
+class Position(Message, frozen=True):
+    """Place of a broker before it evaluates a unit.
+
+    Attributes:
+        unit: number of the unit.
+        digest: digest of events and interests, and of their lanes, without their shares.
+    """
+
+    front = b"\x01TP"
+    what = "broker's position"
+
+    unit: Number
+    digest: Digest
+
+
+class Ring(Confined):
+    """Connections of one broker to its two neighbours, with their masks.
+
+    Attributes:
+        sent_bytes: bytes of masked sums that were handed to the connection.
+
+    Args:
+        party: number of this broker.
+        lower: channel to broker ``party - 1``.
+        upper: channel from broker ``party + 1``.
+        context: digest of the public parameters and the epoch, 32 bytes.
+        worker: number of the pair of workers.
+        attempt: number of the attempt.
+        randomness: source of random bytes.
+
+    Raises:
+        PeerError: a neighbour is another broker, or has other parameters.
+        NetworkError: a connection broke.
+    """
+
+    def __init__(
+        self,
+        party: int,
+        lower: Channel,
+        upper: Channel,
+        context: bytes,
+        *,
+        worker: int = 0,
+        attempt: int = 0,
+        randomness: Randomness = os.urandom,
+    ) -> None:
+        self._party = whole("party", party, 0, PARTIES - 1)
+        self._lower, self._upper, self.sent_bytes = lower, upper, 0
+        context = octets("context", context, DIGEST_BYTES)
+        own = [Greeting(party, context, worker, attempt, randomness(FRESH_BYTES)) for _ in range(2)]
+        # Small enough for the kernels to hold: nobody waits for one another.
+        lower.send(own[0].to_bytes())
+        above = self._greeting(upper, (party + 1) % PARTIES, own[1])
+        upper.send(own[1].to_bytes())
+        below = self._greeting(lower, (party - 1) % PARTIES, own[0])
+        self._masks = MaskStreams(
+            mask_key(below.fresh, own[0].fresh, worker, attempt),
+            mask_key(own[1].fresh, above.fresh, worker, attempt),
+        )
+        self._sender = ThreadPoolExecutor(1, thread_name_prefix=f"ccbps broker {party}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End both connections."""
+        self._lower.close()
+        self._upper.close()
+        self._sender.shutdown()
+
+    def evaluate(self, unit: int, digest: bytes, begin: Callable[[Masks], Steps]) -> Shares:
+        """Evaluate a unit together with both neighbours.
+
+        Args:
+            unit: number of the unit, greater than all before it.
+            digest: digest of what is evaluated, 32 bytes, the same at all three brokers.
+            begin: function that begins the evaluation with masks, as `Evaluation.steps`.
+
+        Raises:
+            PeerError: a neighbour stands at another position, or sends what does not fit.
+            NetworkError: a connection broke. After any error the ring is closed: connect anew.
+        """
+        try:
+            position = Position(unit, digest)
+            self._lower.send(position.to_bytes())
+            other = self._read(Position, self._upper)
+            if other != position:
+                raise PeerError(
+                    f"broker {(self._party + 1) % PARTIES} stands at unit {other.unit}, this one "
+                    f"at {unit}, or they hold other events or interests: connect anew"
+                )
+            return self._run(begin(self._masks.unit(unit)))
+        except BaseException:
+            self.close()
+            raise
+
+    def _run(self, steps: Steps) -> Shares:
+        sums = next(steps)
+        while True:
+            # At the same time: all three send before they read.
+            sending = self._sender.submit(self._lower.send, _octets(sums))
+            self.sent_bytes += sums.nbytes
+            arrived = self._upper.receive(sums.nbytes)
+            sending.result()
+            if len(arrived) != sums.nbytes:
+                raise PeerError(f"{sums.nbytes} bytes of sums were expected, got {len(arrived)}")
+            others = np.frombuffer(arrived, dtype="<u8").reshape(sums.shape)
+            try:
+                sums = steps.send(others.astype(np.uint64, copy=False))
+            except StopIteration as stop:
+                done: Shares = stop.value
+                return done
+
+    def _greeting(self, channel: Channel, party: int, own: Greeting) -> Greeting:
+        """Receive the greeting of a neighbour, and check that it fits this broker's."""
+        greeting = self._read(Greeting, channel)
+        if greeting.party != party:
+            raise PeerError(f"broker {party} was expected, got broker {greeting.party}")
+        agreed = own.context, own.worker, own.attempt
+        if (greeting.context, greeting.worker, greeting.attempt) != agreed:
+            raise PeerError(
+                f"broker {party} has other public parameters, another epoch, worker or attempt"
+            )
+        return greeting
+
+    def _read(self, kind: type[T], channel: Channel) -> T:
+        try:
+            return kind.from_bytes(bytes(channel.receive(_MOST)))
+        except DecodeError as error:
+            raise PeerError(f"a neighbour does not follow the protocol: {error}") from None
+
+
+def _octets(words: Words) -> memoryview:
+    return np.ascontiguousarray(words, dtype="<u8").reshape(-1).view(np.uint8).data

@@ -1,0 +1,174 @@
+"""Three brokers over TLS: they match together, or part with an error."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ccbps.errors import NetworkError, PeerError, RandomnessReuseError
+from ccbps.forms.branching import box_form
+from ccbps.forms.digits import FormulaDigits
+from ccbps.network import Channel, Credentials, Identity, Server, connect
+from ccbps.predicates import Schema, UInt
+from ccbps.shares.replicated import Evaluation, Masks, lanes, unpacked, whole_vectors
+from ccbps.shares.ring import Ring
+
+SCHEMA = Schema(price=UInt(8), volume=UInt(6))
+FORM = FormulaDigits(SCHEMA, {"price": 4, "volume": 2}, box_form(SCHEMA))
+EVALUATION = Evaluation(FORM.program, FORM.digit_bits, FORM.tables, FORM.table_rows)
+CONTEXT = sha256(b"parameters").digest()
+SAME = sha256(b"the same events and interests").digest()
+RNG = np.random.default_rng(4)
+EVENTS = SCHEMA.encode({"price": RNG.integers(0, 256, 20), "volume": RNG.integers(0, 64, 20)})
+PREDICATES = [
+    SCHEMA.parse(f"price BETWEEN {low} AND {low + 100} AND volume > {low // 5}")
+    for low in range(150)
+]
+EXPECTED = np.stack([predicate.evaluate(EVENTS) for predicate in PREDICATES], axis=1)
+
+
+def shares_of(bits: np.ndarray) -> list[np.ndarray]:
+    first, second = RNG.integers(0, 2, (2, *bits.shape), dtype=np.uint8)
+    return [first, second, bits ^ first ^ second]
+
+
+ROWS = FORM.interest_rows([box_form(SCHEMA, predicate.box()) for predicate in PREDICATES])
+INTEREST_SHARES = [lanes(share) for share in shares_of(ROWS)]
+EVENT_SHARES = [
+    whole_vectors(share, FORM.digit_bits, number == 0)
+    for number, share in enumerate(shares_of(FORM.event_rows(EVENTS)))
+]
+
+
+def begin(party: int) -> Callable[[Masks], Any]:
+    other = (party + 1) % 3
+    events = EVENT_SHARES[party], EVENT_SHARES[other]
+    interests = INTEREST_SHARES[party], INTEREST_SHARES[other]
+    return lambda masks: EVALUATION.steps(events, interests, masks)
+
+
+@contextmanager
+def channels() -> Iterator[list[tuple[Channel, Channel]]]:
+    """Yield each broker's channels to the one before it and from the one behind it."""
+    identities = [Identity.generate() for _ in range(3)]
+    certificates = [identity.certificate() for identity in identities]
+    arrived: list[queue.SimpleQueue[Channel]] = [queue.SimpleQueue() for _ in range(3)]
+    done = threading.Event()
+
+    def serving(party: int) -> Callable[[Channel], None]:
+        def serve(channel: Channel) -> None:
+            arrived[party].put(channel)
+            done.wait()
+
+        return serve
+
+    servers = [
+        Server(Credentials(identities[i], (certificates[(i + 1) % 3],)), serving(i))
+        for i in range(3)
+    ]
+    try:
+        lower = [
+            connect(servers[i - 1].address, identities[i], certificates[i - 1]) for i in range(3)
+        ]
+        yield [(lower[i], arrived[i].get()) for i in range(3)]
+    finally:
+        done.set()
+        for server in servers:
+            server.close()
+
+
+def together(act: Callable[[int, Channel, Channel], Any]) -> list[Any]:
+    """Run a function for each broker in a thread, and return results or errors."""
+    results: list[Any] = [None] * 3
+    with channels() as pairs:
+
+        def run(party: int) -> None:
+            try:
+                results[party] = act(party, *pairs[party])
+            except Exception as error:
+                results[party] = error
+                for channel in pairs[party]:
+                    channel.close()
+
+        threads = [threading.Thread(target=run, args=(party,)) for party in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    return results
+
+
+def test_three_brokers_match_over_tls() -> None:
+    def act(party: int, lower: Channel, upper: Channel) -> Any:
+        with Ring(party, lower, upper, CONTEXT) as ring:
+            answers = [ring.evaluate(unit, SAME, begin(party))[0] for unit in (0, 1, 7)]
+        with pytest.raises(NetworkError):
+            ring.evaluate(8, SAME, begin(party))
+        return answers, ring.sent_bytes
+
+    for answers, sent in together(act):
+        for words in answers:
+            assert np.array_equal(unpacked(words, len(PREDICATES)), EXPECTED)
+        # A bit for each gate, and one that opens the answer.
+        lanes_sent = 64 * -(-len(PREDICATES) // 64) * len(EVENTS)
+        assert sent == 3 * lanes_sent * (FORM.program.gates + 1) // 8
+
+
+@pytest.mark.parametrize("difference", ["unit", "digest"])
+def test_brokers_at_other_positions_part(difference: str) -> None:
+    def act(party: int, lower: Channel, upper: Channel) -> Any:
+        unit = 1 if difference == "unit" and party == 1 else 0
+        digest = sha256(b"other").digest() if difference == "digest" and party == 2 else SAME
+        with Ring(party, lower, upper, CONTEXT) as ring:
+            return ring.evaluate(unit, digest, begin(party))
+
+    errors = together(act)
+    assert all(isinstance(error, NetworkError) for error in errors)
+    assert sum("stands at unit" in str(error) for error in errors) >= 1
+
+
+@pytest.mark.parametrize("field", ["context", "worker", "attempt", "party"])
+def test_brokers_that_do_not_fit_part(field: str) -> None:
+    def act(party: int, lower: Channel, upper: Channel) -> Any:
+        other = party == 1
+        with Ring(
+            (party + other * (field == "party")) % 3,
+            lower,
+            upper,
+            bytes(32) if other and field == "context" else CONTEXT,
+            worker=int(other and field == "worker"),
+            attempt=int(other and field == "attempt"),
+        ) as ring:
+            return ring.evaluate(0, SAME, begin(party))
+
+    errors = together(act)
+    assert all(isinstance(error, NetworkError) for error in errors)
+    assert any(isinstance(error, PeerError) for error in errors)
+
+
+def test_a_unit_is_not_evaluated_twice() -> None:
+    def act(party: int, lower: Channel, upper: Channel) -> Any:
+        with Ring(party, lower, upper, CONTEXT) as ring:
+            ring.evaluate(3, SAME, begin(party))
+            return ring.evaluate(3, SAME, begin(party))
+
+    assert any(isinstance(error, RandomnessReuseError) for error in together(act))
+
+
+def test_a_broker_that_goes_away_ends_the_others() -> None:
+    def act(party: int, lower: Channel, upper: Channel) -> Any:
+        with Ring(party, lower, upper, CONTEXT) as ring:
+            if party == 0:
+                return "gone"
+            return ring.evaluate(0, SAME, begin(party))
+
+    results = together(act)
+    assert results[0] == "gone"
+    assert all(isinstance(error, NetworkError) for error in results[1:])
