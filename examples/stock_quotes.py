@@ -38,7 +38,6 @@ import warnings
 from collections.abc import Iterator, Mapping
 from concurrent import futures
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any
@@ -222,24 +221,23 @@ def publish(
     """
     started = time.perf_counter()
     events = here().createDataFrame(quotes)
-    encode = partial(cs.encode_events, matcher=MATCHER, key=master, ledger=ledger)
     # In one task and for one label, to allot rounds in order of time. Whenever the ledger sees an
     # event again, it gives the same round.
-    numbered = encode(events.coalesce(1), labels=names[:1], keep=["event"])
+    numbered = cs.encode_events(
+        events.coalesce(1), MATCHER, master, ledger=ledger, labels=names[:1], keep=["event"]
+    )
     rounds = numbered.select("event", "round").toArrow().sort_by("event")["round"]
     # A store holds subscriptions, rounds and messages, and nothing else of a quote.
-    messages = encode(events, labels=names)
-    cs.write_messages(messages, output / "events", MATCHER, kind="event", mode="append")
+    events = here().createDataFrame(quotes.append_column("round", rounds))
+    cs.write_events(events, output / "events", MATCHER, master, labels=names, mode="append")
     return rounds.to_pylist(), time.perf_counter() - started
 
 
 def subscribe(subscriptions: pa.Table, rounds: range, ring: cs.KeySource, output: Path) -> float:
     """Subscribe: subscribers know their predicates and how many rounds there are, and no quote."""
     started = time.perf_counter()
-    messages = cs.encode_interests(
-        here().createDataFrame(subscriptions), MATCHER, ring, rounds=rounds
-    )
-    cs.write_messages(messages, output / "interests", MATCHER, kind="interest", mode="append")
+    wanted, path = here().createDataFrame(subscriptions), output / "interests"
+    cs.write_interests(wanted, path, MATCHER, ring, rounds=rounds, mode="append")
     return time.perf_counter() - started
 
 

@@ -11,9 +11,12 @@ import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Words
 from ccbps.predicates.attributes import Events
+from ccbps.predicates.codes import unpack
 
 WORD: Final = 64
 """Bits of a word."""
+BLOCK: Final = 1 << 13
+"""Events whose words are made at a time, so that they stay in the cache."""
 
 _SWAPS = [
     (np.uint64(4), np.uint64(0x0F0F0F0F0F0F0F0F)),
@@ -22,24 +25,38 @@ _SWAPS = [
 ]
 
 
+def reversed_bits(value: int, bits: int) -> int:
+    """Return a number whose lowest bit is the most significant one of `value`, and so on."""
+    return int(f"{value:0{bits}b}"[::-1], 2)
+
+
 def event_words(events: Events) -> Words:
     """Return the input bits, bit i at bit i % 64 of word i // 64: shape (words, count), uint64."""
     widths = events.schema.widths
-    out = np.zeros((-(-events.schema.bits // WORD), events.count), dtype=np.uint64)
-    # First the most significant bit on top of each word, then all words turned round.
-    for name, position in events.schema.first_bits.items():
-        last = position + widths[name] - 1
-        for limb in events.codes[name][::-1]:
-            if last < position:
-                break  # a limb that no code uses
-            place, above = divmod(last, WORD)
-            shift = WORD - 1 - above
-            out[place] |= limb << np.uint64(shift)
-            if shift and position < WORD * place:
-                out[place - 1] |= limb >> np.uint64(WORD - shift)
-            last -= WORD
-    for word in out:
-        word[:] = _reverse(word)
+    words = -(-events.schema.bits // WORD)
+    if events.count == 1:  # Python's numbers take less time than a call of NumPy for each step.
+        value = 0
+        for name, width in widths.items():
+            value = value << width | unpack(events.codes[name])[0]
+        octets = reversed_bits(value, events.schema.bits).to_bytes(8 * words, "little")
+        return np.frombuffer(octets, dtype="<u8").reshape(words, 1)
+    out = np.zeros((words, events.count), dtype=np.uint64)
+    for start in range(0, events.count, BLOCK):
+        at = slice(start, start + BLOCK)
+        # First the most significant bit on top of each word, then all words turned round.
+        for name, position in events.schema.first_bits.items():
+            last = position + widths[name] - 1
+            for limb in events.codes[name][::-1, at]:
+                if last < position:
+                    break  # a limb that no code uses
+                place, above = divmod(last, WORD)
+                shift = WORD - 1 - above
+                out[place, at] |= limb << np.uint64(shift)
+                if shift and position < WORD * place:
+                    out[place - 1, at] |= limb >> np.uint64(WORD - shift)
+                last -= WORD
+        for word in out:
+            word[at] = _reverse(word[at])
     return out
 
 

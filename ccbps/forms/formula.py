@@ -48,8 +48,8 @@ import numpy as np
 
 from ccbps.arrays import Words
 from ccbps.errors import ParameterError
-from ccbps.forms.bits import WORD, event_words
-from ccbps.forms.leaves import Leaves, reversed_bits
+from ccbps.forms.bits import WORD, event_words, reversed_bits
+from ccbps.forms.leaves import Leaves
 from ccbps.predicates import Events
 from ccbps.predicates.form import (
     AllOf,
@@ -109,6 +109,8 @@ class _Compiled:
     def event_rows(self, events: Events) -> Words:
         """Return packed bits of events, shape (count, words); bits that are computed come last."""
         words = event_words(events)
+        if not self.public:
+            return np.ascontiguousarray(words.T)
         out = np.zeros((events.count, max(1, -(-self.event_bits // WORD))), dtype=np.uint64)
         out[:, : len(words)] = words.T
         for bit, form in enumerate(self.public, self.leaves.schema.bits):

@@ -14,16 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.arrays import Bytes
-from ccbps.forms.bits import WORD, code_bits
+from ccbps.forms.bits import WORD, code_bits, reversed_bits
 from ccbps.predicates import Events, Schema
 from ccbps.predicates.form import Form
 from ccbps.programs.branching import ONE, ZERO, Label, differences, event_bit, interest_bit
 from ccbps.programs.formula import And, Chain, Formula, Lookup, Scan, negation, total
-
-
-def reversed_bits(value: int, bits: int) -> int:
-    """Return a number's bits, the most significant one first, as private bits."""
-    return int(f"{value:0{bits}b}"[::-1], 2)
 
 
 class Leaves:

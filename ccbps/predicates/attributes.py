@@ -30,9 +30,14 @@ _COMPARED: Final = 200
 
 @dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
 class Attributes(Printable):
-    """An ordered, immutable mapping of attribute names to attribute types; see `Schema`."""
+    """An ordered, immutable mapping of attribute names to attribute types; see `Schema`.
+
+    Attributes:
+        bits: bits of all codes of one event together.
+    """
 
     _attributes: dict[str, AttributeType]
+    bits: int
 
     def __init__(
         self, mapping: Mapping[str, AttributeType] | None = None, /, **attributes: AttributeType
@@ -49,6 +54,7 @@ class Attributes(Printable):
                 raise ParameterError(f"attribute name {name!r} is not an identifier")
             instance(f"attribute {name!r}", kind, AttributeType, hint="write for example UInt(16)")
         object.__setattr__(self, "_attributes", merged)
+        object.__setattr__(self, "bits", sum(kind.bits for kind in merged.values()))
 
     def __reduce__(self) -> tuple[type[Self], tuple[dict[str, AttributeType]]]:
         return type(self), (self._attributes,)
@@ -57,11 +63,6 @@ class Attributes(Printable):
     def names(self) -> tuple[str, ...]:
         """Attribute names in order."""
         return tuple(self._attributes)
-
-    @property
-    def bits(self) -> int:
-        """Bits of all codes of one event together."""
-        return sum(kind.bits for kind in self._attributes.values())
 
     @property
     def widths(self) -> dict[str, int]:

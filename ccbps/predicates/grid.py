@@ -41,7 +41,7 @@ class Grid:
         default_factory=dict, init=False, repr=False, compare=False
     )
 
-    def number_of(self, value: Fraction) -> int:
+    def number_of(self, value: Fraction | int) -> int:
         """Return the number of an exact value.
 
         Raises:

@@ -135,7 +135,7 @@ class _Number(AttributeType):
         if isinstance(value, bool) or not isinstance(value, int | str | decimal.Decimal):
             raise Refused(f"wrong type ({type(value).__name__})")
         if isinstance(value, int):
-            return self._grid.number_of(Fraction(value))
+            return self._grid.number_of(value)
         if isinstance(value, str) and len(value) > _MAX_TEXT:
             raise Refused(f"text of more than {_MAX_TEXT:,} characters")
         try:

@@ -11,10 +11,12 @@ A type is a frozen public value: it validates itself, compares, hashes and pickl
 
 from __future__ import annotations
 
+import datetime
 import inspect
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from typing import Any, ClassVar, Final, ParamSpec, TypeAlias
@@ -27,6 +29,10 @@ from ccbps.errors import EventError, ParameterError
 from ccbps.predicates.codes import BoolArray, CodeArray, increment, limbs_for, pack
 from ccbps.predicates.columns import Column, column_of
 
+FEW_ROWS: Final = 4
+"""Rows up to which a column of plain values is encoded value by value."""
+_PLAIN: Final = frozenset({int, str, bool, datetime.datetime, datetime.date})
+"""Classes of values that are never missing."""
 EMPTY: Final = (1, 0)
 """The canonical empty range where both bounds are free."""
 
@@ -179,7 +185,7 @@ class AttributeType(Printable, ABC):
         """True if texts with a common prefix have codes with a common prefix, and no others do."""
         return False
 
-    @property
+    @cached_property
     def bits(self) -> int:
         """Width of a code in bits, at least 1."""
         return max(1, (self.size - 1).bit_length())
@@ -242,6 +248,14 @@ class AttributeType(Printable, ABC):
             EventError: a value is missing in a type that is not nullable, of the wrong kind, or
                 outside the domain; names attribute and row, never the value.
         """
+        if (
+            type(values) is list
+            and 0 < len(values) <= FEW_ROWS
+            and _PLAIN.issuperset(map(type, values))
+        ):
+            # A batch of one waits for calls of NumPy. What is refused gets its reason below.
+            with suppress(Refused):
+                return pack([self.number_of(value) + self.lowest for value in values], self.limbs)
         codes, problems = self.examine(values, attribute=attribute)
         if problems:
             row, reason = min((int(np.argmax(mask)), reason) for mask, reason in problems)

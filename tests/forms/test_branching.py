@@ -103,6 +103,8 @@ def test_event_bits_are_the_codes_in_schema_order_most_significant_first(
     for row in range(events.count):
         packed = sum(int(word) << 64 * i for i, word in enumerate(words[:, row]))
         assert packed >> schema.bits == 0
+        # The words of one event are made in another way.
+        assert np.array_equal(event_words(events.take([row]))[:, 0], words[:, row])
 
 
 # -- programs mean what predicates mean ---------------------------------------------------------

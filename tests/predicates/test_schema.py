@@ -673,8 +673,12 @@ def test_arrow_and_lists_agree(data: st.DataObject, schema: Schema) -> None:
         unsigned = isinstance(schema[name], UInt)
         arrow[name] = pa.array(column, type=pa.uint64() if unsigned else None)
     tables = schema.encode(pa.table(arrow))
+    # A few rows are encoded value by value, and many as arrays.
+    single = [schema.encode([row]) for row in batch]
     for name in schema:
         assert np.array_equal(lists.codes[name], tables.codes[name])
+        alone = [code for events in single for code in unpack(events.codes[name])]
+        assert alone == unpack(lists.codes[name])
 
 
 def test_import_loads_no_optional_package() -> None:
