@@ -122,14 +122,14 @@ def main() -> None:
     wide = min(sizes[-1], WIDTH_PAIRS)
     plan += [(name, "local[2]", wide) for name in WIDTHS]
     plan += [(name, "local[2]", size) for name in REUSABLE for size in sizes]
-    found = {}
+    results = {}
     for one in tqdm(plan, desc="points", mininterval=1):
-        found[one] = run(one, given)
-    report_pairs({key: value for key, value in found.items() if key[0] == "FormulaMatch"})
-    report_stores(found)
-    report_widths({name: value for (name, *_), value in found.items() if name in WIDTHS}, wide)
+        results[one] = run(one, given)
+    report_pairs({key: value for key, value in results.items() if key[0] == "FormulaMatch"})
+    report_stores(results)
+    report_widths({name: value for (name, *_), value in results.items() if name in WIDTHS}, wide)
     for name in REUSABLE:
-        report_reusable(name, {key[2]: value for key, value in found.items() if key[0] == name})
+        report_reusable(name, {key[2]: value for key, value in results.items() if key[0] == name})
 
 
 # -- one point, in a process of its own ------------------------------------------------------------
@@ -264,8 +264,8 @@ def one_time(spark: SparkSession, scheme: str, pairs: int, folder: Path) -> tupl
         joined = read["events"].join(read["interests"], ["subscription", "round"])
         widths = joined.selectExpr("length(event_message) + length(interest_message) AS width")
         took["join alone"] += timed(widths.agg(F.sum("width")).collect)
-        wanted = rows.where(PLAIN).count()
-        took["match"] += matched(partial(cs.match, *read.values(), box), wanted)
+        expected = rows.where(PLAIN).count()
+        took["match"] += matched(partial(cs.match, *read.values(), box), expected)
         for name, df in read.items():
             moved = here / f"{name}-written"
             took["write stores"] += timed(
@@ -298,16 +298,16 @@ def one_time(spark: SparkSession, scheme: str, pairs: int, folder: Path) -> tupl
             )
         )
         last = [of[-1:] for of in stores.values()]
-        took["match stores"] += matched(partial(cs.match_messages, spark, *last, box), wanted)
+        took["match stores"] += matched(partial(cs.match_messages, spark, *last, box), expected)
         parts.append(took)
-        matches += wanted
+        matches += expected
         shutil.rmtree(here)
     shown = keep and pairs >= REPORTED and spark.sparkContext.master == "local[2]"
     return parts, at_once(spark, stores, matches, scheme == IN_NUMPY) if shown else {}
 
 
 def at_once(
-    spark: SparkSession, stores: dict[str, list[Path]], wanted: int, in_numpy: bool
+    spark: SparkSession, stores: dict[str, list[Path]], expected: int, in_numpy: bool
 ) -> AtOnce:
     """Measure one job over all stores, from memory.
 
@@ -319,14 +319,14 @@ def at_once(
         kernel = stack.enter_context(kernel_beside(in_numpy))
         kernel()
         for _ in range(WARM_UP):
-            matched(every, wanted)
+            matched(every, expected)
         stack.enter_context(in_memory([*stores["events"], *stores["interests"]]))
         before = kernel()
         for name, only in (("all answers", False), ("matches only", True)):
             runs[name] = []
             for _ in range(RUNS):
                 at = read_from_disks()
-                took = matched(partial(every, matches_only=only), wanted)
+                took = matched(partial(every, matches_only=only), expected)
                 read, after = read_from_disks() - at, kernel()
                 runs[name].append(((before + after) / 2, took, read))
                 before = after
@@ -354,12 +354,12 @@ def read_from_disks() -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("pgpgin "))
 
 
-def matched(decide: Callable[[], DataFrame], wanted: int) -> float:
+def matched(decide: Callable[[], DataFrame], expected: int) -> float:
     """Return the seconds from planning until all matches are counted."""
 
     def count() -> None:
-        if (found := decide().where("matched").count()) != wanted:
-            raise SystemExit(f"wrong answers: {found} matches, wanted {wanted}")
+        if (matches := decide().where("matched").count()) != expected:
+            raise SystemExit(f"wrong answers: {matches} matches, expected {expected}")
 
     return timed(count)
 
@@ -390,9 +390,9 @@ def reusable(spark: SparkSession, scheme: str, pairs: int, folder: Path) -> tupl
     decided = cs.match(*read, matcher, files["broker"])
     took["match"] = timed(lambda: counts.append(decided.count()))
     every = events.drop("subscription", "id").crossJoin(wishes.select("subscription", "id"))
-    wanted = every.where(PLAIN).count()
-    if counts != [wanted]:
-        raise SystemExit(f"wrong answers: {counts}, wanted {wanted}")
+    expected = every.where(PLAIN).count()
+    if counts != [expected]:
+        raise SystemExit(f"wrong answers: {counts}, expected {expected}")
     return [took], {}
 
 
@@ -462,20 +462,20 @@ def memory_of_point(value: dict[str, Any]) -> list[float]:
     return [value["shuffled"] / 1e9, *peaks]
 
 
-def report_pairs(found: dict[tuple[str, str, int], dict[str, Any]]) -> None:
+def report_pairs(results: dict[tuple[str, str, int], dict[str, Any]]) -> None:
     """Print the table of FormulaMatch, the fit, and the model of a cluster."""
     print(f"FormulaMatch: {BOX.event_bytes} + {BOX.interest_bytes} bytes")
     heads = {**dict.fromkeys(STEPS, ",.0f"), **MEMORY}
     table = Table("FormulaMatch, pairs a second", heads, head="pairs", width=24, least=12)
-    for (_, master, size), value in found.items():
+    for (_, master, size), value in results.items():
         speeds = [size / value["seconds"][step] for step in STEPS]
         # On one core there is one size, which is printed below.
         name = master if master == "local[1]" else f"{size:,} {master}"
         table.row(name, *speeds, *memory_of_point(value))
-    both = {key[2]: value for key, value in found.items() if key[1] == "local[2]"}
-    (alone,) = [key for key in found if key[1] == "local[1]"]
+    both = {key[2]: value for key, value in results.items() if key[1] == "local[2]"}
+    (alone,) = [key for key in results if key[1] == "local[1]"]
     ratios = {
-        step: found[alone]["seconds"][step] / both[alone[2]]["seconds"][step] for step in STEPS
+        step: results[alone]["seconds"][step] / both[alone[2]]["seconds"][step] for step in STEPS
     }
     print(f"\n{alone[2]:,} pairs")
     table = Table("Time on local[1] to that on local[2]", {"ratio": ".2f"})
@@ -506,13 +506,13 @@ def report_pairs(found: dict[tuple[str, str, int], dict[str, Any]]) -> None:
     )
 
 
-def report_stores(found: dict[tuple[str, str, int], dict[str, Any]]) -> None:
+def report_stores(results: dict[tuple[str, str, int], dict[str, Any]]) -> None:
     """Print stores beside the kernel that matches them."""
     heads = {"stores, pairs/s": ",.0f", "kernel, pairs/s": ",.0f", "ratio": ".2f"}
     heads |= {"least ratio": ".2f", "greatest ratio": ".2f", "GB from disks": ".2f"}
     title = "Stores on two cores, to the kernel on one before and after, medians"
     table = Table(title, heads, head="pairs", width=40)
-    for (scheme, master, size), value in found.items():
+    for (scheme, master, size), value in results.items():
         if master != "local[2]" or scheme not in ("FormulaMatch", IN_NUMPY) or size < REPORTED:
             continue
         name = "in NumPy" if scheme == IN_NUMPY else "compiled"
@@ -530,7 +530,7 @@ def report_stores(found: dict[tuple[str, str, int], dict[str, Any]]) -> None:
             table.row(name_of_row, *medians, ratios.min(), ratios.max(), read.sum() / 1e9)
 
 
-def report_widths(found: dict[str, dict[str, Any]], pairs: int) -> None:
+def report_widths(results: dict[str, dict[str, Any]], pairs: int) -> None:
     """Print the time of a pair by the width of its messages, and its prediction by a line."""
     widths = np.array([box.event_bytes + box.interest_bytes for box in WIDTHS.values()])
     heads = {f"{width} bytes": ".2f" for width in widths}
@@ -539,33 +539,33 @@ def report_widths(found: dict[str, dict[str, Any]], pairs: int) -> None:
         "Microseconds a pair on two cores, by the width of both messages", heads, width=20
     )
     for step in STEPS:
-        took = np.array([value["seconds"][step] for value in found.values()]) / pairs * 1e6
+        took = np.array([value["seconds"][step] for value in results.values()]) / pairs * 1e6
         slope = (took[2] - took[0]) / (widths[2] - widths[0])
         guess = took[0] + slope * (widths[1] - widths[0])
         table.row(step, *took, 100 * slope, guess, guess / took[1])
 
 
-def report_reusable(name: str, found: dict[int, dict[str, Any]]) -> None:
+def report_reusable(name: str, results: dict[int, dict[str, Any]]) -> None:
     matcher = REUSABLE[name]
     print(f"\n{name}: {matcher.event_bytes} + {matcher.interest_bytes} bytes")
     heads = {"match, pairs/s": ",.0f", "events/s, encoded": ",.0f", **MEMORY}
     table = Table(f"{name}, all pairs", heads, head="pairs", width=24, least=12)
-    for size, value in found.items():
+    for size, value in results.items():
         events, took = size // min(SUBSCRIPTIONS, size // 100), value["seconds"]
         speeds = size / took["match"], events / took["encode events"]
         table.row(f"{size:,} local[2]", *speeds, *memory_of_point(value))
-    fits(name, found, ("match",))
+    fits(name, results, ("match",))
 
 
-def fits(name: str, found: dict[int, dict[str, Any]], steps: tuple[str, ...]) -> dict[str, float]:
+def fits(name: str, results: dict[int, dict[str, Any]], steps: tuple[str, ...]) -> dict[str, float]:
     """Print the fit of each step, and return the seconds of a pair.
 
     The largest point is left out of the fit and compared with it; its parts take a fixed time each.
     With two points, both are fitted.
     """
-    sizes, largest = sorted(found), max(found)
-    times = {size: value["seconds"] for size, value in found.items()}
-    jobs, used = len(found[largest]["parts"]), sizes[:-1] if len(sizes) > 2 else sizes
+    sizes, largest = sorted(results), max(results)
+    times = {size: value["seconds"] for size, value in results.items()}
+    jobs, used = len(results[largest]["parts"]), sizes[:-1] if len(sizes) > 2 else sizes
     rates = {}
     heads = {"fixed, s": ".2f", "a million pairs, s": ".2f", "predicted, s": ".1f"}
     heads |= {"measured, s": ".1f", "ratio": ".2f"}

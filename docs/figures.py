@@ -52,9 +52,9 @@ class Figures(Directive):
         except UnknownFigureError as error:
             raise self.error(str(error)) from None
         program = split(name, " / ")[0]
-        told = environment.temp_data.setdefault("ccbps figures", set())
-        if program not in told:
-            told.add(program)
+        sourced = environment.temp_data.setdefault("ccbps figures", set())
+        if program not in sourced:
+            sourced.add(program)
             lines += ["", f"*Measured by {source(program)}.*"]
         parent = nodes.container(classes=["figures"])
         self.state.nested_parse(StringList(lines, name), self.content_offset, parent)

@@ -38,16 +38,16 @@ def table_of(program: str, title: str) -> dict[str, Any]:
     tables = entry_of(program)["tables"]
     if title not in tables:
         raise UnknownFigureError(f"{program} has no table {title!r}, only {[*tables]}")
-    found: dict[str, Any] = tables[title]
-    return found
+    table: dict[str, Any] = tables[title]
+    return table
 
 
 def entry_of(program: str) -> dict[str, Any]:
     """Return a program's entry."""
     if program not in load():
         raise UnknownFigureError(f"no program {program!r} in figures.json, only {[*load()]}")
-    found: dict[str, Any] = load()[program]
-    return found
+    entry: dict[str, Any] = load()[program]
+    return entry
 
 
 def cell(table: dict[str, Any], row: str, column: str) -> Figure:
@@ -56,8 +56,8 @@ def cell(table: dict[str, Any], row: str, column: str) -> Figure:
         raise UnknownFigureError(f"no row {row!r}, only {[*table['rows']]}")
     if column not in table["columns"]:
         raise UnknownFigureError(f"no column {column!r}, only {table['columns']}")
-    found: Figure = table["rows"][row][table["columns"].index(column)]
-    return found
+    value: Figure = table["rows"][row][table["columns"].index(column)]
+    return value
 
 
 def value_of(name: str) -> Figure:
@@ -107,7 +107,7 @@ def markdown(name: str, rows: Iterable[str] = (), columns: str = "", head: str =
     chosen = [titled(text) for text in split(columns, ";")] or [
         (column, column, "") for column in table["columns"]
     ]
-    found = False
+    is_measured = False
     lines = [[head, *(title for _, title, _ in chosen)], ["---"] * (1 + len(chosen))]
     for row, row_title, _ in [titled(text) for text in rows] or [
         (row, row, "") for row in table["rows"]
@@ -115,10 +115,10 @@ def markdown(name: str, rows: Iterable[str] = (), columns: str = "", head: str =
         cells = []
         for column, _, form in chosen:
             values = [cell(table, row, part) for part in split(column, " ÷ ")]
-            found |= None not in values
+            is_measured |= None not in values
             cells.append(shown(values[0] if len(values) == 1 else ratio(*values), form))
         lines.append([row_title, *cells])
-    if not found:
+    if not is_measured:
         return ["*Not measured yet.*"]
     return ["| " + " | ".join(text.replace("|", r"\|") for text in line) + " |" for line in lines]
 
@@ -150,10 +150,10 @@ def source(program: str) -> str:
 
 def uses(text: str) -> Iterable[str]:
     """Yield what a page's text shows of the file, as Sphinx does; for tests without Sphinx."""
-    for found in re.findall(r"\{figure\}`([^`]+)`", text):
-        yield figure(found.replace(r"\|", "|"))
-    for found in re.findall(r"\{machine\}`([^`]+)`", text):
-        yield str(entry_of(found)["machine"])
+    for name in re.findall(r"\{figure\}`([^`]+)`", text):
+        yield figure(name.replace(r"\|", "|"))
+    for program in re.findall(r"\{machine\}`([^`]+)`", text):
+        yield str(entry_of(program)["machine"])
     for name, body in re.findall(r"^`{3,}\{figures\} (.+)\n((?:.*\n)*?)`{3,}$", text, re.M):
         given = dict(re.findall(r"^:(\w+): (.*)$", body, re.M))
         rows = re.findall(r"^[^:\n].*$", body, re.M)

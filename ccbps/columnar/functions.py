@@ -24,6 +24,7 @@ def _is_text(kind: pa.DataType) -> bool:
 _KINDS: Final[dict[str, tuple[str, Callable[[pa.DataType], bool]]]] = {
     "subscription": ("a string", _is_text),
     "round": ("a whole number", pa.types.is_integer),
+    "number": ("a whole number", pa.types.is_integer),
     "predicate": ("a string", _is_text),
     "payload": ("binary", lambda kind: kind in (pa.binary(), pa.large_binary())),
 }
@@ -32,8 +33,8 @@ _KINDS: Final[dict[str, tuple[str, Callable[[pa.DataType], bool]]]] = {
 def event_arguments(matcher: Matcher) -> list[str]:
     """Name the columns of `event_column` in order."""
     pairs = ["subscription"] * (matcher.answers is Answers.PAIRS)
-    numbers = ["round"] * (matcher.keying is not Keying.SERVER)
-    return [*pairs, *numbers, "record", *["payload"] * bool(payload_bytes(matcher))]
+    names = {Keying.ROUNDS: ["round"], Keying.SESSION: ["number"], Keying.SERVER: []}
+    return [*pairs, *names[matcher.keying], "record", *["payload"] * bool(payload_bytes(matcher))]
 
 
 def interest_arguments(matcher: Matcher) -> list[str]:
@@ -119,15 +120,15 @@ def _checked(
     given = dict(zip(names, columns, strict=True))
     for name, column in given.items():
         if name in _KINDS and not pa.types.is_null(column.type):
-            wanted, is_kind = _KINDS[name]
+            kind, is_kind = _KINDS[name]
             if not is_kind(column.type):
-                raise ParameterError(f"{name} must be {wanted}, got {column.type}; cast it first")
+                raise ParameterError(f"{name} must be {kind}, got {column.type}; cast it first")
     if "record" not in given:
         return np.ones(len(columns[0]), dtype=np.bool_), given
     record = given["record"]
-    there = record.type.names if pa.types.is_struct(record.type) else []
-    if missing := [name for name in fields if there.count(name) != 1]:
-        has = ", ".join(there) if there else str(record.type)
+    record_fields = record.type.names if pa.types.is_struct(record.type) else []
+    if missing := [name for name in fields if record_fields.count(name) != 1]:
+        has = ", ".join(record_fields) if record_fields else str(record.type)
         raise ParameterError(
             f"the record must be a struct with the fields {', '.join(fields)}, each once; "
             f"{missing[0]!r} is not there once: it has {has}. Take F.struct(...)"

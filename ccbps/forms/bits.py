@@ -15,6 +15,8 @@ from ccbps.predicates.codes import unpack
 
 WORD: Final = 64
 """Bits of a word."""
+BLOCK: Final = 1 << 13
+"""Events whose words are made at a time, so that they stay in the cache."""
 
 _SWAPS = [
     (np.uint64(4), np.uint64(0x0F0F0F0F0F0F0F0F)),
@@ -39,20 +41,22 @@ def event_words(events: Events) -> Words:
         octets = reversed_bits(value, events.schema.bits).to_bytes(8 * words, "little")
         return np.frombuffer(octets, dtype="<u8").reshape(words, 1)
     out = np.zeros((words, events.count), dtype=np.uint64)
-    # First the most significant bit on top of each word, then all words turned round.
-    for name, position in events.schema.first_bits.items():
-        last = position + widths[name] - 1
-        for limb in events.codes[name][::-1]:
-            if last < position:
-                break  # a limb that no code uses
-            place, above = divmod(last, WORD)
-            shift = WORD - 1 - above
-            out[place] |= limb << np.uint64(shift)
-            if shift and position < WORD * place:
-                out[place - 1] |= limb >> np.uint64(WORD - shift)
-            last -= WORD
-    for word in out:
-        word[:] = _reverse(word)
+    for start in range(0, events.count, BLOCK):
+        at = slice(start, start + BLOCK)
+        # First the most significant bit on top of each word, then all words turned round.
+        for name, position in events.schema.first_bits.items():
+            last = position + widths[name] - 1
+            for limb in events.codes[name][::-1, at]:
+                if last < position:
+                    break  # a limb that no code uses
+                place, above = divmod(last, WORD)
+                shift = WORD - 1 - above
+                out[place, at] |= limb << np.uint64(shift)
+                if shift and position < WORD * place:
+                    out[place - 1, at] |= limb >> np.uint64(WORD - shift)
+                last -= WORD
+        for word in out:
+            word[at] = _reverse(word[at])
     return out
 
 

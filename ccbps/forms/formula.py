@@ -109,6 +109,8 @@ class _Compiled:
     def event_rows(self, events: Events) -> Words:
         """Return packed bits of events, shape (count, words); bits that are computed come last."""
         words = event_words(events)
+        if not self.public:
+            return np.ascontiguousarray(words.T)
         out = np.zeros((events.count, max(1, -(-self.event_bits // WORD))), dtype=np.uint64)
         out[:, : len(words)] = words.T
         for bit, form in enumerate(self.public, self.leaves.schema.bits):

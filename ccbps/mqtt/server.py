@@ -1,8 +1,8 @@
 """An MQTT server in this process, for examples, tests and small installations: aMQTT.
 
 It knows clients by their passwords, and lets each client speak for itself only. It reads a client's
-messages no faster than at a rate: aMQTT takes some 200 us for a message, so one client that sends
-thousands a second would hold all others up.
+messages no faster than at a rate: aMQTT takes some hundred microseconds for a message, so one
+client that sends thousands a second would hold all others up.
 """
 
 from __future__ import annotations

@@ -306,16 +306,16 @@ def _opened(folder: Folder, version: int, content: bytes) -> Index | str:
         raise ValueError("its checksum is another")
     with pa.ipc.open_file(pa.py_buffer(body)) as reader:
         table = reader.read_all()
-    metadata = table.schema.metadata or {}
-    if metadata[b"format"] != FORMAT.encode():
-        return str(metadata[b"format"], errors="replace")
-    told = read(_Metadata, metadata[b"ccbps"], refusal=ValueError("its metadata are malformed"))
-    about = told.about
-    if told.batch_rows != batch_rows(about.width):
+    encoded = table.schema.metadata or {}
+    if encoded[b"format"] != FORMAT.encode():
+        return str(encoded[b"format"], errors="replace")
+    metadata = read(_Metadata, encoded[b"ccbps"], refusal=ValueError("its metadata are malformed"))
+    about = metadata.about
+    if metadata.batch_rows != batch_rows(about.width):
         raise ValueError("width and rows of a batch do not go together")
     parts = {
         name: PartFile(folder, rows, checksums, (low, high), version)
-        for name, (rows, checksums, low, high) in told.parts.items()
+        for name, (rows, checksums, low, high) in metadata.parts.items()
     }
     table = table.select(RUNS.names).cast(_COLUMNS)
     table.validate(full=True)
@@ -327,7 +327,7 @@ def _opened(folder: Folder, version: int, content: bytes) -> Index | str:
     index = Index(
         about,
         version,
-        PartFiles(about.width, told.batch_rows, parts),
+        PartFiles(about.width, metadata.batch_rows, parts),
         part.dictionary.to_pylist(),
         part.indices.to_numpy(),
         subscription,

@@ -8,12 +8,21 @@
 set -euC
 umask 077
 name=$1 passwords=$2
+if ! command -v mosquitto_passwd > /dev/null; then
+    echo "mosquitto_passwd is not installed; it comes with mosquitto" >&2
+    exit 1
+fi
 if [ -e "$passwords" ] && cut -d: -f1 "$passwords" | grep -qxF -e "$name"; then
     echo "$name has a password in $passwords" >&2
     exit 2
 fi
+new=$(mktemp "$passwords.XXXXXX")
+trap 'rm -f "$new"' EXIT
+trap 'exit 1' HUP INT TERM
 head -c 24 /dev/urandom | base64 | tr +/ -_ > "$name.password"
-printf '%s:%s\n' "$name" "$(cat "$name.password")" > "$passwords.$name"
-mosquitto_passwd -U "$passwords.$name"
-cat "$passwords.$name" >> "$passwords"
-rm "$passwords.$name"
+# Whatever fails from here on leaves no password behind.
+trap 'rm -f "$new" "$name.password"' EXIT
+printf '%s:%s\n' "$name" "$(cat "$name.password")" >| "$new"
+mosquitto_passwd -U "$new"
+cat "$new" >> "$passwords"
+trap 'rm -f "$new"' EXIT

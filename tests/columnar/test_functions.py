@@ -100,7 +100,7 @@ def test_sessions_take_numbers_and_payloads(folder: Path) -> None:
     payload = pa.array([b"up", b"down", None, b"up"])
     made = events_of(topics, key, ROUNDS, RECORDS, payload)
     assert [message is None for message in made.to_pylist()] == [False, False, True, True]
-    with pytest.raises(ParameterError, match="takes the columns round, record, payload; got 2"):
+    with pytest.raises(ParameterError, match="takes the columns number, record, payload; got 2"):
         events_of(topics, key, ROUNDS, RECORDS)
 
 

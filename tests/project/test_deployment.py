@@ -88,6 +88,120 @@ def test_the_page_shows_every_file() -> None:
     assert sorted(shown) == sorted(files)
 
 
+def test_the_page_uses_every_file_that_it_shows() -> None:
+    named = " ".join([*COMMANDS, compose()["services"]["broker"]["build"]["dockerfile"]])
+    files = {path.name for path in DEPLOYMENT.iterdir() if path.is_file()}
+    assert {name for name in files if f"examples/deployment/{name}" not in named} == {
+        "Dockerfile.dockerignore"  # which docker finds by its name
+    }
+
+
+class Machine:
+    """Files that commands of the page make, and those of a checkout. No command is run.
+
+    Args:
+        folders: folders that packages of the system make.
+    """
+
+    def __init__(self, *folders: str) -> None:
+        self._made = {folder.rstrip("/") for folder in folders}
+
+    def has(self, path: str) -> bool:
+        """Whether a file or folder exists in the checkout, or was made."""
+        path = path.rstrip("/")
+        inside = not path.startswith("/") and (ROOT / path).exists()
+        return inside or any(one == path or one.startswith(f"{path}/") for one in self._made)
+
+    def make(self, *paths: str) -> None:
+        """Make files or folders, whose folder must exist."""
+        for path in paths:
+            folder = path.rstrip("/").rpartition("/")[0]
+            assert not folder or self.has(folder), f"nothing makes the folder of {path}"
+            self._made.add(path.rstrip("/"))
+
+    def put(self, sources: list[str], target: str) -> None:
+        """Copy files, or a folder with what was made in it, to a folder or under a new name."""
+        for source in (one.rstrip("*") for one in sources):
+            assert self.has(source), f"nothing makes {source}"
+            inside = self.has(target)
+            assert inside or not target.endswith("/"), f"nothing makes {target}"
+            new = f"{target.rstrip('/')}/{Path(source).name}" if inside else target
+            below = [one for one in self._made if one.startswith(f"{source}/")]
+            self.make(new, *sorted(new + one.removeprefix(source) for one in below))
+
+    def unit(self, name: str) -> bool:
+        """Whether systemd knows a service: of a package, or installed."""
+        return name in ("mosquitto", "prometheus") or self.has(
+            f"/etc/systemd/system/{name}.service"
+        )
+
+
+def values_of(words: list[str], *options: str) -> list[str]:
+    return [words[place + 1] for place, word in enumerate(words) if word in options]
+
+
+def follow(machine: Machine, command: str) -> None:
+    """Check that a command's files exist, and make those that it makes."""
+    name, *words = shlex.split(command)
+    with_value = ("-m", "-o")
+    paths = [
+        word
+        for place, word in enumerate(words)
+        if not word.startswith("-")
+        and words[place - 1 : place] not in ([one] for one in with_value)
+    ]
+    match Path(name).name:
+        case "mkdir":
+            machine.make(*paths)
+        case "install" if "-d" in words:
+            machine.make(*paths)
+        case "install" | "cp" | "mv":
+            if "-D" in words:
+                machine.make(paths[-1].rpartition("/")[0])
+            machine.put(paths[:-1], paths[-1])
+        case "ccbps" | "openssl":
+            machine.make(*values_of(words, "--out", "-keyout", "-out"))
+        case "sh":
+            assert machine.has(words[0])
+            machine.make(f"{words[1]}.password", words[2])
+        case "systemctl":
+            verb, *units = paths
+            assert verb in ("daemon-reload", "enable", "restart", "reload", "start", "stop")
+            assert (verb == "daemon-reload") != bool(units)
+            assert all(map(machine.unit, units)), f"nothing makes {units}"
+        case "nft":
+            assert all(map(machine.has, values_of(words, "--file")))
+        case "chown":
+            assert all(map(machine.has, paths[1:])), command
+        case "python":
+            assert machine.has(words[0])
+        case "docker" | "spark-submit":
+            assert all(machine.has(word) for word in words if word.startswith("examples/"))
+        case "python3":
+            machine.make(words[-1])
+        case "pip" | "echo" | "mosquitto_passwd":
+            pass
+        case other:
+            raise AssertionError(f"the test does not know {other}: {command}")
+
+
+def test_files_and_services_of_the_page_exist_or_are_made_by_earlier_commands() -> None:
+    machine = Machine("/opt", "/etc/systemd/system", "/etc/mosquitto", "/etc/prometheus", "/backup")
+    machine.make("/var", "/var/lib", "/var/lib/ccbps", "/var/lib/ccbps/broker.db")
+    for line in COMMANDS:
+        for command in line.split(" && "):
+            follow(machine, command)
+    # What mosquitto's configuration, and the services read.
+    for path in re.findall(r"^\w+ (/etc/mosquitto/\S+)$", text_of("mosquitto.conf"), re.MULTILINE):
+        assert machine.has(path), path
+    for name in ("ccbps-broker.service", "ccbps-limits.service"):
+        service = unit(name)["Service"]
+        read = [one.partition(":")[2] for one in service.get("LoadCredential", [])]
+        read += re.findall(r"/(?:opt|etc)/\S+", " ".join(service["ExecStart"]))
+        assert read
+        assert all(map(machine.has, read)), name
+
+
 def test_the_page_runs_commands_and_options_of_the_command_line() -> None:
     lines = [command[command.index("ccbps ") :] for command in COMMANDS if "ccbps " in command]
     lines = [line for line in lines if line.split()[1] in ("keygen", "explain", "subscribe")]
@@ -124,10 +238,10 @@ def test_the_script_runs_a_broker_with_known_options_and_quotas() -> None:
     assert set(described) == set(re.findall(r"\$([A-Z_]+)", text_of("broker.sh")))
 
 
-def unit() -> dict[str, dict[str, list[str]]]:
-    """Sections of the unit, and the values of each setting."""
+def unit(name: str = "ccbps-broker.service") -> dict[str, dict[str, list[str]]]:
+    """Sections of a unit, and the values of each setting."""
     sections: dict[str, dict[str, list[str]]] = {}
-    for line in text_of("ccbps-broker.service").splitlines():
+    for line in text_of(name).splitlines():
         if line.startswith("["):
             section = sections.setdefault(line.strip("[]"), {})
         elif line and not line.startswith("#"):
@@ -163,6 +277,14 @@ def test_systemd_takes_the_unit_and_finds_it_hardened(tmp_path: Path) -> None:
     subprocess.run(security, capture_output=True, check=True)
 
 
+def test_systemd_takes_the_unit_of_the_limits(tmp_path: Path) -> None:
+    copy = tmp_path / "ccbps-limits.service"
+    copy.write_text(text_of(copy.name).replace("/usr/sbin/nft", "/bin/true"), "utf-8")
+    command = [tool("systemd-analyze"), "verify", copy]
+    verified = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert [line for line in verified.stderr.splitlines() if copy.name in line] == []
+
+
 def compose() -> dict[str, Any]:
     loaded: dict[str, Any] = yaml.safe_load(text_of("compose.yaml"))
     return loaded
@@ -181,8 +303,8 @@ def test_paths_ports_and_secrets_of_the_containers() -> None:
             assert (DEPLOYMENT / source).is_file()
     assert made == {"passwords", "tls"}
     assert services["mosquitto"]["command"][-1] == "/etc/mosquitto/mosquitto.conf"
-    ports = [line.rpartition(":")[2] for line in services["mosquitto"]["ports"]]
-    assert ports == re.findall(r"^listener (\d+)$", text_of("mosquitto.conf"), re.MULTILINE)
+    # The configuration says which ports are open to whom.
+    assert services["mosquitto"]["network_mode"] == services["broker"]["network_mode"] == "host"
 
     broker = services["broker"]
     assert set(broker["secrets"]) == set(compose()["secrets"]) == credentials()
@@ -226,7 +348,7 @@ def test_the_image_has_what_it_needs() -> None:
         assert given[name] == environment[name] == in_unit[name]
     host, port = given["MQTT_URL"].removeprefix("mqtts://").split(":")
     assert broker["extra_hosts"] == [f"{host}:127.0.0.1"]
-    assert f"127.0.0.1:{port}:{port}" in compose()["services"]["mosquitto"]["ports"]
+    assert listeners()[port] == "127.0.0.1"
 
 
 @pytest.mark.slow
@@ -509,8 +631,118 @@ def test_each_alert_fires_when_it_should_and_no_other(tmp_path: Path) -> None:
 def test_nftables_takes_the_limits() -> None:
     command = [tool("nft"), "--check", "--file", DEPLOYMENT / "nftables.conf"]
     subprocess.run(command, check=True, capture_output=True)
+
+
+Packet = tuple[str, str, int]
+"""Interface, protocol and port of its target."""
+
+
+def verdict(packet: Packet) -> str:
+    """What nftables.conf does with a packet. A rule on TCP's ports applies to TCP alone."""
+    interface, protocol, port = packet
+    is_tcp = protocol == "tcp"
+    for line in text_of("nftables.conf").partition("policy accept;\n")[2].splitlines():
+        match line.split():
+            case ["iifname", name, ending]:
+                applies = interface == name.strip('"')
+            case ["meta", "l4proto", "!=", other, ending]:
+                applies = protocol != other
+            case ["tcp", "dport", "!=", other, ending]:
+                applies = is_tcp and port != int(other)
+            case ["tcp", "dport", other, ending]:
+                applies = is_tcp and port == int(other)
+            case [("ct" | "update"), *_]:
+                return "limited"
+            case words:
+                assert words[:1] in ([], ["}"], ["#"]), line
+                continue
+        if applies:
+            return ending
+    return "accept"
+
+
+@pytest.mark.parametrize(
+    ("packet", "ending"),
+    [
+        (("eth0", "udp", 53), "accept"),
+        (("eth0", "udp", 8883), "accept"),
+        (("eth0", "icmp", 0), "accept"),
+        (("eth0", "tcp", 22), "accept"),
+        (("eth0", "tcp", 8883), "limited"),
+        (("eth0", "tcp", 8884), "drop"),
+        (("lo", "tcp", 8884), "accept"),
+        (("lo", "tcp", 8883), "accept"),
+    ],
+)
+def test_the_limits_apply_to_the_port_of_clients_alone(packet: Packet, ending: str) -> None:
+    assert verdict(packet) == ending
+
+
+def listeners() -> dict[str, str]:
+    """Ports of mosquitto, and the address at which each is open; an empty one is all."""
+    text = text_of("mosquitto.conf")
+    return dict(re.findall(r"^listener (\d+) ?(\S*)$", text, re.MULTILINE))
+
+
+def test_no_other_machine_reaches_the_port_of_the_broker() -> None:
+    assert listeners() == {"8883": "", "8884": "127.0.0.1"}
     ports = re.findall(r"dport (?:!= )?(\d+)", text_of("nftables.conf"))
-    assert sorted(ports) == re.findall(r"^listener (\d+)$", text_of("mosquitto.conf"), re.MULTILINE)
+    assert sorted(ports) == [*listeners()]
+
+
+def test_mosquitto_needs_the_limits() -> None:
+    assert unit("ccbps-limits.service")["Install"]["RequiredBy"] == ["mosquitto.service"]
+
+
+# -- passwords of clients ------------------------------------------------------------------------
+
+FAILING, HASHING = "exit 1", """sed -i 's/:.*/:hash/' "$2" """
+
+
+def add_client(folder: Path, mosquitto_passwd: str | None) -> subprocess.CompletedProcess[str]:
+    """Run the script for alice, with a `mosquitto_passwd` of this text or none."""
+    programs = folder / "bin"
+    programs.mkdir(exist_ok=True)
+    for name in ("cat", "cut", "grep", "head", "base64", "tr", "rm", "mktemp", "sed"):
+        if not (programs / name).exists():
+            (programs / name).symlink_to(tool(name))
+    if mosquitto_passwd is not None:
+        (programs / "mosquitto_passwd").write_text(f"#!/bin/sh\n{mosquitto_passwd}\n")
+        (programs / "mosquitto_passwd").chmod(0o700)
+    command = ["/bin/sh", DEPLOYMENT / "add_client.sh", "alice", "passwords"]
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env={"PATH": str(programs)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("mosquitto_passwd", [None, FAILING, "kill $PPID"])
+def test_a_failure_leaves_no_password_and_can_be_repeated(
+    mosquitto_passwd: str | None, tmp_path: Path
+) -> None:
+    refused = add_client(tmp_path, mosquitto_passwd)
+    assert refused.returncode == 1
+    assert ("mosquitto_passwd is not installed" in refused.stderr) == (mosquitto_passwd is None)
+    assert [path.name for path in tmp_path.iterdir()] == ["bin"]
+    assert add_client(tmp_path, HASHING).returncode == 0
+    assert (tmp_path / "passwords").read_text() == "alice:hash\n"
+    assert (tmp_path / "alice.password").stat().st_mode & 0o777 == 0o600
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "alice.password",
+        "bin",
+        "passwords",
+    ]
+    # A second time, and with a file of this name from elsewhere.
+    assert add_client(tmp_path, HASHING).returncode == 2
+    (tmp_path / "passwords").unlink()
+    kept = (tmp_path / "alice.password").read_text()
+    assert add_client(tmp_path, HASHING).returncode != 0
+    assert (tmp_path / "alice.password").read_text() == kept
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["alice.password", "bin"]
 
 
 # -- all of it -----------------------------------------------------------------------------------
@@ -623,7 +855,7 @@ def test_a_broker_runs_as_the_page_says(
     clients, own = free_port(), free_port()
     text = text_of("mosquitto.conf").replace("/etc/mosquitto", str(tmp_path))
     text = text.replace("listener 8883", f"listener {clients}")
-    text = text.replace("listener 8884", f"listener {own}")
+    text = text.replace("listener 8884 ", f"listener {own} ")
     (folders["bin"] / "ccbps").write_text(f'#!/bin/sh\nexec {sys.executable} -m ccbps "$@"\n')
     (folders["bin"] / "ccbps").chmod(0o700)
     metrics = free_port()

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import venv
 import zipfile
 from importlib import import_module
@@ -89,6 +90,20 @@ def test_wheel_states_its_version_licence_and_extras(wheel: Path) -> None:
     assert "License-Expression: Apache-2.0" in lines
     assert "Author: The ccbps developers" in lines
     assert {"Provides-Extra: spark", "Provides-Extra: plot"} <= set(lines)
+
+
+FOR_AUTHORS = {"examples", "bench", "testing", "test", "docs", "dev"}
+"""Extras of who works on the library, its examples or benchmarks, or on a scheme of their own."""
+
+
+def test_pages_list_the_extras() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = project["optional-dependencies"].keys() - FOR_AUTHORS
+    readme = (ROOT / "README.md").read_text("utf-8").partition("The extras are ")[2]
+    assert {*re.findall(r"`(\w+)`", readme.partition("\n\n")[0])} == extras
+    page = (ROOT / "docs" / "getting_started.md").read_text("utf-8")
+    table = page.partition("| extra | for |")[2].partition("\n\n")[0]
+    assert {*re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)} == extras
 
 
 def test_wheel_matches_where_the_source_tree_is_not_in_sight(wheel: Path, tmp_path: Path) -> None:
