@@ -80,7 +80,7 @@ class _Leaf:
         name: the attribute; empty for a literal.
         first: number of the first table.
         negated: whether the public formula negates the leaf.
-        states: of a Hamming distance, the limits whose tables of the first digit there are.
+        states: limits of a Hamming distance for which the first digit has tables.
     """
 
     kind: Kind

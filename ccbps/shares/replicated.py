@@ -79,7 +79,7 @@ def whole_vectors(bits: Bytes, digit_bits: Sequence[int], first: bool) -> Bytes:
 
 
 class Evaluation:
-    """What a broker computes of a program, for events and a block of interests.
+    """Evaluation of a program by one broker, for events and a block of interests.
 
     Args:
         program: the layers.
