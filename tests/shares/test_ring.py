@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import queue
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
 
@@ -15,10 +12,11 @@ import pytest
 from ccbps.errors import NetworkError, PeerError, RandomnessReuseError
 from ccbps.forms.branching import box_form
 from ccbps.forms.digits import FormulaDigits
-from ccbps.network import Channel, Credentials, Identity, Server, connect
+from ccbps.network import Channel
 from ccbps.predicates import Schema, UInt
 from ccbps.shares.replicated import Evaluation, Masks, lanes, unpacked, whole_vectors
 from ccbps.shares.ring import Ring
+from tests.support.three_brokers import together
 
 SCHEMA = Schema(price=UInt(8), volume=UInt(6))
 FORM = FormulaDigits(SCHEMA, {"price": 4, "volume": 2}, box_form(SCHEMA))
@@ -52,57 +50,6 @@ def begin(party: int) -> Callable[[Masks], Any]:
     events = EVENT_SHARES[party], EVENT_SHARES[other]
     interests = INTEREST_SHARES[party], INTEREST_SHARES[other]
     return lambda masks: EVALUATION.steps(events, interests, masks)
-
-
-@contextmanager
-def channels() -> Iterator[list[tuple[Channel, Channel]]]:
-    """Yield each broker's channels to the one before it and from the one behind it."""
-    identities = [Identity.generate() for _ in range(3)]
-    certificates = [identity.certificate() for identity in identities]
-    arrived: list[queue.SimpleQueue[Channel]] = [queue.SimpleQueue() for _ in range(3)]
-    done = threading.Event()
-
-    def serving(party: int) -> Callable[[Channel], None]:
-        def serve(channel: Channel) -> None:
-            arrived[party].put(channel)
-            done.wait()
-
-        return serve
-
-    servers = [
-        Server(Credentials(identities[i], (certificates[(i + 1) % 3],)), serving(i))
-        for i in range(3)
-    ]
-    try:
-        lower = [
-            connect(servers[i - 1].address, identities[i], certificates[i - 1]) for i in range(3)
-        ]
-        yield [(lower[i], arrived[i].get()) for i in range(3)]
-    finally:
-        done.set()
-        for server in servers:
-            server.close()
-
-
-def together(act: Callable[[int, Channel, Channel], Any]) -> list[Any]:
-    """Run a function for each broker in a thread, and return results or errors."""
-    results: list[Any] = [None] * 3
-    with channels() as pairs:
-
-        def run(party: int) -> None:
-            try:
-                results[party] = act(party, *pairs[party])
-            except Exception as error:
-                results[party] = error
-                for channel in pairs[party]:
-                    channel.close()
-
-        threads = [threading.Thread(target=run, args=(party,)) for party in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    return results
 
 
 def test_three_brokers_match_over_tls() -> None:

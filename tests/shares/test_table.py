@@ -1,0 +1,123 @@
+"""Tables of three brokers: interests come and go while events are matched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ccbps.errors import NetworkError, ParameterError, PeerError
+from ccbps.forms.branching import box_form
+from ccbps.forms.digits import FormulaDigits
+from ccbps.network import Channel
+from ccbps.predicates import Predicate, Schema, UInt
+from ccbps.shares.clients import HEAD_BYTES, BrokerKey, Client, Three, expand
+from ccbps.shares.replicated import Evaluation, whole_vectors
+from ccbps.shares.ring import Ring
+from ccbps.shares.table import ShareTable
+from tests.support.three_brokers import together
+
+SCHEMA = Schema(price=UInt(8), volume=UInt(6))
+FORM = FormulaDigits(SCHEMA, {"price": 4, "volume": 3}, box_form(SCHEMA))
+EVALUATION = Evaluation(FORM.program, FORM.digit_bits, FORM.tables, FORM.table_rows)
+CONTEXT = bytes(range(32))
+KEYS = [BrokerKey.generate() for _ in range(3)]
+CLIENT = Client([key.public for key in KEYS], CONTEXT)
+HELD = [key.open(i, CLIENT.hellos[i], CONTEXT) for i, key in enumerate(KEYS)]
+RNG = np.random.default_rng(5)
+EVENTS = SCHEMA.encode({"price": RNG.integers(0, 256, 40), "volume": RNG.integers(0, 64, 40)})
+SENT = CLIENT.share("event", FORM.event_rows(EVENTS))
+
+
+def drawn(count: int) -> list[Predicate]:
+    lows = RNG.integers(0, 200, count)
+    return [SCHEMA.parse(f"price BETWEEN {low} AND {low + 60} AND volume < 50") for low in lows]
+
+
+def encoded(predicates: list[Predicate]) -> Three:
+    forms = [box_form(SCHEMA, predicate.box()) for predicate in predicates]
+    return CLIENT.share("interest", FORM.interest_rows(forms))
+
+
+def add(table: ShareTable, party: int, messages: Three) -> Any:
+    shares = expand(party, HELD[party], "interest", messages[party], FORM.rows)
+    return table.add(messages[party][:, :HEAD_BYTES], shares)
+
+
+def events_of(party: int) -> Any:
+    shares = expand(party, HELD[party], "event", SENT[party], FORM.event_bits)
+    whole = [
+        whole_vectors(share, FORM.digit_bits, (party + number) % 3 == 0)
+        for number, share in enumerate(shares)
+    ]
+    return SENT[party][:, :HEAD_BYTES], (whole[0], whole[1])
+
+
+def test_interests_come_and_go() -> None:
+    counts = (3, 100, 64, 70)
+    groups = [drawn(count) for count in counts]
+    messages = [encoded(group) for group in groups]
+    everything = [predicate for group in groups for predicate in group]
+    removed = [0, 5, 63, 64, 130, 236]
+
+    def act(party: int, lower: Channel, upper: Channel) -> Any:
+        table, unit, answers = ShareTable(EVALUATION, FORM.rows, HEAD_BYTES, 128), 0, []
+        with Ring(party, lower, upper, CONTEXT) as ring:
+            for group in messages:
+                add(table, party, group)
+                matched, unit = table.match(ring, unit, *events_of(party))
+                answers.append(matched)
+            for lane in removed:
+                table.remove(lane)
+            matched, unit = table.match(ring, unit, *events_of(party))
+            answers.append(matched)
+        with pytest.raises(ParameterError, match="no interest in lane 63"):
+            table.remove(63)
+        assert len(table) == sum(counts) - len(removed)
+        return answers
+
+    expected = np.stack([predicate.evaluate(EVENTS) for predicate in everything], axis=1)
+    for answers in together(act):
+        assert not isinstance(answers, Exception), answers
+        for count, matched in zip(np.cumsum(counts), answers, strict=False):
+            assert np.array_equal(matched, expected[:, :count])
+        left = expected.copy()
+        left[:, removed] = False
+        assert np.array_equal(answers[-1], left)
+
+
+@pytest.mark.parametrize("fault", ["order", "removed", "more", "events"])
+def test_brokers_with_other_tables_part(fault: str) -> None:
+    messages = [encoded(drawn(20)), encoded(drawn(20))]
+
+    def act(party: int, lower: Channel, upper: Channel) -> Any:
+        table = ShareTable(EVALUATION, FORM.rows, HEAD_BYTES, 64)
+        other = party == 1
+        for group in reversed(messages) if other and fault == "order" else messages:
+            add(table, party, group)
+        if other and fault == "removed":
+            table.remove(7)
+        if other and fault == "more":
+            add(table, party, messages[0])
+        heads, events = events_of(party)
+        if other and fault == "events":
+            heads, events = heads[::-1], (events[0][::-1], events[1][::-1])
+        with Ring(party, lower, upper, CONTEXT) as ring:
+            return table.match(ring, 0, heads, events)
+
+    errors = together(act)
+    assert all(isinstance(error, NetworkError) for error in errors), errors
+    assert any(isinstance(error, PeerError) for error in errors)
+
+
+def test_an_empty_table_matches_nothing() -> None:
+    def act(party: int, lower: Channel, upper: Channel) -> Any:
+        with Ring(party, lower, upper, CONTEXT) as ring:
+            table = ShareTable(EVALUATION, FORM.rows, HEAD_BYTES)
+            return table.match(ring, 4, *events_of(party))
+
+    for matched, unit in together(act):
+        assert matched.shape == (len(EVENTS), 0) and unit == 4
+    with pytest.raises(ParameterError, match="multiple of 64"):
+        ShareTable(EVALUATION, FORM.rows, HEAD_BYTES, 100)

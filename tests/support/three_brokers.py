@@ -1,0 +1,62 @@
+"""Three brokers in threads of this process, connected over TLS."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ccbps.network import Channel, Credentials, Identity, Server, connect
+
+
+@contextmanager
+def channels() -> Iterator[list[tuple[Channel, Channel]]]:
+    """Yield each broker's channels to the one before it and from the one behind it."""
+    identities = [Identity.generate() for _ in range(3)]
+    certificates = [identity.certificate() for identity in identities]
+    arrived: list[queue.SimpleQueue[Channel]] = [queue.SimpleQueue() for _ in range(3)]
+    done = threading.Event()
+
+    def serving(party: int) -> Callable[[Channel], None]:
+        def serve(channel: Channel) -> None:
+            arrived[party].put(channel)
+            done.wait()
+
+        return serve
+
+    servers = [
+        Server(Credentials(identities[i], (certificates[(i + 1) % 3],)), serving(i))
+        for i in range(3)
+    ]
+    try:
+        lower = [
+            connect(servers[i - 1].address, identities[i], certificates[i - 1]) for i in range(3)
+        ]
+        yield [(lower[i], arrived[i].get()) for i in range(3)]
+    finally:
+        done.set()
+        for server in servers:
+            server.close()
+
+
+def together(act: Callable[[int, Channel, Channel], Any]) -> list[Any]:
+    """Run a function for each broker in a thread, and return results or errors."""
+    results: list[Any] = [None] * 3
+    with channels() as pairs:
+
+        def run(party: int) -> None:
+            try:
+                results[party] = act(party, *pairs[party])
+            except Exception as error:
+                results[party] = error
+                for channel in pairs[party]:
+                    channel.close()
+
+        threads = [threading.Thread(target=run, args=(party,)) for party in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    return results
