@@ -10,7 +10,7 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -31,26 +31,30 @@ from ccbps.cli.records import (
 )
 from ccbps.cli.rejecting import ON_ERROR, Rejects, usable
 from ccbps.cli.secret_files import SHARED_KEYS, key_file
-from ccbps.errors import DecodeError, ParameterError
+from ccbps.errors import DecodeError, ParameterError, RandomnessReuseError
 from ccbps.keys.sources import role_key
 from ccbps.matching import Matcher
 from ccbps.matching.contract.broker import Broker
 from ccbps.matching.contract.scheme import Answers, Keying
+from ccbps.predicates.attributes import Attributes
 
 PAIRS: Final = 1 << 20
 """Pairs that are matched at a time."""
 
 
-def writer_of(arguments: Namespace, path: str, form: str | None) -> RecordWriter:
+def writer_of(
+    arguments: Namespace, path: str, form: str | None, schema: Attributes | None = None
+) -> RecordWriter:
     """Return the writer of a command's records.
 
     Args:
         arguments: options of `OUT`.
         path: path of the records that were read.
         form: their format, if it was given.
+        schema: types of their columns.
     """
-    other = format_of(path, form)
-    return RecordWriter(arguments.out, format_of(arguments.out, arguments.out_format, other))
+    form = format_of(arguments.out, arguments.out_format, format_of(path, form))
+    return RecordWriter(arguments.out, form, schema)
 
 
 def _filter(arguments: Namespace) -> int:
@@ -71,7 +75,7 @@ def _filter(arguments: Namespace) -> int:
         raise ParameterError(f":{predicate.unbound_names[0]} has no value: pass --value NAME=VALUE")
     total = kept = 0
     path, form = arguments.records, arguments.format
-    with Rejects(arguments) as rejects, writer_of(arguments, path, form) as writer:
+    with Rejects(arguments) as rejects, writer_of(arguments, path, form, schema) as writer:
         for block in read_records(path, form, schema, rejects.note):
             events, block = usable(block, schema, rejects.note)
             meets = predicate.evaluate(events)
@@ -108,9 +112,10 @@ def _match(arguments: Namespace) -> int:
     interests = (read_records(path, arguments.format) for path in arguments.interests)
     matching = kind(matcher, broker, chain.from_iterable(interests))
     with writer_of(arguments, arguments.events, arguments.format) as writer:
+        writer.write(Table([], 0, {name: [] for name in matching.names}))
         for block in read_records(arguments.events, arguments.format):
-            for names, values in matching.pairs(block):
-                columns = dict(zip(names, values, strict=True))
+            for values in matching.pairs(block):
+                columns = dict(zip(matching.names, values, strict=True))
                 writer.write(Table(range(len(values[0])), 0, columns))
     events, pairs, matches = matching.events, matching.compared, matching.matches
     count = len(matching.messages)
@@ -130,11 +135,14 @@ class _Matching:
     """Interests that events are matched with.
 
     Attributes:
+        names: names of the columns of pairs.
         messages: interest messages, shape (interests, bytes).
         events: number of events so far.
         compared: number of pairs that were matched.
         matches: number of pairs that match.
     """
+
+    names: ClassVar[tuple[str, str]]
 
     def __init__(self, matcher: Matcher, broker: Broker, interests: Iterable[Block]) -> None:
         self._matcher, self._broker = matcher, broker
@@ -161,12 +169,14 @@ class _Matching:
 class _AllPairs(_Matching):
     """Interests of a matcher with a key server."""
 
+    names = ("event", "subscription")
+
     def __init__(self, matcher: Matcher, broker: Broker, interests: Iterable[Block]) -> None:
         super().__init__(matcher, broker, interests)
         self._table = broker.prepare(self.messages)
 
-    def pairs(self, block: Block) -> Iterator[tuple[tuple[str, ...], list[Any]]]:
-        """Yield names and columns of the pairs that match: event and subscription."""
+    def pairs(self, block: Block) -> Iterator[list[Any]]:
+        """Yield columns of the pairs that match: event and subscription."""
         messages, names = self._events(block), np.array(_list(block, "event"), dtype=np.object_)
         count = len(self.messages)
         step = max(1, PAIRS // max(1, count))
@@ -174,35 +184,49 @@ class _AllPairs(_Matching):
             answers = self._broker.match_all(messages[start : start + step], self._table)
             events, interests = np.nonzero(answers)
             self.compared, self.matches = self.compared + answers.size, self.matches + len(events)
-            yield (
-                ("event", "subscription"),
-                [names[start + events].tolist(), self._names[interests].tolist()],
-            )
+            yield [names[start + events].tolist(), self._names[interests].tolist()]
 
 
 class _Rounds(_Matching):
     """Interests of rounds: of a subscription each or, of a broadcast, of all."""
 
+    names = ("subscription", "round")
+
     def __init__(self, matcher: Matcher, broker: Broker, interests: Iterable[Block]) -> None:
         super().__init__(matcher, broker, interests)
         self._is_broadcast = matcher.answers is Answers.ROUND
         self._turns, places = np.unique(self._rounds, return_inverse=True)
-        self._labels: dict[Any, int] = {}
-        labels = np.zeros(len(places), dtype=np.int64)
-        if not self._is_broadcast:
-            for name in dict.fromkeys(self._names.tolist()):
-                self._labels[name] = len(self._labels)
-            labels = self._label_numbers(self._names.tolist())
-        keys = labels * len(self._turns) + places
+        labels = dict.fromkeys(self._names.tolist())
+        self._labels = {label: number for number, label in enumerate(labels)}
+        keys = self._label_numbers(self._names.tolist()) * len(self._turns) + places
+        self._refuse_twice(keys)
+        if self._is_broadcast:
+            keys = places
         self._order = np.argsort(keys, kind="stable")
         self._keys = keys[self._order]
+
+    def _refuse_twice(self, keys: Index) -> None:
+        """Refuse two interests of one subscription and round.
+
+        Raises:
+            RandomnessReuseError: there are such.
+        """
+        order = np.argsort(keys, kind="stable")
+        twice = np.flatnonzero(np.diff(keys[order]) == 0)
+        if len(twice):
+            row = int(order[twice[0]])
+            raise RandomnessReuseError(
+                f"subscription {self._names[row]!r} has two interests of round {self._rounds[row]}:"
+                " each subscription and round has one message. Two that were encoded under one "
+                "round show more than a match"
+            )
 
     def _label_numbers(self, names: list[Any]) -> Index:
         numbers = (self._labels.get(name, -1) for name in names)
         return np.fromiter(numbers, dtype=np.int64, count=len(names))
 
-    def pairs(self, block: Block) -> Iterator[tuple[tuple[str, ...], list[Any]]]:
-        """Yield names and columns of the pairs that match: subscription and round."""
+    def pairs(self, block: Block) -> Iterator[list[Any]]:
+        """Yield columns of the pairs that match: subscription and round."""
         messages = self._events(block)
         rounds = whole_numbers(block.column("round"), "rounds")
         low, high = self._partners(block, rounds)
@@ -236,12 +260,12 @@ class _Rounds(_Matching):
 
     def _matched(
         self, messages: Bytes, rounds: Rounds, events: Index, interests: Index
-    ) -> tuple[tuple[str, ...], list[Any]]:
+    ) -> list[Any]:
         answers = self._broker.match(messages[events], self.messages[interests])
         good = np.flatnonzero(answers)
         self.compared, self.matches = self.compared + len(answers), self.matches + len(good)
         names = self._names[interests[good]].tolist()
-        return ("subscription", "round"), [names, rounds[events[good]].tolist()]
+        return [names, rounds[events[good]].tolist()]
 
 
 def _list(block: Block, name: str) -> list[Any]:

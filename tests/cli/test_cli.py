@@ -238,9 +238,9 @@ def test_explain_proposes_makes_and_reads_matchers(shell: Shell) -> None:
     assert more[: len(rows)] == rows, "broken matchers come last"
     assert len(more) > len(rows)
     assert all("broken" in row for row in more[len(rows) :])
-    one = f"{explain} --scheme AspeMatch --for 'price < 9'"
-    assert "--broken" in shell.run(one, 2)[1]
-    assert "AspeMatch" in shell.done(f"{one} --broken")
+    for more in ("--scheme AspeMatch --for 'price < 9'", "--scheme AspeMatch --out aspe"):
+        assert "--broken" in shell.refused(f"{explain} {more}")
+        assert "AspeMatch" in shell.done(f"{explain} {more} --broken")
     printed = shell.done(f"{explain} --scheme TagMatch --option 'topic=[\"issue\"]' --out m")
     matcher = from_json(Path("m").read_text())
     assert matcher == TagMatch(read_schema(SCHEMA), topic=["issue"])
