@@ -31,6 +31,7 @@ from ccbps.cli.records import (
 )
 from ccbps.cli.rejecting import ON_ERROR, Rejects, usable
 from ccbps.cli.secret_files import SHARED_KEYS, key_file
+from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import DecodeError, ParameterError, RandomnessReuseError
 from ccbps.keys.sources import role_key
 from ccbps.matching import Matcher
@@ -97,8 +98,8 @@ def _match(arguments: Namespace) -> int:
 
     The command reads what encode events and encode interests wrote, and writes the pairs that
     match. One-time messages belong together by subscription and round, those of a broadcast by
-    round. With a key server, each event is matched with each interest. Interests are kept in
-    memory.
+    round; two interests of one subscription and round are refused. With a key server, each event
+    is matched with each interest. Interests are kept in memory.
 
     Example:
         ccbps match events.csv interests.csv --matcher quotes.matcher --key broker.key
@@ -149,16 +150,19 @@ class _Matching:
         self.events = self.compared = self.matches = 0
         width = matcher.interest_bytes
         rows, rounds = [np.empty((0, width), dtype=np.uint8)], [np.empty(0, dtype=np.uint64)]
-        names: list[Any] = []
-        known: dict[Any, Any] = {}
+        # Numbers of the names, which are kept once each.
+        labels = [np.empty(0, dtype=np.intp)]
+        self._labels: dict[Any, int] = {}
         for block in interests:
             rows.append(message_rows(block.column("message"), width, "interests").copy())
-            # Equal names are one object.
-            names += [known.setdefault(name, name) for name in _list(block, "subscription")]
+            names = _coded(block, "subscription")
+            numbers = [self._labels.setdefault(name, len(self._labels)) for name in names.values]
+            labels.append(np.array(numbers, dtype=np.intp)[names.index])
             if matcher.keying is Keying.ROUNDS:
                 rounds.append(whole_numbers(block.column("round"), "rounds"))
         self.messages = np.concatenate(rows)
-        self._names: Any = np.array(names, dtype=np.object_)
+        self._names: Any = np.array([*self._labels], dtype=np.object_)
+        self._label = np.concatenate(labels)
         self._rounds = np.concatenate(rounds)
 
     def _events(self, block: Block) -> Bytes:
@@ -177,14 +181,18 @@ class _AllPairs(_Matching):
 
     def pairs(self, block: Block) -> Iterator[list[Any]]:
         """Yield columns of the pairs that match: event and subscription."""
-        messages, names = self._events(block), np.array(_list(block, "event"), dtype=np.object_)
+        messages, names = self._events(block), _coded(block, "event")
+        values: Any = np.array(names.values, dtype=np.object_)
         count = len(self.messages)
         step = max(1, PAIRS // max(1, count))
         for start in range(0, len(messages) if count else 0, step):
             answers = self._broker.match_all(messages[start : start + step], self._table)
             events, interests = np.nonzero(answers)
             self.compared, self.matches = self.compared + answers.size, self.matches + len(events)
-            yield [names[start + events].tolist(), self._names[interests].tolist()]
+            yield [
+                values[names.index[start + events]].tolist(),
+                self._names[self._label[interests]].tolist(),
+            ]
 
 
 class _Rounds(_Matching):
@@ -196,9 +204,7 @@ class _Rounds(_Matching):
         super().__init__(matcher, broker, interests)
         self._is_broadcast = matcher.answers is Answers.ROUND
         self._turns, places = np.unique(self._rounds, return_inverse=True)
-        labels = dict.fromkeys(self._names.tolist())
-        self._labels = {label: number for number, label in enumerate(labels)}
-        keys = self._label_numbers(self._names.tolist()) * len(self._turns) + places
+        keys = self._label * len(self._turns) + places
         self._refuse_twice(keys)
         if self._is_broadcast:
             keys = places
@@ -216,14 +222,10 @@ class _Rounds(_Matching):
         if len(twice):
             row = int(order[twice[0]])
             raise RandomnessReuseError(
-                f"subscription {self._names[row]!r} has two interests of round {self._rounds[row]}:"
-                " each subscription and round has one message. Two that were encoded under one "
-                "round show more than a match"
+                f"subscription {self._names[self._label[row]]!r} has two interests of round "
+                f"{self._rounds[row]}: each subscription and round has one message. Two that were "
+                "encoded under one round show more than a match"
             )
-
-    def _label_numbers(self, names: list[Any]) -> Index:
-        numbers = (self._labels.get(name, -1) for name in names)
-        return np.fromiter(numbers, dtype=np.int64, count=len(names))
 
     def pairs(self, block: Block) -> Iterator[list[Any]]:
         """Yield columns of the pairs that match: subscription and round."""
@@ -253,7 +255,9 @@ class _Rounds(_Matching):
         known: Bools = self._turns[np.minimum(places, len(self._turns) - 1)] == rounds
         labels = np.zeros(len(rounds), dtype=np.int64)
         if not self._is_broadcast:
-            labels = self._label_numbers(_list(block, "subscription"))
+            names = _coded(block, "subscription")
+            numbers = [self._labels.get(name, -1) for name in names.values]
+            labels = np.array(numbers, dtype=np.int64)[names.index]
             known &= labels >= 0
         keys = np.where(known, labels * len(self._turns) + places, -1)
         return np.searchsorted(self._keys, keys), np.searchsorted(self._keys, keys, side="right")
@@ -264,20 +268,32 @@ class _Rounds(_Matching):
         answers = self._broker.match(messages[events], self.messages[interests])
         good = np.flatnonzero(answers)
         self.compared, self.matches = self.compared + len(answers), self.matches + len(good)
-        names = self._names[interests[good]].tolist()
+        names = self._names[self._label[interests[good]]].tolist()
         return [names, rounds[events[good]].tolist()]
 
 
-def _list(block: Block, name: str) -> list[Any]:
-    """Return a column of names as Python values.
+def _coded(block: Block, name: str) -> DictionaryColumn[Any]:
+    """Return a column of names, each distinct text once.
 
     Raises:
         DecodeError: a value is no text or number.
     """
-    values = block.python_values(name)
-    if not all(isinstance(value, str | int) for value in values):
+    column = block.column(name)
+    if not isinstance(column, list):
+        import pyarrow as pa
+
+        from ccbps.arrow import strings
+
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        if column.type in (pa.string(), pa.large_string()) and not column.null_count:
+            return strings(column)
+        column = column.to_pylist()
+    if not all(isinstance(value, str | int) for value in column):
         raise DecodeError(f"{name} must be a text or a number in each row")
-    return values
+    places = {value: place for place, value in enumerate(dict.fromkeys(column))}
+    index = np.array([places[value] for value in column], dtype=np.intp)
+    return DictionaryColumn([*places], index)
 
 
 FILTER: Final = Command(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Final
 
@@ -34,6 +34,7 @@ from ccbps.cli.client import (
 from ccbps.cli.command import REPEATED, Command, OneOf, Option
 from ccbps.cli.inputs import MATCHER, NUMBERS, numbers_from, read_matcher
 from ccbps.cli.pipeline import Pipeline
+from ccbps.cli.progress import progress
 from ccbps.cli.records import FORMAT, Block, Reject, read_records
 from ccbps.cli.rejecting import ON_ERROR, Reasons, Rejects, usable
 from ccbps.cli.secret_files import key_file
@@ -102,8 +103,11 @@ def _publish(arguments: Namespace) -> int:
     if arguments.timeout is not None:
         checks.number("--timeout", arguments.timeout, 0)
     matcher = read_matcher(arguments.matcher)
-    with Rejects(arguments, resumed=True) as rejects:
-        publishing = _Publishing(arguments, matcher, rejects)
+    with (
+        Rejects(arguments, resumed=True) as rejects,
+        progress(None, " records", shown=arguments.records != "-") as advance,
+    ):
+        publishing = _Publishing(arguments, matcher, rejects, advance)
         try:
             with connected(arguments, arguments.timeout) as client:
                 pipeline = Pipeline(client, arguments.timeout)
@@ -120,13 +124,26 @@ def _publish(arguments: Namespace) -> int:
 class _Publishing:
     """Progress of a publisher.
 
+    Args:
+        arguments: options of the command.
+        matcher: the matcher.
+        rejects: records that cannot be used.
+        advance: called with the number of records that the broker has accepted.
+
     Attributes:
         done: number of the first record that was not left out, rejected or published.
         count: number of records that were published.
     """
 
-    def __init__(self, arguments: Namespace, matcher: Matcher, rejects: Rejects) -> None:
+    def __init__(
+        self,
+        arguments: Namespace,
+        matcher: Matcher,
+        rejects: Rejects,
+        advance: Callable[[int], object],
+    ) -> None:
         self._arguments, self._matcher, self._rejects = arguments, matcher, rejects
+        self._advance = advance
         checks.whole("--skip", arguments.skip, 0)
         numbers_from("--first", arguments.first)
         self.done, self.count = arguments.skip, 0
@@ -162,7 +179,7 @@ class _Publishing:
         """Yield the records in blocks."""
         arguments = self._arguments
         yield from read_records(
-            arguments.records, arguments.format, self._matcher.schema, self._reject
+            arguments.records, arguments.format, self._matcher.schema, self._reject, bar=False
         )
 
     @property
@@ -186,6 +203,7 @@ class _Publishing:
             def accepted() -> None:
                 self.done = next(places) + 1
                 self.count += 1
+                self._advance(1)
 
             pipeline.send(self._encoded(events, block), accepted)
         self.done = max(self.done, following)

@@ -253,7 +253,12 @@ def _plain(column: Any) -> Sequence[Any]:
 
 
 def read_records(
-    path: str, form: str | None, schema: Attributes | None = None, reject: Reject | None = None
+    path: str,
+    form: str | None,
+    schema: Attributes | None = None,
+    reject: Reject | None = None,
+    *,
+    bar: bool = True,
 ) -> Iterator[Block]:
     """Yield the records of a file in blocks.
 
@@ -262,6 +267,7 @@ def read_records(
         form: one of `FORMATS`; None to decide by the path.
         schema: types of the values of CSV. Columns outside the schema stay text.
         reject: called for each line that is no record; None if such a line is an error.
+        bar: whether a bar shows how much of the file was taken.
 
     Raises:
         EventError: a line is no record; or the file has another format.
@@ -276,9 +282,9 @@ def read_records(
 
     form = format_of(path, form)
     if form == "parquet":
-        yield from _parquet_blocks(path)
+        yield from _parquet_blocks(path, bar)
     else:
-        with _source(path) as chunks:
+        with _source(path, bar) as chunks:
             yield from (
                 _csv_blocks(path, chunks, schema, refuse)
                 if form == "csv"
@@ -287,16 +293,16 @@ def read_records(
 
 
 @contextmanager
-def _source(path: str) -> Iterator[Iterator[list[str]]]:
+def _source(path: str, bar: bool) -> Iterator[Iterator[list[str]]]:
     """Open a text, and give an iterator of its lines: those of each chunk that is read."""
     with ExitStack() as stack:
         if path == "-":
             file: BinaryIO = sys.stdin.buffer
-            size = None
+            size, bar = None, False
         else:
             file = stack.enter_context(Path(path).open("rb"))
             size = Path(path).stat().st_size
-        advance = stack.enter_context(progress(size, "B"))
+        advance = stack.enter_context(progress(size, "B", shown=bar))
         yield _lines(path, file, advance)
 
 
@@ -448,7 +454,7 @@ def _parquet() -> Any:
     return pyarrow.parquet
 
 
-def _parquet_blocks(path: str) -> Iterator[Block]:
+def _parquet_blocks(path: str, bar: bool) -> Iterator[Block]:
     parquet = _parquet()
     import pyarrow as pa
 
@@ -463,7 +469,7 @@ def _parquet_blocks(path: str) -> Iterator[Block]:
         if not file.metadata.num_rows:
             columns = [pa.array([], field.type) for field in file.schema_arrow]
             yield Table([], 0, dict(zip(names, columns, strict=True)))
-        with progress(file.metadata.num_rows, " records") as advance:
+        with progress(file.metadata.num_rows, " records", shown=bar) as advance:
             for batch in file.iter_batches(batch_size=ROWS):
                 numbers = range(number, number + len(batch))
                 number += len(batch)
@@ -480,6 +486,12 @@ def whole_numbers(column: Any, title: str) -> Rounds:
         DecodeError: a value is no whole number from 0 to 2^64 - 1.
     """
     try:
+        if not isinstance(column, list):
+            import pyarrow as pa
+
+            if pa.types.is_integer(column.type) and not column.null_count:
+                # Refused if one is negative.
+                return np.asarray(column.cast(pa.uint64()).to_numpy(zero_copy_only=False))
         numbers = [int(v) if isinstance(v, str) else index(v) for v in _plain(column)]
         return np.array(numbers, dtype=np.uint64)
     except (ValueError, TypeError, OverflowError):

@@ -29,6 +29,7 @@ from ccbps.cli.progress import progress
 from ccbps.cli.records import Lines, RecordWriter, Table, message_rows, read_records
 from ccbps.cli.rejecting import usable
 from ccbps.errors import EventError
+from ccbps.matching import from_json
 from tests.support.command_line import Shell
 
 SCHEMA = "--schema " + shlex.quote('issue=Category(["AAPL", "IBM"]), price=UInt(8, nullable=True)')
@@ -414,15 +415,16 @@ def test_a_bar_is_for_those_who_look(monkeypatch: pytest.MonkeyPatch) -> None:
         def isatty(self) -> bool:
             return True
 
-    def shown(terminal: io.StringIO, total: int | None) -> str:
+    def shown(terminal: io.StringIO, total: int | None, **options: bool) -> str:
         monkeypatch.setattr(sys, "stderr", terminal)
-        with progress(total, "B") as advance:
+        with progress(total, "B", **options) as advance:
             advance(4)
             advance(6)
         return terminal.getvalue()
 
     assert "0.00/10.0" in shown(Terminal(), 10)
-    assert shown(Terminal(), None) == shown(io.StringIO(), 10) == ""
+    assert "0.00B" in shown(Terminal(), None)
+    assert shown(Terminal(), 10, shown=False) == shown(io.StringIO(), 10) == ""
     monkeypatch.setitem(sys.modules, "tqdm", None)
     assert shown(Terminal(), 10) == ""
 
@@ -545,6 +547,30 @@ def test_one_time_files_without_interests_have_columns(shell: Shell) -> None:
     assert "0 messages of interests; rejected 1" in told
     assert Path("i.csv").read_text() == "subscription,round,message\n"
     assert Path("e.csv").read_text() == "round,message\n"
+
+
+def test_numbers_and_names_of_messages_are_checked(shell: Shell) -> None:
+    shell.done(f"ccbps explain {SCHEMA} --scheme FormulaMatch.box --out m")
+    good = {"subscription": ["a", "b"], "round": [1, 2], "message": [b"", b""]}
+    for form in ("parquet", "csv"):
+        for name, values, said in (
+            ("round", [1, -1], "rounds must be whole numbers"),
+            ("round", [None, 1], "rounds must be whole numbers"),
+            ("subscription", ["a", None], "subscription must be a text or a number"),
+            ("subscription", [1.5, 2.5], "subscription must be a text or a number"),
+            ("subscription", [{"a": 1}, {"a": 2}], "subscription must be a text or a number"),
+        ):
+            if form == "csv" and name == "subscription":
+                continue  # all of CSV is text
+            width = from_json(Path("m").read_text()).interest_bytes
+            columns = good | {name: values, "message": [bytes(width).hex()] * 2}
+            pq.write_table(pa.table(columns), "i.parquet")
+            write("i.csv", pa.table(columns).to_pylist())
+            line = f"ccbps match i.{form} i.{form} --matcher m --out o"
+            assert said in shell.refused(line)
+    column = pa.array(np.arange(5, dtype=np.int32))
+    assert records.whole_numbers(column, "rounds").tolist() == [0, 1, 2, 3, 4]
+    assert records.whole_numbers(column, "rounds").dtype == np.uint64
 
 
 @pytest.mark.parametrize("form", FORMATS)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -85,7 +87,17 @@ def test_numbers_are_not_taken_beyond_their_end() -> None:
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
-def test_a_record_s_topic_is_a_field(shell: Shell, form: str) -> None:
+def test_a_record_s_topic_is_a_field(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    bar = list[int]()
+
+    @contextmanager
+    def counting(total: int | None, unit: str, *, shown: bool) -> Iterator[Callable[[int], object]]:
+        assert (total, unit, shown) == (None, " records", True)
+        yield bar.append
+
+    monkeypatch.setattr("ccbps.cli.publish.progress", counting)
     shell.done("ccbps explain --schema 'x=UInt(8)' --scheme TagMatch --out m")
     shell.done("ccbps keygen filter --out topics.key")
     shell.make_role_keys(feed="publisher", alice="subscriber")
@@ -97,7 +109,9 @@ def test_a_record_s_topic_is_a_field(shell: Shell, form: str) -> None:
         shell.done(f"{alice} 0 TRUE --matcher m --key alice.key")
         publish = f"ccbps publish x.{form} --matcher m --key feed.key {at(url, 'feed')} --state s"
         publish += " --plain --topic-field t --filter topics.key --on-error reject"
+        assert "--first must be" in shell.refused(f"{publish} --first {NUMBERS}")
         assert shell.done(publish) == "published 3; rejected 0\n"
+        assert bar == [1, 1, 1], "one step for each record that was accepted"
         received = shell.deliveries(f"ccbps subscribe {at(url, 'alice')} --count 2 --wait 20")
         assert [delivery["record"]["x"] for delivery in received] == [1, 3]
 
