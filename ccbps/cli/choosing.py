@@ -60,7 +60,7 @@ def _explain(arguments: Namespace) -> int:
     if arguments.predicate is None:
         if arguments.scheme is None:
             raise ParameterError("--scheme NAME selects a matcher, and --for TEXT lists some")
-        return _show(arguments, _make_matcher(schema, arguments.scheme, options))
+        return _show(arguments, _make_matcher(arguments, schema, options))
     if options:
         raise ParameterError("--for finds the options: leave out --template and --option")
     predicate = schema.parse(read_text(arguments.predicate))
@@ -107,12 +107,14 @@ def _described(matcher: Matcher) -> dict[str, Any]:
     }
 
 
-def _make_matcher(schema: Schema, name: str, options: dict[str, Any]) -> Matcher:
-    """Make a matcher by name: ``TagMatch``, or ``FormulaMatch.box``.
+def _make_matcher(arguments: Namespace, schema: Schema, options: dict[str, Any]) -> Matcher:
+    """Make the matcher of --scheme: ``TagMatch``, or ``FormulaMatch.box``.
 
     Raises:
-        ParameterError: there is no such matcher, or it does not take these options.
+        ParameterError: there is no such matcher, it does not take these options, or it has a known
+            attack and --broken is missing.
     """
+    name = arguments.scheme
     scheme_name, _, maker = name.partition(".")
     scheme = {scheme.__name__: scheme for scheme in SCHEMES}.get(scheme_name)
     if scheme is None or (maker and (maker not in MAKERS or not hasattr(scheme, maker))):
@@ -123,6 +125,8 @@ def _make_matcher(schema: Schema, name: str, options: dict[str, Any]) -> Matcher
         matcher: Matcher = make(schema, **options)
     except TypeError as error:
         raise ParameterError(f"{name} does not take these options: {error}") from None
+    if matcher.leakage.security == "broken" and not arguments.broken:
+        raise ParameterError(f"{name} has a known attack: pass --broken to make it all the same")
     return matcher
 
 

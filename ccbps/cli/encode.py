@@ -8,13 +8,20 @@ from typing import Any, Final
 
 import numpy as np
 
-from ccbps import checks
 from ccbps.arrays import Rounds
 from ccbps.cli.answers import JSON, answer
 from ccbps.cli.client import LEDGER, marked, role_secret
 from ccbps.cli.command import REPEATED, Command, OneOf, Option
 from ccbps.cli.files import writer_of
-from ccbps.cli.inputs import MATCHER, read_matcher, read_rounds, read_text, read_value, read_values
+from ccbps.cli.inputs import (
+    MATCHER,
+    numbers_from,
+    read_matcher,
+    read_rounds,
+    read_text,
+    read_value,
+    read_values,
+)
 from ccbps.cli.records import FORMAT, OUT, Block, Table, read_records
 from ccbps.cli.rejecting import ON_ERROR, Rejects, set_aside, usable
 from ccbps.cli.secret_files import SHARED_KEYS, key_file
@@ -61,7 +68,7 @@ def _encode_events(arguments: Namespace) -> int:
             "--to LABEL, for each subscription, is needed where each has a seed of its own, as "
             "with FormulaMatch, and only there"
         )
-    first = checks.whole("--first", arguments.first, 0)
+    first = numbers_from("--first", arguments.first).start
     secret: Any = role_secret(matcher, key_file(arguments, arguments.key), arguments.ledger)
     publisher: Any = matcher.publisher(secret, ledger=marked(arguments.ledger, arguments.mark))
     path, form, count = arguments.records, arguments.format, 0
@@ -69,6 +76,8 @@ def _encode_events(arguments: Namespace) -> int:
         for block in read_records(path, form, matcher.schema, rejects.note):
             events, block = usable(block, matcher.schema, rejects.note)
             numbers = np.array(block.numbers, dtype=np.uint64)
+            if matcher.keying is Keying.ROUNDS:
+                numbers_from("--first", first, block.following)
             for table in _event_tables(publisher, events, numbers, first, arguments.to):
                 writer.write(table)
                 count += len(table)
@@ -89,7 +98,8 @@ def _event_tables(
         labels: labels of the subscriptions with seeds of their own; none where there are none.
     """
     step = max(1, MESSAGES // max(1, len(labels)))
-    for start in range(0, len(events), step):
+    # Also without events, since a file without messages has columns.
+    for start in range(0, max(1, len(events)), step):
         rows = np.arange(start, min(start + step, len(events)))
         columns: dict[str, Any] = {}
         if labels:
@@ -123,6 +133,10 @@ def _encode_interests(arguments: Namespace) -> int:
     secret = role_secret(matcher, key_file(arguments, arguments.key), arguments.ledger)
     if (arguments.rounds is None) == (matcher.keying is Keying.ROUNDS):
         raise ParameterError("--rounds FIRST:COUNT is needed where messages are one-time, only")
+    if arguments.predicate is None and arguments.subscription is not None:
+        raise ParameterError(
+            "--as NAME is for --predicate: the records of a file have the field subscription"
+        )
     rounds = None if arguments.rounds is None else read_rounds(arguments.rounds)
     # A subscription's own seed is not derived by its name.
     has_labels = matcher.answers is Answers.ROUND or isinstance(secret, SeedRing)
@@ -158,7 +172,7 @@ def _interests(
     if arguments.predicate is not None:
         text = read_text(arguments.predicate)
         interest = text if matcher.private_names is None else read_values(text)
-        yield [arguments.subscription], interest_column([interest])
+        yield [arguments.subscription or "subscription"], interest_column([interest])
         return
     private = matcher.private_names
     for block in read_records(arguments.records, arguments.format, reject=rejects.note):
@@ -224,10 +238,12 @@ def _constants(block: Block, name: str) -> list[Any]:
 
 def _parts(rounds: range | None, interests: int) -> Iterator[Rounds | None]:
     """Yield rounds in parts, each of which makes a batch of messages with the interests."""
-    if rounds is None or not interests:
+    if rounds is None:
         yield None
         return
-    step = max(1, MESSAGES // interests)
+    if not interests:
+        rounds = rounds[:1]  # the batch is empty, but has columns
+    step = max(1, MESSAGES // max(1, interests))
     for start in range(rounds.start, rounds.stop, step):
         yield np.arange(start, min(start + step, rounds.stop), dtype=np.uint64)
 
@@ -279,7 +295,6 @@ ENCODE: Final = Command(
                     "--as NAME",
                     "name of the subscription of --predicate (default: subscription)",
                     dest="subscription",
-                    default="subscription",
                 ),
                 Option("--key FILE", "subscriber's key, or its seed", required=True),
                 Option("--rounds FIRST:COUNT", "rounds, for one-time matchers"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -31,26 +31,31 @@ from ccbps.cli.records import (
 )
 from ccbps.cli.rejecting import ON_ERROR, Rejects, usable
 from ccbps.cli.secret_files import SHARED_KEYS, key_file
-from ccbps.errors import DecodeError, ParameterError
+from ccbps.dictionary import DictionaryColumn
+from ccbps.errors import DecodeError, ParameterError, RandomnessReuseError
 from ccbps.keys.sources import role_key
 from ccbps.matching import Matcher
 from ccbps.matching.contract.broker import Broker
 from ccbps.matching.contract.scheme import Answers, Keying
+from ccbps.predicates.attributes import Attributes
 
 PAIRS: Final = 1 << 20
 """Pairs that are matched at a time."""
 
 
-def writer_of(arguments: Namespace, path: str, form: str | None) -> RecordWriter:
+def writer_of(
+    arguments: Namespace, path: str, form: str | None, schema: Attributes | None = None
+) -> RecordWriter:
     """Return the writer of a command's records.
 
     Args:
         arguments: options of `OUT`.
         path: path of the records that were read.
         form: their format, if it was given.
+        schema: types of their columns.
     """
-    other = format_of(path, form)
-    return RecordWriter(arguments.out, format_of(arguments.out, arguments.out_format, other))
+    form = format_of(arguments.out, arguments.out_format, format_of(path, form))
+    return RecordWriter(arguments.out, form, schema)
 
 
 def _filter(arguments: Namespace) -> int:
@@ -71,7 +76,7 @@ def _filter(arguments: Namespace) -> int:
         raise ParameterError(f":{predicate.unbound_names[0]} has no value: pass --value NAME=VALUE")
     total = kept = 0
     path, form = arguments.records, arguments.format
-    with Rejects(arguments) as rejects, writer_of(arguments, path, form) as writer:
+    with Rejects(arguments) as rejects, writer_of(arguments, path, form, schema) as writer:
         for block in read_records(path, form, schema, rejects.note):
             events, block = usable(block, schema, rejects.note)
             meets = predicate.evaluate(events)
@@ -93,8 +98,8 @@ def _match(arguments: Namespace) -> int:
 
     The command reads what encode events and encode interests wrote, and writes the pairs that
     match. One-time messages belong together by subscription and round, those of a broadcast by
-    round. With a key server, each event is matched with each interest. Interests are kept in
-    memory.
+    round; two interests of one subscription and round are refused. With a key server, each event
+    is matched with each interest. Interests are kept in memory.
 
     Example:
         ccbps match events.csv interests.csv --matcher quotes.matcher --key broker.key
@@ -108,9 +113,10 @@ def _match(arguments: Namespace) -> int:
     interests = (read_records(path, arguments.format) for path in arguments.interests)
     matching = kind(matcher, broker, chain.from_iterable(interests))
     with writer_of(arguments, arguments.events, arguments.format) as writer:
+        writer.write(Table([], 0, {name: [] for name in matching.names}))
         for block in read_records(arguments.events, arguments.format):
-            for names, values in matching.pairs(block):
-                columns = dict(zip(names, values, strict=True))
+            for values in matching.pairs(block):
+                columns = dict(zip(matching.names, values, strict=True))
                 writer.write(Table(range(len(values[0])), 0, columns))
     events, pairs, matches = matching.events, matching.compared, matching.matches
     count = len(matching.messages)
@@ -130,27 +136,33 @@ class _Matching:
     """Interests that events are matched with.
 
     Attributes:
+        names: names of the columns of pairs.
         messages: interest messages, shape (interests, bytes).
         events: number of events so far.
         compared: number of pairs that were matched.
         matches: number of pairs that match.
     """
 
+    names: ClassVar[tuple[str, str]]
+
     def __init__(self, matcher: Matcher, broker: Broker, interests: Iterable[Block]) -> None:
         self._matcher, self._broker = matcher, broker
         self.events = self.compared = self.matches = 0
         width = matcher.interest_bytes
         rows, rounds = [np.empty((0, width), dtype=np.uint8)], [np.empty(0, dtype=np.uint64)]
-        names: list[Any] = []
-        known: dict[Any, Any] = {}
+        # Numbers of the names, which are kept once each.
+        labels = [np.empty(0, dtype=np.intp)]
+        self._labels: dict[Any, int] = {}
         for block in interests:
             rows.append(message_rows(block.column("message"), width, "interests").copy())
-            # Equal names are one object.
-            names += [known.setdefault(name, name) for name in _list(block, "subscription")]
+            names = _coded(block, "subscription")
+            numbers = [self._labels.setdefault(name, len(self._labels)) for name in names.values]
+            labels.append(np.array(numbers, dtype=np.intp)[names.index])
             if matcher.keying is Keying.ROUNDS:
                 rounds.append(whole_numbers(block.column("round"), "rounds"))
         self.messages = np.concatenate(rows)
-        self._names: Any = np.array(names, dtype=np.object_)
+        self._names: Any = np.array([*self._labels], dtype=np.object_)
+        self._label = np.concatenate(labels)
         self._rounds = np.concatenate(rounds)
 
     def _events(self, block: Block) -> Bytes:
@@ -161,48 +173,62 @@ class _Matching:
 class _AllPairs(_Matching):
     """Interests of a matcher with a key server."""
 
+    names = ("event", "subscription")
+
     def __init__(self, matcher: Matcher, broker: Broker, interests: Iterable[Block]) -> None:
         super().__init__(matcher, broker, interests)
         self._table = broker.prepare(self.messages)
 
-    def pairs(self, block: Block) -> Iterator[tuple[tuple[str, ...], list[Any]]]:
-        """Yield names and columns of the pairs that match: event and subscription."""
-        messages, names = self._events(block), np.array(_list(block, "event"), dtype=np.object_)
+    def pairs(self, block: Block) -> Iterator[list[Any]]:
+        """Yield columns of the pairs that match: event and subscription."""
+        messages, names = self._events(block), _coded(block, "event")
+        values: Any = np.array(names.values, dtype=np.object_)
         count = len(self.messages)
         step = max(1, PAIRS // max(1, count))
         for start in range(0, len(messages) if count else 0, step):
             answers = self._broker.match_all(messages[start : start + step], self._table)
             events, interests = np.nonzero(answers)
             self.compared, self.matches = self.compared + answers.size, self.matches + len(events)
-            yield (
-                ("event", "subscription"),
-                [names[start + events].tolist(), self._names[interests].tolist()],
-            )
+            yield [
+                values[names.index[start + events]].tolist(),
+                self._names[self._label[interests]].tolist(),
+            ]
 
 
 class _Rounds(_Matching):
     """Interests of rounds: of a subscription each or, of a broadcast, of all."""
 
+    names = ("subscription", "round")
+
     def __init__(self, matcher: Matcher, broker: Broker, interests: Iterable[Block]) -> None:
         super().__init__(matcher, broker, interests)
         self._is_broadcast = matcher.answers is Answers.ROUND
         self._turns, places = np.unique(self._rounds, return_inverse=True)
-        self._labels: dict[Any, int] = {}
-        labels = np.zeros(len(places), dtype=np.int64)
-        if not self._is_broadcast:
-            for name in dict.fromkeys(self._names.tolist()):
-                self._labels[name] = len(self._labels)
-            labels = self._label_numbers(self._names.tolist())
-        keys = labels * len(self._turns) + places
+        keys = self._label * len(self._turns) + places
+        self._refuse_twice(keys)
+        if self._is_broadcast:
+            keys = places
         self._order = np.argsort(keys, kind="stable")
         self._keys = keys[self._order]
 
-    def _label_numbers(self, names: list[Any]) -> Index:
-        numbers = (self._labels.get(name, -1) for name in names)
-        return np.fromiter(numbers, dtype=np.int64, count=len(names))
+    def _refuse_twice(self, keys: Index) -> None:
+        """Refuse two interests of one subscription and round.
 
-    def pairs(self, block: Block) -> Iterator[tuple[tuple[str, ...], list[Any]]]:
-        """Yield names and columns of the pairs that match: subscription and round."""
+        Raises:
+            RandomnessReuseError: there are such.
+        """
+        order = np.argsort(keys, kind="stable")
+        twice = np.flatnonzero(np.diff(keys[order]) == 0)
+        if len(twice):
+            row = int(order[twice[0]])
+            raise RandomnessReuseError(
+                f"subscription {self._names[self._label[row]]!r} has two interests of round "
+                f"{self._rounds[row]}: each subscription and round has one message. Two that were "
+                "encoded under one round show more than a match"
+            )
+
+    def pairs(self, block: Block) -> Iterator[list[Any]]:
+        """Yield columns of the pairs that match: subscription and round."""
         messages = self._events(block)
         rounds = whole_numbers(block.column("round"), "rounds")
         low, high = self._partners(block, rounds)
@@ -229,31 +255,45 @@ class _Rounds(_Matching):
         known: Bools = self._turns[np.minimum(places, len(self._turns) - 1)] == rounds
         labels = np.zeros(len(rounds), dtype=np.int64)
         if not self._is_broadcast:
-            labels = self._label_numbers(_list(block, "subscription"))
+            names = _coded(block, "subscription")
+            numbers = [self._labels.get(name, -1) for name in names.values]
+            labels = np.array(numbers, dtype=np.int64)[names.index]
             known &= labels >= 0
         keys = np.where(known, labels * len(self._turns) + places, -1)
         return np.searchsorted(self._keys, keys), np.searchsorted(self._keys, keys, side="right")
 
     def _matched(
         self, messages: Bytes, rounds: Rounds, events: Index, interests: Index
-    ) -> tuple[tuple[str, ...], list[Any]]:
+    ) -> list[Any]:
         answers = self._broker.match(messages[events], self.messages[interests])
         good = np.flatnonzero(answers)
         self.compared, self.matches = self.compared + len(answers), self.matches + len(good)
-        names = self._names[interests[good]].tolist()
-        return ("subscription", "round"), [names, rounds[events[good]].tolist()]
+        names = self._names[self._label[interests[good]]].tolist()
+        return [names, rounds[events[good]].tolist()]
 
 
-def _list(block: Block, name: str) -> list[Any]:
-    """Return a column of names as Python values.
+def _coded(block: Block, name: str) -> DictionaryColumn[Any]:
+    """Return a column of names, each distinct text once.
 
     Raises:
         DecodeError: a value is no text or number.
     """
-    values = block.python_values(name)
-    if not all(isinstance(value, str | int) for value in values):
+    column = block.column(name)
+    if not isinstance(column, list):
+        import pyarrow as pa
+
+        from ccbps.arrow import strings
+
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        if column.type in (pa.string(), pa.large_string()) and not column.null_count:
+            return strings(column)
+        column = column.to_pylist()
+    if not all(isinstance(value, str | int) for value in column):
         raise DecodeError(f"{name} must be a text or a number in each row")
-    return values
+    places = {value: place for place, value in enumerate(dict.fromkeys(column))}
+    index = np.array([places[value] for value in column], dtype=np.intp)
+    return DictionaryColumn([*places], index)
 
 
 FILTER: Final = Command(

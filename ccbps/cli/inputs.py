@@ -38,6 +38,9 @@ SCHEMA: Final = Option(
     "--schema TEXT", "schema of events: 'price=UInt(16), ...' as in Python, or its JSON text"
 )
 
+NUMBERS: Final = 1 << 63
+"""Rounds, and numbers of publications, are below it: SQLite's integers and messages hold them."""
+
 _TYPES: Final[dict[str, type[AttributeType]]] = {
     kind.__name__: kind for kind in (Bool, Category, Decimal, Int, Keyword, Text, Timestamp, UInt)
 }
@@ -187,10 +190,26 @@ def read_rounds(text: str) -> range:
     """Read the rounds of ``FIRST:COUNT``.
 
     Raises:
-        ParameterError: the text has another form.
+        ParameterError: the text has another form, or a round is too large.
     """
     match = re.fullmatch("([0-9]{1,20}):([0-9]{1,20})", text)
     if match is None or not int(match[2]):
         shown = checks.shown(text)
         raise ParameterError(f"--rounds takes FIRST:COUNT, such as 0:1000, got {shown}")
-    return range(int(match[1]), int(match[1]) + int(match[2]))
+    return numbers_from("--rounds FIRST", int(match[1]), int(match[2]))
+
+
+def numbers_from(option: str, first: int, count: int = 1) -> range:
+    """Return rounds, or numbers of publications, that follow one another.
+
+    Args:
+        option: name of the option that gave the first, for errors.
+        first: first number.
+        count: number of numbers.
+
+    Raises:
+        ParameterError: a number would be negative, or too large.
+    """
+    hint = "all numbers from it on are below 2^63"
+    checks.whole(option, first, 0, NUMBERS - count, hint=hint)
+    return range(first, first + count)

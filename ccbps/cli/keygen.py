@@ -61,7 +61,8 @@ def _kept(make: Callable[[Namespace], Key]) -> Callable[[Namespace], int]:
     @wraps(make)
     def run(arguments: Namespace) -> int:
         if arguments.print:
-            print(make(arguments).to_text())
+            text = make(arguments).to_text()
+            answer(arguments, text, key=text)
             return 0
         # The file comes first, so that no key is given out that cannot be kept.
         with new_secret_file(arguments.out) as file:

@@ -8,17 +8,20 @@ from contextlib import contextmanager, suppress
 
 
 @contextmanager
-def progress(total: int | None, unit: str) -> Iterator[Callable[[int], object]]:
+def progress(
+    total: int | None, unit: str, *, shown: bool = True
+) -> Iterator[Callable[[int], object]]:
     """Show a progress bar in the block, and give a function that advances it.
 
-    There is no bar if standard error is no terminal, if tqdm is missing, or if the end is unknown.
+    There is no bar if standard error is no terminal, or if tqdm is missing.
 
     Args:
-        total: amount at the end; None if it is unknown.
+        total: amount at the end; None if it is unknown, so that the bar only counts.
         unit: unit of the amount.
+        shown: False for no bar at all.
     """
     bar = None
-    if total is not None and sys.stderr.isatty():
+    if shown and sys.stderr.isatty():
         with suppress(ImportError):
             from tqdm import tqdm
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Final
 
@@ -32,8 +32,9 @@ from ccbps.cli.client import (
     topic_tokens,
 )
 from ccbps.cli.command import REPEATED, Command, OneOf, Option
-from ccbps.cli.inputs import MATCHER, read_matcher
+from ccbps.cli.inputs import MATCHER, NUMBERS, numbers_from, read_matcher
 from ccbps.cli.pipeline import Pipeline
+from ccbps.cli.progress import progress
 from ccbps.cli.records import FORMAT, Block, Reject, read_records
 from ccbps.cli.rejecting import ON_ERROR, Reasons, Rejects, usable
 from ccbps.cli.secret_files import key_file
@@ -47,9 +48,10 @@ from ccbps.predicates import Events
 _TABLE: Final = (
     "CREATE TABLE IF NOT EXISTS numbers (publisher TEXT PRIMARY KEY, next INTEGER NOT NULL)"
 )
+# There is no row if a number would be too large.
 _TAKE: Final = (
     "INSERT INTO numbers VALUES (?1, ?2 + ?3) ON CONFLICT DO UPDATE "
-    "SET next = max(next, ?2) + ?3 RETURNING next"
+    "SET next = max(next, ?2) + ?3 WHERE next <= ?4 - ?3 RETURNING next"
 )
 
 
@@ -65,15 +67,20 @@ def take_numbers(path: str, publisher: str, count: int, first: int = 0) -> range
         first: least number.
 
     Raises:
-        LedgerError: the file cannot be used.
+        LedgerError: the file cannot be used, or its numbers are used up.
+        ParameterError: the least number is too large.
     """
+    numbers_from("--first", first, count + 1)
     try:
         with closing(sqlite3.connect(path, timeout=60, isolation_level=None)) as file:
             file.execute("PRAGMA synchronous = FULL")
             file.execute(_TABLE)
-            ((following,),) = file.execute(_TAKE, (publisher, first, count)).fetchall()
+            taken = file.execute(_TAKE, (publisher, first, count, NUMBERS - 1)).fetchall()
     except sqlite3.Error as error:
         raise LedgerError(f"the state {os.fspath(path)} cannot be used: {error}") from None
+    if not taken:
+        raise LedgerError(f"the state {os.fspath(path)} has no numbers left for {publisher}")
+    following = taken[0][0]
     return range(following - count, following)
 
 
@@ -96,15 +103,19 @@ def _publish(arguments: Namespace) -> int:
     if arguments.timeout is not None:
         checks.number("--timeout", arguments.timeout, 0)
     matcher = read_matcher(arguments.matcher)
-    with Rejects(arguments) as rejects:
-        publishing = _Publishing(arguments, matcher, rejects)
+    with (
+        Rejects(arguments, resumed=True) as rejects,
+        progress(None, " records", shown=arguments.records != "-") as advance,
+    ):
+        publishing = _Publishing(arguments, matcher, rejects, advance)
         try:
             with connected(arguments, arguments.timeout) as client:
                 pipeline = Pipeline(client, arguments.timeout)
                 for block in publishing.blocks():
                     publishing.publish(pipeline, block)
         except (CcbpsError, OSError, KeyboardInterrupt):
-            publishing.tell(f"; continue with --skip {publishing.done}")
+            another = " and another --rejects FILE" if arguments.rejects and rejects.count else ""
+            publishing.tell(f"; continue with --skip {publishing.done}{another}")
             raise
     publishing.tell(str(rejects))
     return 0
@@ -113,15 +124,28 @@ def _publish(arguments: Namespace) -> int:
 class _Publishing:
     """Progress of a publisher.
 
+    Args:
+        arguments: options of the command.
+        matcher: the matcher.
+        rejects: records that cannot be used.
+        advance: called with the number of records that the broker has accepted.
+
     Attributes:
         done: number of the first record that was not left out, rejected or published.
         count: number of records that were published.
     """
 
-    def __init__(self, arguments: Namespace, matcher: Matcher, rejects: Rejects) -> None:
+    def __init__(
+        self,
+        arguments: Namespace,
+        matcher: Matcher,
+        rejects: Rejects,
+        advance: Callable[[int], object],
+    ) -> None:
         self._arguments, self._matcher, self._rejects = arguments, matcher, rejects
+        self._advance = advance
         checks.whole("--skip", arguments.skip, 0)
-        checks.whole("--first", arguments.first, 0)
+        numbers_from("--first", arguments.first)
         self.done, self.count = arguments.skip, 0
         self._has_rounds = matcher.keying is Keying.ROUNDS
         self._labels: list[str] = arguments.to
@@ -155,7 +179,7 @@ class _Publishing:
         """Yield the records in blocks."""
         arguments = self._arguments
         yield from read_records(
-            arguments.records, arguments.format, self._matcher.schema, self._reject
+            arguments.records, arguments.format, self._matcher.schema, self._reject, bar=False
         )
 
     @property
@@ -179,6 +203,7 @@ class _Publishing:
             def accepted() -> None:
                 self.done = next(places) + 1
                 self.count += 1
+                self._advance(1)
 
             pipeline.send(self._encoded(events, block), accepted)
         self.done = max(self.done, following)
@@ -188,7 +213,7 @@ class _Publishing:
         field = self._arguments.topic_field
         if field is None:
             return None
-        topics = block.column(field)
+        topics = block.python_values(field)
         return np.array(
             [
                 None if isinstance(topic, str) else f"{field!r} is no text, and the topic"
@@ -240,7 +265,9 @@ class _Publishing:
         if self._tokens is None:
             return [None] * len(block)
         field = self._arguments.topic_field
-        topics = [self._arguments.topic] * len(block) if field is None else block.column(field)
+        topics = [self._arguments.topic] * len(block)
+        if field is not None:
+            topics = block.python_values(field)
         tokens = {topic: self._tokens.one(topic) for topic in {*topics}}
         return [tokens[topic] for topic in topics]
 

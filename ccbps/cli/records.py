@@ -28,7 +28,7 @@ from ccbps.cli.command import Option
 from ccbps.cli.progress import progress
 from ccbps.errors import DecodeError, EventError
 from ccbps.loading import need
-from ccbps.predicates import AttributeType, Bool, Int, UInt
+from ccbps.predicates import AttributeType, Bool, Decimal, Int, UInt
 from ccbps.predicates.attributes import Attributes
 
 FORMATS: Final = ("csv", "json", "parquet")
@@ -50,7 +50,7 @@ CHUNK: Final = 1 << 20
 ROWS: Final = 1 << 14
 """Records of a block of CSV or Parquet at most."""
 FIELD: Final = 1 << 30
-"""Characters of a field of CSV at most."""
+"""Bytes of a line, and characters of a field of CSV, at most."""
 
 _TRUTH: Final = {"true": True, "false": False, "1": True, "0": False}
 _DECODER: Final = msgspec.json.Decoder(dict[str, Any], float_hook=Number)
@@ -206,7 +206,11 @@ def _chosen(column: Any, chosen: Bools) -> Any:
 
 
 def _typed(kind: AttributeType, texts: Sequence[str]) -> Sequence[Any]:
-    """Convert texts of CSV. A text that does not fit stays, and the schema refuses it then."""
+    """Convert texts of CSV. A text that does not fit stays, and the schema refuses it then.
+
+    The schema takes numbers as texts, too, but records that are written as JSON lines or sent to
+    subscribers have numbers.
+    """
     if isinstance(kind, Bool):
         values: Sequence[Any] = [_TRUTH.get(text.lower(), text) for text in texts]
     elif isinstance(kind, UInt | Int):
@@ -249,7 +253,12 @@ def _plain(column: Any) -> Sequence[Any]:
 
 
 def read_records(
-    path: str, form: str | None, schema: Attributes | None = None, reject: Reject | None = None
+    path: str,
+    form: str | None,
+    schema: Attributes | None = None,
+    reject: Reject | None = None,
+    *,
+    bar: bool = True,
 ) -> Iterator[Block]:
     """Yield the records of a file in blocks.
 
@@ -258,6 +267,7 @@ def read_records(
         form: one of `FORMATS`; None to decide by the path.
         schema: types of the values of CSV. Columns outside the schema stay text.
         reject: called for each line that is no record; None if such a line is an error.
+        bar: whether a bar shows how much of the file was taken.
 
     Raises:
         EventError: a line is no record; or the file has another format.
@@ -272,9 +282,9 @@ def read_records(
 
     form = format_of(path, form)
     if form == "parquet":
-        yield from _parquet_blocks(path)
+        yield from _parquet_blocks(path, bar)
     else:
-        with _source(path) as chunks:
+        with _source(path, bar) as chunks:
             yield from (
                 _csv_blocks(path, chunks, schema, refuse)
                 if form == "csv"
@@ -283,16 +293,16 @@ def read_records(
 
 
 @contextmanager
-def _source(path: str) -> Iterator[Iterator[list[str]]]:
+def _source(path: str, bar: bool) -> Iterator[Iterator[list[str]]]:
     """Open a text, and give an iterator of its lines: those of each chunk that is read."""
     with ExitStack() as stack:
         if path == "-":
             file: BinaryIO = sys.stdin.buffer
-            size = None
+            size, bar = None, False
         else:
             file = stack.enter_context(Path(path).open("rb"))
             size = Path(path).stat().st_size
-        advance = stack.enter_context(progress(size, "B"))
+        advance = stack.enter_context(progress(size, "B", shown=bar))
         yield _lines(path, file, advance)
 
 
@@ -303,22 +313,31 @@ def _lines(path: str, file: BinaryIO, advance: Callable[[int], object]) -> Itera
         EventError: the file is no text in UTF-8.
     """
     # What there is, and not a whole chunk: a pipe may be slow.
-    read, rest = getattr(file, "read1", file.read), b""
+    read = getattr(file, "read1", file.read)
+    pieces: list[bytes] = []  # of a line whose end was not read yet
+    length, codec = 0, "utf-8-sig"
     while True:
         chunk = read(CHUNK)
-        whole, newline, end = chunk.rpartition(b"\n")
-        text, rest = (rest + whole + newline, end) if newline else (b"", rest + chunk)
-        if not chunk:
-            text, rest = rest, b""
-        try:
-            # Not by str.splitlines, for which more than "\n" ends a line.
-            lines = text.decode().split("\n")
-        except UnicodeDecodeError:
-            raise EventError(f"{path} is not a text in UTF-8") from None
-        last = lines.pop()
-        lines = [line + "\n" for line in lines] + ([last] if last else [])
-        if lines:
-            yield lines
+        whole, newline, rest = chunk.rpartition(b"\n")
+        text = b""
+        if newline or not chunk:
+            text = b"".join([*pieces, whole, newline])
+            pieces, length = [], 0
+        pieces.append(rest)
+        length += len(rest)
+        if length > FIELD:
+            raise EventError(
+                f"{path} has a line of more than {FIELD:,} bytes: write one record a line"
+            )
+        if text:
+            try:
+                # Not by str.splitlines, for which more than "\n" ends a line.
+                lines = text.decode(codec).split("\n")
+            except UnicodeDecodeError:
+                raise EventError(f"{path} is not a text in UTF-8") from None
+            codec = "utf-8"  # a byte order mark is at the start only
+            last = lines.pop()
+            yield [line + "\n" for line in lines] + ([last] if last else [])
         if not chunk:
             return
         advance(len(chunk))
@@ -328,35 +347,36 @@ def _json_blocks(
     chunks: Iterator[list[str]], refuse: Callable[[int, int, str], object]
 ) -> Iterator[Block]:
     number = line = 0
+    decode = _DECODER.decode
     for chunk in chunks:
-        lines = [*filter(None, map(str.strip, chunk))]
+        # Not by decode_lines, for which an object may end within a line, or in another one.
+        texts = [*filter(None, map(str.strip, chunk))]
+        following = number + len(texts)
         try:
-            rows = _DECODER.decode_lines("\n".join(lines))
-            numbers: Sequence[int] = range(number, number + len(rows))
+            block = Lines(range(number, following), following, [*map(decode, texts)], texts)
         except _NO_JSON:
-            numbers, rows, lines = _good_lines(chunk, number, line, refuse)
-        count = sum(1 for text in chunk if not text.isspace())
-        number, line = number + count, line + len(chunk)
-        yield Lines(numbers, number, rows, lines)
+            block = Lines(*_good_lines(chunk, number, line, refuse))
+        yield block
+        number, line = following, line + len(chunk)
 
 
 def _good_lines(
     chunk: list[str], number: int, line: int, refuse: Callable[[int, int, str], object]
-) -> tuple[list[int], list[dict[str, Any]], list[str]]:
-    """Return numbers, rows and texts of the lines that are records, and refuse the others."""
+) -> tuple[list[int], int, list[dict[str, Any]], list[str]]:
+    """Return what makes `Lines` of the lines that are records, and refuse the others."""
     numbers, rows, lines = [], [], []
-    for text in chunk:
+    for text in map(str.strip, chunk):
         line += 1
-        if text.isspace():
+        if not text:
             continue
         try:
             rows.append(_DECODER.decode(text))
             numbers.append(number)
-            lines.append(text.strip())
+            lines.append(text)
         except _NO_JSON:
-            refuse(number, line, "not a JSON object")
+            refuse(number, line, "not a JSON object; write one object a line")
         number += 1
-    return numbers, rows, lines
+    return numbers, number, rows, lines
 
 
 class _Feed:
@@ -397,6 +417,9 @@ def _csv_blocks(
         number = 0
         rows: list[list[str]] = []
         numbers: list[int] = []
+        if names and not feed.left:
+            # Shows the columns, even if no record follows.
+            yield _csv_table(names, rows, numbers, number, schema)
         for row in reader:
             if len(row) == len(names):
                 rows.append(row)
@@ -431,7 +454,7 @@ def _parquet() -> Any:
     return pyarrow.parquet
 
 
-def _parquet_blocks(path: str) -> Iterator[Block]:
+def _parquet_blocks(path: str, bar: bool) -> Iterator[Block]:
     parquet = _parquet()
     import pyarrow as pa
 
@@ -443,7 +466,10 @@ def _parquet_blocks(path: str) -> Iterator[Block]:
         names, number = file.schema_arrow.names, 0
         if len({*names}) < len(names):
             raise EventError(f"{path}: two columns have one name")
-        with progress(file.metadata.num_rows, " records") as advance:
+        if not file.metadata.num_rows:
+            columns = [pa.array([], field.type) for field in file.schema_arrow]
+            yield Table([], 0, dict(zip(names, columns, strict=True)))
+        with progress(file.metadata.num_rows, " records", shown=bar) as advance:
             for batch in file.iter_batches(batch_size=ROWS):
                 numbers = range(number, number + len(batch))
                 number += len(batch)
@@ -460,6 +486,12 @@ def whole_numbers(column: Any, title: str) -> Rounds:
         DecodeError: a value is no whole number from 0 to 2^64 - 1.
     """
     try:
+        if not isinstance(column, list):
+            import pyarrow as pa
+
+            if pa.types.is_integer(column.type) and not column.null_count:
+                # Refused if one is negative.
+                return np.asarray(column.cast(pa.uint64()).to_numpy(zero_copy_only=False))
         numbers = [int(v) if isinstance(v, str) else index(v) for v in _plain(column)]
         return np.array(numbers, dtype=np.uint64)
     except (ValueError, TypeError, OverflowError):
@@ -509,12 +541,14 @@ class RecordWriter:
     Args:
         path: path of a file that is made anew; ``-`` for standard output.
         form: one of `FORMATS`.
+        schema: types of columns of Parquet. The other columns have those of their first values.
     """
 
-    def __init__(self, path: str, form: str) -> None:
-        self._path, self._form = path, form
+    def __init__(self, path: str, form: str, schema: Attributes | None = None) -> None:
+        self._path, self._form, self._schema = path, form, schema
         self._stack = ExitStack()
-        self._names: list[str] | None = None
+        self._names: list[str] = []
+        self._has_head = False
         self._file: Any = None
         self._parquet: Any = None
         # Shows the columns, if there are no records at all.
@@ -558,48 +592,64 @@ class RecordWriter:
             self._file.flush()
 
     def _write_csv(self, block: Block) -> None:
+        columns = self._columns(block)
+        if not columns:
+            return
+        text = _TextBuffer()
+        writer = csv.writer(text)
+        if not self._has_head:
+            self._has_head = True
+            writer.writerow(columns)
+        cells = (map(_cell, _plain(column)) for column in columns.values())
+        writer.writerows(zip(*cells, strict=True))
+        # Each piece is a line. Python quotes the characters that end lines: here "\r" and "\n".
+        self._file.write("".join(f"{line[:-2]}\n" for line in text).encode())
+
+    def _columns(self, block: Block) -> dict[str, Any]:
+        """Return the columns of a block, in the order of the first block.
+
+        Raises:
+            EventError: records have different fields.
+        """
         if isinstance(block, Table):
-            # Texts as they were read.
-            columns = {name: _plain(column) for name, column in block.columns.items()}
+            # CSV gets texts as they were read.
+            columns = {**(block.columns if self._form == "csv" else block.values)}
         else:
             rows = block.rows()
             names = [*rows[0]] if rows else []
             if any(row.keys() != rows[0].keys() for row in rows):
                 self._refuse_fields()
             columns = {name: [row[name] for row in rows] for name in names}
-        if not columns:
-            return
-        text = _TextBuffer()
-        writer = csv.writer(text)
-        if self._names is None:
-            self._names = [*columns]
-            writer.writerow(self._names)
+        if not len(block) and not columns:
+            return columns
+        self._names = self._names or [*columns]
         if {*columns} != {*self._names}:
             self._refuse_fields()
-        cells = (map(_cell, columns[name]) for name in self._names)
-        writer.writerows(zip(*cells, strict=True))
-        # Each piece is a line. Python quotes the characters that end lines: here "\r" and "\n".
-        self._file.write("".join(f"{line[:-2]}\n" for line in text).encode())
+        return {name: columns[name] for name in self._names}
 
     def _refuse_fields(self) -> NoReturn:
-        raise EventError("records of CSV all have the same fields: write JSON lines instead")
+        form = {"csv": "CSV", "parquet": "Parquet"}[self._form]
+        raise EventError(f"records of {form} all have the same fields: write JSON lines instead")
 
     def _write_parquet(self, block: Block) -> None:
         import pyarrow as pa
 
-        schema = None if self._parquet is None else self._parquet.schema
+        types = {}
+        if self._parquet is not None:
+            types = {field.name: field.type for field in self._parquet.schema}
         try:
-            if isinstance(block, Table):
-                columns = {name: _arrow(column) for name, column in block.values.items()}
-                table = pa.table(columns)
-                table = table if schema is None else table.cast(schema)
-            else:
-                table = pa.Table.from_pylist(block.rows(), schema=schema)
+            arrays = {}
+            for name, column in self._columns(block).items():
+                kind = (
+                    None if self._schema is None or name not in self._schema else self._schema[name]
+                )
+                arrays[name] = _arrow(column, kind, types.get(name))
+            table = pa.table(arrays)
             if self._parquet is None:
                 writer = _parquet().ParquetWriter(self._file, table.schema)
                 self._parquet = self._stack.enter_context(writer)
             self._parquet.write_table(table)
-        except (pa.ArrowException, ValueError) as error:
+        except (pa.ArrowException, ValueError, TypeError, ArithmeticError) as error:
             raise EventError(
                 f"these records do not fit one Parquet table: {error}; write JSON lines instead"
             ) from None
@@ -625,13 +675,50 @@ def _json_cell(value: Any) -> str:
     return str(json.loads(text)) if text.startswith('"') else text
 
 
-def _arrow(column: Any) -> Any:
-    """Convert a column to an Arrow array, and messages to binary."""
+def _arrow(column: Any, kind: AttributeType | None, dtype: Any) -> Any:
+    """Convert a column to an Arrow array, and messages to binary.
+
+    Args:
+        column: column of a block.
+        kind: type of its attribute; None if the schema does not have it.
+        dtype: Arrow type; None for the first block.
+
+    Raises:
+        ValueError: a value does not fit the type.
+    """
     import pyarrow as pa
 
     from ccbps.arrow import binary_column
 
     if isinstance(column, np.ndarray) and column.ndim == 2:
         return binary_column(column)
-    array = pa.array(column)
+    if not isinstance(column, list):
+        array = pa.array(column)
+        return array if dtype is None else array.cast(dtype)
+    if isinstance(kind, UInt | Int):
+        dtype = pa.uint64() if isinstance(kind, UInt) and kind.width == 64 else pa.int64()
+        if not {*map(type, column)} <= {int, type(None)}:
+            column = [None if value is None else int(Number(value)) for value in column]
+    elif isinstance(kind, Decimal):
+        scale = max(0, *(-int(n.as_tuple().exponent) for n in (kind.low, kind.step)))
+        dtype = pa.decimal128(38, scale)
+        column = [None if value is None else Number(value) for value in column]
+    elif isinstance(kind, Bool):
+        dtype = pa.bool_()
+    elif dtype is None and any(isinstance(value, Number) for value in column):
+        dtype = None if any(map(_is_long, column)) else pa.float64()
+    elif kind is None and dtype == pa.int64() and any(isinstance(v, Number) for v in column):
+        raise ValueError("a fraction among whole numbers")
+    if kind is None and dtype == pa.float64():
+        if any(map(_is_long, column)):
+            raise ValueError("a number has more digits than a float64")
+        column = [float(value) if isinstance(value, Number) else value for value in column]
+    array = pa.array(column, dtype)
     return array.cast(pa.string()) if pa.types.is_null(array.type) else array
+
+
+def _is_long(value: Any) -> bool:
+    """Tell whether a number has digits that a float64 would lose."""
+    if not isinstance(value, Number | int):
+        return False
+    return Number(repr(float(value))) != value

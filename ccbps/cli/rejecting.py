@@ -37,16 +37,18 @@ class Rejects:
 
     Args:
         arguments: options of `ON_ERROR`.
+        resumed: whether another run continues after a failure, so that what was noted is kept.
 
     Attributes:
         count: number of records that were noted.
         note: function that notes a record; None if it is an error.
     """
 
-    def __init__(self, arguments: Namespace) -> None:
+    def __init__(self, arguments: Namespace, *, resumed: bool = False) -> None:
         if arguments.rejects is not None and arguments.on_error != "reject":
             raise ParameterError("--rejects FILE needs --on-error reject")
         self._path, self._file = arguments.rejects, sys.stderr
+        self._resumed = resumed
         self._stack, self.count = ExitStack(), 0
         self.note: Reject | None = self._note if arguments.on_error == "reject" else None
 
@@ -58,8 +60,10 @@ class Rejects:
     def __str__(self) -> str:
         return f"; rejected {self.count:,}" if self.note is not None else ""
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         self._stack.close()
+        if kind is not None and self._path is not None and not (self._resumed and self.count):
+            Path(self._path).unlink()  # else it would stand in the way of another try
 
     def _note(self, number: int, reason: str) -> None:
         self.count += 1

@@ -80,7 +80,7 @@ def _broker(arguments: Namespace) -> int:
         text = f"{repr(broker).strip('<>')}, at {url.url}, {kept}"
         text += f", metrics at {metrics}" if metrics else ""
         answer(arguments, text, url=url.url, file=arguments.file, metrics=metrics)
-        _listen(broker)
+        listen(broker, arguments)
         wait()
     if lost.is_set():
         raise RefusedError(
@@ -136,11 +136,15 @@ def _broker_url(arguments: Namespace, stack: ExitStack) -> Any:
     return MqttUrl(server.url, NAME, password)
 
 
-def _listen(broker: MatchingBroker) -> None:
+def listen(broker: MatchingBroker, arguments: Namespace) -> None:
     """Obey the lines of standard input until it ends, in a thread.
 
     Only the user who started the broker, or who may write to the pipe that it reads, can shut a
     client out. No message over the network can.
+
+    Args:
+        broker: broker that obeys.
+        arguments: options of the command.
     """
     try:
         # Not sys.stdin, whose lock the thread would still hold when Python ends.
@@ -155,7 +159,10 @@ def _listen(broker: MatchingBroker) -> None:
         with contextlib.suppress(OSError):
             while line := lines.readline():
                 if text := line.decode("utf-8", "replace").strip():
-                    print(obey(broker, text), flush=True)
+                    told = obey(broker, text)
+                    kind = "error" if told.startswith("error: ") else "answer"
+                    values: dict[str, Any] = {kind: told.removeprefix("error: ")}
+                    answer(arguments, told, order=text, **values)
 
     threading.Thread(target=read, name="console", daemon=True).start()
 

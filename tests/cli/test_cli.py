@@ -13,8 +13,10 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
+from argparse import Namespace
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -39,7 +41,7 @@ from ccbps.cli.inputs import read_schema
 from ccbps.cli.normal_text import normal_text
 from ccbps.cli.program import COMMANDS
 from ccbps.cli.publish import take_numbers
-from ccbps.cli.servers import obey
+from ccbps.cli.servers import listen, obey
 from ccbps.errors import DecodeError, LedgerError
 from ccbps.keys import FileKey
 from ccbps.keys.plain_key import FilterKey
@@ -238,9 +240,9 @@ def test_explain_proposes_makes_and_reads_matchers(shell: Shell) -> None:
     assert more[: len(rows)] == rows, "broken matchers come last"
     assert len(more) > len(rows)
     assert all("broken" in row for row in more[len(rows) :])
-    one = f"{explain} --scheme AspeMatch --for 'price < 9'"
-    assert "--broken" in shell.run(one, 2)[1]
-    assert "AspeMatch" in shell.done(f"{one} --broken")
+    for more in ("--scheme AspeMatch --for 'price < 9'", "--scheme AspeMatch --out aspe"):
+        assert "--broken" in shell.refused(f"{explain} {more}")
+        assert "AspeMatch" in shell.done(f"{explain} {more} --broken")
     printed = shell.done(f"{explain} --scheme TagMatch --option 'topic=[\"issue\"]' --out m")
     matcher = from_json(Path("m").read_text())
     assert matcher == TagMatch(read_schema(SCHEMA), topic=["issue"])
@@ -321,6 +323,8 @@ def test_keys_are_the_library_s_and_files_their_owner_s(shell: Shell) -> None:
         assert problem in shell.refused(f"ccbps keygen {line}")
     assert files() == before
     assert SharedSeed.from_text(shell.done("ccbps keygen seed --print").strip())
+    printed = json.loads(shell.done("ccbps keygen seed --print --json"))
+    assert SharedSeed.from_text(printed["key"])
 
 
 def test_a_key_server_s_file_follows_what_it_gave_and_ended(shell: Shell) -> None:
@@ -579,6 +583,26 @@ def test_orders_of_the_operator() -> None:
     for line, answer in answers.items():
         assert obey(broker, line).startswith(answer), line
     assert obey(broker, "metrics") == broker.metrics().rstrip()
+
+
+def test_answers_to_orders_are_json(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker = broker_of(TagMatch(Schema(price=UInt(8))))
+    broker.take("alice")
+    end, start = os.pipe()
+    with os.fdopen(start, "w") as orders:
+        orders.write("revoke alice\nbar\n")
+    with os.fdopen(end) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        listen(broker, Namespace(json=True))
+        for thread in threading.enumerate():
+            if thread.name == "console":
+                thread.join(20)
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert first == {"order": "revoke alice", "answer": "alice is shut out"}
+    assert second["order"] == "bar"
+    assert second["error"].startswith("a line is one of")
 
 
 def test_metrics_are_served_to_prometheus() -> None:

@@ -9,9 +9,11 @@ import json
 import os
 import shlex
 import sys
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,9 +26,10 @@ from ccbps.cli import encode, files, records
 from ccbps.cli.command import Option
 from ccbps.cli.program import COMMANDS
 from ccbps.cli.progress import progress
-from ccbps.cli.records import RecordWriter, Table, message_rows, read_records
+from ccbps.cli.records import Lines, RecordWriter, Table, message_rows, read_records
 from ccbps.cli.rejecting import usable
 from ccbps.errors import EventError
+from ccbps.matching import from_json
 from tests.support.command_line import Shell
 
 SCHEMA = "--schema " + shlex.quote('issue=Category(["AAPL", "IBM"]), price=UInt(8, nullable=True)')
@@ -211,7 +214,10 @@ def test_rejected_records_are_named_with_reasons(shell: Shell) -> None:
     ]
     Path("q.jsonl").write_text("\n".join(lines))
     line = f"ccbps filter TRUE q.jsonl {SCHEMA} --out"
-    assert shell.refused(f"{line} o.jsonl") == "q.jsonl, line 2: not a JSON object"
+    assert (
+        shell.refused(f"{line} o.jsonl")
+        == "q.jsonl, line 2: not a JSON object; write one object a line"
+    )
     assert not Path("o.jsonl").exists()
     told = json.loads(shell.done(f"{line} o.jsonl --on-error reject --rejects r.jsonl --json"))
     assert told == {"records": 2, "matches": 2, "rejected": 5}
@@ -224,6 +230,11 @@ def test_rejected_records_are_named_with_reasons(shell: Shell) -> None:
         assert reason in reasons[number]
     _, errors = shell.run(f"{line} p.jsonl --on-error reject")
     assert errors.count("is rejected: ") == 5
+    stopped = f"{line} - --on-error reject --rejects s.jsonl"
+    with Path("q.jsonl").open("ab") as file:
+        file.write(b"\n\xff")
+    assert "UTF-8" in shell.refused(stopped)
+    assert not Path("s.jsonl").exists()
     assert "--rejects FILE needs" in shell.refused(f"{line} n.jsonl --rejects r")
     texts = ("price < 1", "price <", None, "x = 1")
     write("w.jsonl", [{"subscription": "a", "predicate": text} for text in texts])
@@ -273,6 +284,7 @@ def test_what_is_no_file_of_messages_is_one_line(shell: Shell) -> None:
         "filter 'price < :a' q.csv " + SCHEMA: "--value NAME=VALUE",
         "encode events q.csv --matcher m --key feed.key --to a/b": "--to LABEL",
         "encode interests --predicate TRUE --matcher m --key alice.key --rounds 0:1": "--rounds",
+        "encode interests q.csv --matcher m --key alice.key --as a": "--as NAME is for --predicate",
         "encode interests q.csv --matcher m --key alice.key": "no field 'subscription'",
         "encode interests q.csv --matcher m --key server.key": "wanted a subscriber's",
     }.items():
@@ -333,6 +345,7 @@ def test_any_texts_come_back_from_every_format(cells: list[list[str]]) -> None:
         assert [[row["a"], row["b"]] for row in back] == cells
 
 
+DECODER = msgspec.json.Decoder(dict[str, Any], float_hook=Decimal)
 PIECES = st.sampled_from(
     [
         b"a,b\n",
@@ -346,18 +359,27 @@ PIECES = st.sampled_from(
         b'{"a":1e99999999999999999999,"b":"x"}\n',
         b'{"a":' + b"9" * 5000 + b"}\n",
         b"{}\r\n",
+        b'{"a":1,"b":"x"}{"a":2,"b":"x"}\n',
+        b'{"a":1,\n"b":"x"}\n',
+        b"\xef\xbb\xbf",
     ]
 )
 
 
 @given(st.lists(PIECES | st.binary(max_size=5), max_size=6).map(b"".join), st.sampled_from(FORMATS))
 @example(b'{"a":1e99999999999999999999,"b":"x"}', "jsonl")
+@example(b'{"a":1,"b":"x"}{"a":2,"b":"x"}\n{"a":3,"b":"x"}\n', "jsonl")
+@example(b'{"a":1,\n"b":"x"}\n{"a":3,"b":"x"}\n', "jsonl")
 def test_any_bytes_are_records_or_one_error(content: bytes, form: str) -> None:
     Path("f").write_bytes(content)
     form, schema = {"jsonl": "json"}.get(form, form), Schema(a=UInt(8), b=Category(["x"]))
     rejected: list[int] = []
     with contextlib.suppress(EventError):
         for block in read_records("f", form, schema, lambda number, _: rejected.append(number)):
+            if isinstance(block, Lines):
+                texts = [*map(DECODER.decode, block.texts())]
+                assert texts == block.values
+                assert len(texts) == len(block)
             events, left = usable(block, schema, lambda number, _: rejected.append(number))
             assert len(events) == len(left)
             assert not {*left.numbers} & {*rejected}
@@ -393,15 +415,16 @@ def test_a_bar_is_for_those_who_look(monkeypatch: pytest.MonkeyPatch) -> None:
         def isatty(self) -> bool:
             return True
 
-    def shown(terminal: io.StringIO, total: int | None) -> str:
+    def shown(terminal: io.StringIO, total: int | None, **options: bool) -> str:
         monkeypatch.setattr(sys, "stderr", terminal)
-        with progress(total, "B") as advance:
+        with progress(total, "B", **options) as advance:
             advance(4)
             advance(6)
         return terminal.getvalue()
 
     assert "0.00/10.0" in shown(Terminal(), 10)
-    assert shown(Terminal(), None) == shown(io.StringIO(), 10) == ""
+    assert "0.00B" in shown(Terminal(), None)
+    assert shown(Terminal(), 10, shown=False) == shown(io.StringIO(), 10) == ""
     monkeypatch.setitem(sys.modules, "tqdm", None)
     assert shown(Terminal(), 10) == ""
 
@@ -423,6 +446,158 @@ def test_parquet_s_extra_is_named(shell: Shell, monkeypatch: pytest.MonkeyPatch)
         error = shell.refused(f"ccbps {line}")
         assert error == "the format Parquet needs pyarrow: pip install 'ccbps[arrow]'"
     shell.done(f"ccbps filter TRUE q.csv {SCHEMA} --out o.csv")
+
+
+def test_a_byte_order_mark_is_no_part_of_a_record(shell: Shell) -> None:
+    for form, text in (("csv", "issue,price\nIBM,5\n"), ("jsonl", '{"issue":"IBM","price":5}\n')):
+        Path(f"q.{form}").write_text(text, encoding="utf-8-sig")
+        assert shell.done(f"ccbps filter TRUE q.{form} {SCHEMA}") == text
+
+
+def test_a_line_has_a_bound(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "CHUNK", 10)
+    monkeypatch.setattr(records, "FIELD", 100)
+    for form in ("csv", "jsonl"):
+        Path(f"q.{form}").write_bytes(b" " * 200)
+        error = shell.refused(f"ccbps filter TRUE q.{form} {SCHEMA}")
+        assert error == f"q.{form} has a line of more than 100 bytes: write one record a line"
+
+
+@pytest.mark.usefixtures("sizes")
+def test_parquet_has_the_types_of_the_schema(shell: Shell) -> None:
+    types = "n=UInt(8, nullable=True), d=Decimal(0, 2000, '0.01', nullable=True)"
+    lines = [f'{{"n": null, "d": {d}, "x": {d}}}' for d in ("9.5", "9.25", "2.50", "8.0") * 5]
+    lines += ['{"n": 7, "d": 1000.25, "x": 1000.125}', '{"n": 8, "d": null, "x": null}']
+    Path("q.jsonl").write_text("\n".join(lines))
+    Path("q.csv").write_text("n,d,x\n" + ",9.5,1\n" * 20 + "7,1000.25,2\n8,,3\n")
+    for form in ("jsonl", "csv"):
+        line = f"ccbps filter TRUE q.{form} --schema {shlex.quote(types)} --out {form}.parquet"
+        shell.done(line)
+        table = pq.read_table(f"{form}.parquet")
+        assert table.column("n").to_pylist() == [None] * 20 + [7, 8]
+        assert table.schema.field("n").type == pa.int64()
+        assert table.schema.field("d").type == pa.decimal128(38, 2)
+        assert table.column("d").to_pylist()[-3:] == [
+            Decimal("8.0" if form == "jsonl" else "9.5"),
+            Decimal("1000.25"),
+            None,
+        ]
+    assert pq.read_table("jsonl.parquet").column("x").to_pylist()[-2] == 1000.125
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (['{"n": 1}', '{"n": 2, "x": 1}'], "the same fields"),
+        (['{"n": 1, "x": 1}', '{"n": 2, "x": 1.5}'], "a fraction among whole numbers"),
+        (['{"n": 1, "x": 1.5}', '{"n": 2, "x": 1.2345678901234567890123}'], "more digits than"),
+    ],
+)
+def test_records_that_parquet_cannot_hold_are_refused(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, lines: list[str], said: str
+) -> None:
+    for chunk in (5, 1000):
+        if chunk == 1000 and "fields" not in said:
+            continue  # in one block, such numbers have a common type
+        monkeypatch.setattr(records, "CHUNK", chunk)
+        Path("q.jsonl").write_text("\n".join(lines) + "\n")
+        filtered = "ccbps filter TRUE q.jsonl --schema 'n=UInt(8)' --out o.parquet"
+        error = shell.refused(filtered)
+        assert said in error
+        assert error.endswith("write JSON lines instead")
+
+
+def test_rounds_end_below_two_to_the_63(shell: Shell) -> None:
+    shell.done(
+        f"ccbps explain {SCHEMA} --scheme FormulaMatch.box --out m",
+        "ccbps keygen seed --out seed",
+        "ccbps keygen pair --master seed --label a --out a.seed",
+    )
+    write("q.csv", rows(2))
+    events = "ccbps encode events q.csv --matcher m --key seed --ledger e.rounds --to a --out e.csv"
+    for first in (-1, 2**63 - 1, 2**63, 2**64 - 1, 2**64):
+        assert "--first must be" in shell.refused(f"{events} --first {first}")
+    interests = "ccbps encode interests --predicate 'price < 9' --as a --matcher m --key a.seed"
+    interests += " --ledger i.rounds --rounds"
+    for bad in (f"{10**20 - 1}:1", f"{2**63 - 1}:2", f"0:{2**63 + 1}"):
+        assert "--rounds FIRST must be" in shell.refused(f"{interests} {bad} --out i.csv")
+    shell.done(
+        f"{events} --first {2**63 - 2}",
+        f"{interests} {2**63 - 2}:2 --out i.csv",
+    )
+    told = shell.done("ccbps match e.csv i.csv --matcher m --out p.csv")
+    assert "of 2 pairs match; 2 events, 2 interests" in told
+    # Two interests of one round show more than a match.
+    error = shell.refused("ccbps match e.csv i.csv i.csv --matcher m --out o.csv")
+    assert f"'a' has two interests of round {2**63 - 2}" in error
+
+
+def test_one_time_files_without_interests_have_columns(shell: Shell) -> None:
+    shell.done(
+        f"ccbps explain {SCHEMA} --scheme BroadcastMatch.box --out m",
+        "ccbps keygen seed --out seed",
+    )
+    write("w.csv", [{"subscription": "a", "predicate": "price <"}])
+    Path("q.csv").write_text("issue,price\n")
+    common = "--matcher m --key seed --ledger"
+    told = shell.done(
+        f"ccbps encode interests w.csv {common} i --rounds 0:9 --on-error reject --out i.csv",
+        f"ccbps encode events q.csv {common} e --out e.csv",
+    )
+    assert "0 messages of interests; rejected 1" in told
+    assert Path("i.csv").read_text() == "subscription,round,message\n"
+    assert Path("e.csv").read_text() == "round,message\n"
+
+
+def test_numbers_and_names_of_messages_are_checked(shell: Shell) -> None:
+    shell.done(f"ccbps explain {SCHEMA} --scheme FormulaMatch.box --out m")
+    good = {"subscription": ["a", "b"], "round": [1, 2], "message": [b"", b""]}
+    for form in ("parquet", "csv"):
+        for name, values, said in (
+            ("round", [1, -1], "rounds must be whole numbers"),
+            ("round", [None, 1], "rounds must be whole numbers"),
+            ("subscription", ["a", None], "subscription must be a text or a number"),
+            ("subscription", [1.5, 2.5], "subscription must be a text or a number"),
+            ("subscription", [{"a": 1}, {"a": 2}], "subscription must be a text or a number"),
+        ):
+            if form == "csv" and name == "subscription":
+                continue  # all of CSV is text
+            width = from_json(Path("m").read_text()).interest_bytes
+            columns = good | {name: values, "message": [bytes(width).hex()] * 2}
+            pq.write_table(pa.table(columns), "i.parquet")
+            write("i.csv", pa.table(columns).to_pylist())
+            line = f"ccbps match i.{form} i.{form} --matcher m --out o"
+            assert said in shell.refused(line)
+    column = pa.array(np.arange(5, dtype=np.int32))
+    assert records.whole_numbers(column, "rounds").tolist() == [0, 1, 2, 3, 4]
+    assert records.whole_numbers(column, "rounds").dtype == np.uint64
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_files_without_records_keep_their_columns(shell: Shell, form: str) -> None:
+    def names(path: str) -> list[str]:
+        if path.endswith("parquet"):
+            return list(pq.read_table(path).column_names)
+        return Path(path).read_text().strip().split(",")
+
+    empty = pa.table({"issue": pa.array([], pa.string()), "price": pa.array([], pa.int64())})
+    pq.write_table(empty, "q.parquet")
+    Path("q.csv").write_text("issue,price\n")
+    Path("q.jsonl").write_text("")
+    for source in ("csv", "parquet"):
+        shell.done(f"ccbps filter TRUE q.{source} {SCHEMA} --out {source}.{form}")
+        if form != "jsonl":
+            assert names(f"{source}.{form}") == ["issue", "price"]
+    shell.done(f"ccbps explain {SCHEMA} --scheme TagMatch --out m")
+    shell.make_role_keys(feed="publisher", alice="subscriber")
+    shell.done(
+        "ccbps encode interests --predicate TRUE --matcher m --key alice.key --out i.csv",
+        f"ccbps encode events q.csv --matcher m --key feed.key --out e.{form}",
+        f"ccbps match e.{form} i.csv --matcher m --key broker.key --out p.{form}",
+    )
+    if form != "jsonl":
+        assert names(f"e.{form}") == ["event", "message"]
+        assert names(f"p.{form}") == ["event", "subscription"]
 
 
 def test_a_missing_value_among_values_of_a_wrong_type_is_kept(shell: Shell) -> None:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from ccbps.broker import MatchingBroker, Publication, Quota, Receipt
 from ccbps.cli import pipeline
-from ccbps.errors import RefusedError
+from ccbps.cli.inputs import NUMBERS
+from ccbps.cli.publish import take_numbers
+from ccbps.cli.records import RecordWriter, Table
+from ccbps.errors import LedgerError, ParameterError, RefusedError
 from ccbps.matching import from_json
 from ccbps.mqtt import LocalServer, MqttClient
 from tests.support.command_line import Shell, at, served
@@ -68,6 +73,62 @@ def test_publish_ends_when_it_waited_long_enough(shell: Shell) -> None:
         error = shell.refused(f"{publish} {at(server.url, 'feed')}")
         assert error == "no answer to publish in 0.3 s"
     assert "--timeout must be" in shell.refused(f"{publish} {at(server.url, 'feed')} --timeout -1")
+
+
+def test_numbers_are_not_taken_beyond_their_end() -> None:
+    last = NUMBERS - 1
+    with pytest.raises(ParameterError, match=r"--first must be .* below 2\^63"):
+        take_numbers("s", "feed", 2, last - 1)
+    assert take_numbers("s", "feed", 2, last - 3) == range(last - 3, last - 1)
+    assert take_numbers("s", "feed", 1) == range(last - 1, last)
+    for _ in range(2):
+        with pytest.raises(LedgerError, match="no numbers left for feed"):
+            take_numbers("s", "feed", 1)
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
+def test_a_record_s_topic_is_a_field(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    bar = list[int]()
+
+    @contextmanager
+    def counting(total: int | None, unit: str, *, shown: bool) -> Iterator[Callable[[int], object]]:
+        assert (total, unit, shown) == (None, " records", True)
+        yield bar.append
+
+    monkeypatch.setattr("ccbps.cli.publish.progress", counting)
+    shell.done("ccbps explain --schema 'x=UInt(8)' --scheme TagMatch --out m")
+    shell.done("ccbps keygen filter --out topics.key")
+    shell.make_role_keys(feed="publisher", alice="subscriber")
+    columns = {"x": [1, 2, 3], "t": ["a", "b", "a"]}
+    with RecordWriter(f"x.{form}", {"jsonl": "json"}.get(form, form)) as writer:
+        writer.write(Table(range(3), 3, columns))
+    with served(from_json(Path("m").read_text())) as (url, _):
+        alice = f"ccbps subscribe {at(url, 'alice')} --filter topics.key --topic a --count"
+        shell.done(f"{alice} 0 TRUE --matcher m --key alice.key")
+        publish = f"ccbps publish x.{form} --matcher m --key feed.key {at(url, 'feed')} --state s"
+        publish += " --plain --topic-field t --filter topics.key --on-error reject"
+        assert "--first must be" in shell.refused(f"{publish} --first {NUMBERS}")
+        assert shell.done(publish) == "published 3; rejected 0\n"
+        assert bar == [1, 1, 1], "one step for each record that was accepted"
+        received = shell.deliveries(f"ccbps subscribe {at(url, 'alice')} --count 2 --wait 20")
+        assert [delivery["record"]["x"] for delivery in received] == [1, 3]
+
+
+def test_reasons_of_a_run_that_failed_are_kept(shell: Shell) -> None:
+    shell.done("ccbps explain --schema 'x=UInt(8)' --scheme TagMatch --out m")
+    shell.make_role_keys(feed="publisher")
+    publish = "ccbps publish x.csv --matcher m --key feed.key --state s --empty"
+    with served(from_json(Path("m").read_text())) as (url, broker):
+        publish += f" {at(url, 'feed')} --on-error reject --rejects r.jsonl"
+        broker.take("feed")
+        broker.revoke("feed")
+        for bad, more in (("", ""), ("999\n", " and another --rejects FILE")):
+            Path("x.csv").write_text(f"x\n{bad}5\n")
+            output, _ = shell.run(publish, 2)
+            assert output == f"published 0; continue with --skip 0{more}\n"
+            assert Path("r.jsonl").exists() == bool(bad)
 
 
 def test_bad_records_are_set_aside_and_the_others_published(shell: Shell) -> None:
