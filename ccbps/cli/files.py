@@ -18,11 +18,11 @@ from ccbps.arrays import Bools, Bytes, Index, Rounds
 from ccbps.cli.answers import JSON, answer
 from ccbps.cli.command import REPEATED, Command, OneOf, Option
 from ccbps.cli.inputs import MATCHER, SCHEMA, read_matcher, read_predicate
+from ccbps.cli.record_writing import RecordWriter
 from ccbps.cli.records import (
     FORMAT,
     OUT,
     Block,
-    RecordWriter,
     Table,
     format_of,
     message_rows,

@@ -26,7 +26,8 @@ from ccbps.cli import encode, files, records
 from ccbps.cli.command import Option
 from ccbps.cli.program import COMMANDS
 from ccbps.cli.progress import progress
-from ccbps.cli.records import Lines, RecordWriter, Table, message_rows, read_records
+from ccbps.cli.record_writing import RecordWriter
+from ccbps.cli.records import Lines, Table, message_rows, read_records
 from ccbps.cli.rejecting import usable
 from ccbps.errors import EventError
 from ccbps.matching import from_json

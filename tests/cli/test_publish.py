@@ -14,7 +14,8 @@ from ccbps.broker import MatchingBroker, Publication, Quota, Receipt
 from ccbps.cli import pipeline
 from ccbps.cli.inputs import NUMBERS
 from ccbps.cli.publish import take_numbers
-from ccbps.cli.records import RecordWriter, Table
+from ccbps.cli.record_writing import RecordWriter
+from ccbps.cli.records import Table
 from ccbps.errors import LedgerError, ParameterError, RefusedError
 from ccbps.matching import from_json
 from ccbps.mqtt import LocalServer, MqttClient
