@@ -30,18 +30,21 @@ _CHUNK: Final = 1 << 17
 """Bytes of a stream that are enciphered at a time, so that they stay in the cache."""
 
 
-def mask_key(lower: bytes, upper: bytes, worker: int = 0, attempt: int = 0) -> bytes:
-    """Derive the key of two neighbours from fresh bytes of both, 32 bytes.
+def mask_key(
+    lower: bytes, upper: bytes, worker: int = 0, attempt: int = 0, purpose: str = "masks"
+) -> bytes:
+    """Derive a key of two neighbours from fresh bytes of both, 32 bytes.
 
     Args:
         lower: 32 fresh bytes of broker i - 1.
         upper: 32 fresh bytes of broker i.
         worker: number of the pair of worker processes that use the key.
         attempt: number of the attempt, where work is done again.
+        purpose: purpose of the key; another one gives an unrelated key.
     """
     fresh = octets("lower", lower, FRESH_BYTES) + octets("upper", upper, FRESH_BYTES)
     place = whole("worker", worker, 0, (1 << 32) - 1) << 32 | whole("attempt", attempt, 0)
-    info = b"ccbps masks" + place.to_bytes(16, "little")
+    info = b"ccbps " + purpose.encode() + b"\0" + place.to_bytes(16, "little")
     return HKDF(SHA256(), 32, salt=None, info=info).derive(fresh)
 
 

@@ -12,13 +12,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
 from typing import Annotated, Final, Self, TypeVar
 
 import msgspec
 import numpy as np
 
-from ccbps.arrays import Randomness, Words
+from ccbps.arrays import Bools, Bytes, Randomness, Words
 from ccbps.checks import octets, whole
+from ccbps.ciphers.row_mac import RowMac
 from ccbps.errors import DecodeError, PeerError
 from ccbps.keys.secret import Confined
 from ccbps.network.channel import Channel
@@ -111,10 +113,10 @@ class Ring(Confined):
         above = self._greeting(upper, (party + 1) % PARTIES, own[1])
         upper.send(own[1].to_bytes())
         below = self._greeting(lower, (party - 1) % PARTIES, own[0])
-        self._masks = MaskStreams(
-            mask_key(below.fresh, own[0].fresh, worker, attempt),
-            mask_key(own[1].fresh, above.fresh, worker, attempt),
-        )
+        fresh = (below.fresh, own[0].fresh), (own[1].fresh, above.fresh)
+        self._masks = MaskStreams(*(mask_key(*pair, worker, attempt) for pair in fresh))
+        self._macs = [RowMac(mask_key(*pair, worker, attempt, "tags")) for pair in fresh]
+        self._randomness = randomness
         self._sender = ThreadPoolExecutor(1, thread_name_prefix=f"ccbps broker {party}")
 
     def __enter__(self) -> Self:
@@ -155,16 +157,62 @@ class Ring(Confined):
             self.close()
             raise
 
+    def differing(self, first: Bytes, second: Bytes) -> Bools:
+        """Find the rows of which two brokers hold different shares, shape (count,).
+
+        A client that hands two brokers different shares turns answers into bits of other clients'
+        inputs. So the brokers compare what they have in common before they use it: this one's
+        first share with the broker below, and its second share with the broker above. They send
+        tags under a key of just these two; a digest of a share would tell the third broker.
+
+        Args:
+            first: heads and first shares, packed, shape (count, bytes).
+            second: heads and second shares, packed, of the same shape.
+
+        Raises:
+            PeerError: a neighbour has another number of rows.
+            NetworkError: a connection broke.
+        """
+        try:
+            own = self._macs[0].tags(first)
+            arrived = self._both(own.tobytes(), own.nbytes)
+            theirs = np.frombuffer(arrived, dtype=np.uint8).reshape(own.shape)
+            wrong = np.packbits((theirs != self._macs[1].tags(second)).any(axis=1))
+            # Each broker tells both others, by way of the one below.
+            for _ in range(PARTIES - 1):
+                arrived = self._both(wrong.tobytes(), wrong.nbytes)
+                wrong = wrong | np.frombuffer(arrived, dtype=np.uint8)
+            return np.unpackbits(wrong, count=len(first)).view(np.bool_)
+        except BaseException:
+            self.close()
+            raise
+
+    def coin(self) -> bytes:
+        """Draw 32 bytes together with the other two brokers, which all three know."""
+        try:
+            drawn = [self._randomness(FRESH_BYTES)]
+            for _ in range(PARTIES - 1):
+                drawn.append(bytes(self._both(drawn[-1], FRESH_BYTES)))
+            first = -self._party % PARTIES  # place of broker 0's bytes
+            return sha256(b"".join(drawn[first:] + drawn[:first])).digest()
+        except BaseException:
+            self.close()
+            raise
+
+    def _both(self, content: bytes | memoryview, size: int) -> bytearray:
+        """Send to the broker below while receiving as many bytes from the one above."""
+        sending = self._sender.submit(self._lower.send, content)
+        arrived = self._upper.receive(size)
+        sending.result()
+        if len(arrived) != size:
+            raise PeerError(f"{size} bytes were expected from a broker, got {len(arrived)}")
+        return arrived
+
     def _run(self, steps: Steps) -> Shares:
         sums = next(steps)
         while True:
-            # At the same time: all three send before they read.
-            sending = self._sender.submit(self._lower.send, _octets(sums))
             self.sent_bytes += sums.nbytes
-            arrived = self._upper.receive(sums.nbytes)
-            sending.result()
-            if len(arrived) != sums.nbytes:
-                raise PeerError(f"{sums.nbytes} bytes of sums were expected, got {len(arrived)}")
+            arrived = self._both(_octets(sums), sums.nbytes)
             others = np.frombuffer(arrived, dtype="<u8").reshape(sums.shape)
             try:
                 sums = steps.send(others.astype(np.uint64, copy=False))

@@ -119,3 +119,41 @@ def test_a_broker_that_goes_away_ends_the_others() -> None:
     results = together(act)
     assert results[0] == "gone"
     assert all(isinstance(error, NetworkError) for error in results[1:])
+
+
+# -- clients may cheat --------------------------------------------------------------------------
+
+
+def test_shares_that_differ_are_found_by_all_three() -> None:
+    shares = RNG.integers(0, 256, (3, 50, 9), dtype=np.uint8)
+    faults = {0: [3, 17], 1: [40], 2: [17, 49]}
+
+    def act(party: int, lower: Channel, upper: Channel) -> Any:
+        first, second = shares[party].copy(), shares[(party + 1) % 3].copy()
+        first[faults[party], 4] ^= 8
+        with Ring(party, lower, upper, CONTEXT) as ring:
+            clean = ring.differing(shares[party], shares[(party + 1) % 3])
+            return clean, ring.differing(first, second)
+
+    for clean, found in together(act):
+        assert not clean.any()
+        assert np.flatnonzero(found).tolist() == [3, 17, 40, 49]
+
+
+def test_coins_are_common_and_new() -> None:
+    def act(party: int, lower: Channel, upper: Channel) -> Any:
+        with Ring(party, lower, upper, CONTEXT) as ring:
+            return [ring.coin() for _ in range(3)]
+
+    coins = together(act)
+    assert coins[0] == coins[1] == coins[2]
+    assert len({*coins[0]}) == 3 and {len(coin) for coin in coins[0]} == {32}
+
+
+def test_other_numbers_of_rows_end_the_connection() -> None:
+    def act(party: int, lower: Channel, upper: Channel) -> Any:
+        rows = np.zeros((4 + party, 3), dtype=np.uint8)
+        with Ring(party, lower, upper, CONTEXT) as ring:
+            return ring.differing(rows, rows)
+
+    assert all(isinstance(error, NetworkError) for error in together(act))

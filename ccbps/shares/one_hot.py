@@ -1,0 +1,82 @@
+"""Check that an event's vectors are one-hot, without opening them.
+
+A client might share vectors with several ones: its event would be several events in one, and an
+interest would be looked up in ways that nobody defined. For random public vectors r and s, and a
+one-hot vector e, the product of <r, e> and <s, e> is <r s, e>, place by place. For any other vector
+of odd sum the difference is 1 with a probability of at least 3/8. The sum over all digits is still
+1 with that probability, as each digit has random vectors of its own. The brokers open 64 such sums
+of a batch: all are 0 for honest events, and with a probability of all but 2^-43 not for others.
+
+Source: as in Boneh, Boyle, Corrigan-Gibbs, Gilboa and Ishai, IEEE S&P 2021 (sketches for shares of
+unit vectors).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+from ccbps.arrays import Bytes, Words
+from ccbps.checks import octets
+from ccbps.shares.replicated import WORD, Masks, Steps
+
+TESTS: Final = WORD
+"""Random sums of a check."""
+
+
+def one_hot_steps(
+    events: tuple[Bytes, Bytes],
+    digit_bits: Sequence[int],
+    coin: bytes,
+    masks: Masks,
+    *,
+    each: bool = False,
+) -> Steps:
+    """Check a batch of events, or each event of it.
+
+    Args:
+        events: two shares of events with whole vectors, 0 and 1, shape (events, bits).
+        digit_bits: bits of each digit.
+        coin: random bytes that all three brokers drew after they had the events, 32 bytes.
+        masks: masks of this broker, which nobody uses again.
+        each: True for a result for each event, for a batch that failed.
+
+    Returns:
+        (sums, sums), shape (1, 1), or (events, 1) for `each`; 0 where all vectors are one-hot.
+    """
+    sizes = [1 << width for width in digit_bits]
+    total = np.zeros((len(events[0]) if each else 1, 1), dtype=np.uint64)
+    start = 0
+    for r, s in _vectors(coin, sizes):
+        part = slice(start, start + len(r))
+        start = part.stop
+        left = [_weighted(share[:, part], r) for share in events]
+        right = [_weighted(share[:, part], s) for share in events]
+        own = (left[0] & (right[0] ^ right[1])) ^ (left[1] & right[0])
+        own ^= _weighted(events[0][:, part], r & s)
+        total ^= (own if each else np.bitwise_xor.reduce(own, keepdims=True))[:, None]
+    total ^= masks(total.shape)
+    others = yield total
+    third = yield others
+    opened = total ^ others ^ third
+    return opened, opened
+
+
+def _vectors(coin: bytes, sizes: Sequence[int]) -> list[tuple[Words, Words]]:
+    """Return r and s of each digit: for each place a word, one bit of it for each test."""
+    stream = Cipher(algorithms.AES256(octets("coin", coin, 32)), modes.CTR(bytes(16))).encryptor()
+    words = np.frombuffer(stream.update(bytes(16 * sum(sizes))), dtype="<u8").astype(np.uint64)
+    pairs, start = [], 0
+    for size in sizes:
+        pairs.append((words[start : start + size], words[start + size : start + 2 * size]))
+        start += 2 * size
+    return pairs
+
+
+def _weighted(bits: Bytes, words: Words) -> Words:
+    """Return the sums of the words at places that are 1, shape (events,)."""
+    sums: Words = np.bitwise_xor.reduce(-bits.astype(np.uint64) & words, axis=1)
+    return sums
