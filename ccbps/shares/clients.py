@@ -140,6 +140,8 @@ class SharedKeys(Confined):
             heads: heads of messages of this client, shape (count, 45).
             size: bytes of a share.
         """
+        if not len(heads):
+            return np.empty((0, size), dtype=np.uint8)
         start = 1 + CLIENT_BYTES
         nonces = np.ascontiguousarray(heads[:, start : start + NONCE_BYTES])
         rows = np.ascontiguousarray(heads[:, start + NONCE_BYTES :]).view("<u4")[:, 0]

@@ -13,7 +13,8 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
-from typing import Annotated, Final, Self, TypeVar
+from queue import SimpleQueue
+from typing import Annotated, Any, Final, Protocol, Self, TypeVar
 
 import msgspec
 import numpy as np
@@ -21,9 +22,8 @@ import numpy as np
 from ccbps.arrays import Bools, Bytes, Randomness, Words
 from ccbps.checks import octets, whole
 from ccbps.ciphers.row_mac import RowMac
-from ccbps.errors import DecodeError, PeerError
+from ccbps.errors import DecodeError, NetworkError, PeerError
 from ccbps.keys.secret import Confined
-from ccbps.network.channel import Channel
 from ccbps.records import Message, Number
 from ccbps.shares.masks import FRESH_BYTES, MaskStreams, mask_key
 from ccbps.shares.replicated import PARTIES, Masks, Shares, Steps
@@ -73,6 +73,71 @@ class Position(Message, frozen=True):
     digest: Digest
 
 
+class Link(Protocol):
+    """A connection to one neighbour: a `ccbps.network.Channel`, or one within a process."""
+
+    def send(self, *parts: Any) -> None:
+        """Send one frame."""
+
+    def receive(self, most: int) -> bytearray:
+        """Receive one frame of at most so many bytes."""
+
+    def close(self) -> None:
+        """End the connection, for the neighbour too."""
+
+
+class LocalLink:
+    """One end of a connection between two threads of this process."""
+
+    def __init__(self) -> None:
+        self._arrived: SimpleQueue[bytearray | None] = SimpleQueue()
+        self._other: LocalLink | None = None
+
+    @classmethod
+    def pair(cls) -> tuple[LocalLink, LocalLink]:
+        """Make both ends of a connection."""
+        first, second = cls(), cls()
+        first._other, second._other = second, first
+        return first, second
+
+    def send(self, *parts: Any) -> None:
+        """Send one frame.
+
+        Raises:
+            NetworkError: the connection ended.
+        """
+        if self._other is None:
+            raise NetworkError("the connection ended")
+        self._other._arrived.put(bytearray(b"".join(parts)))
+
+    def receive(self, most: int) -> bytearray:
+        """Receive one frame.
+
+        Raises:
+            NetworkError: the connection ended.
+            PeerError: the frame has more than `most` bytes.
+        """
+        frame = self._arrived.get()
+        if frame is None:
+            raise NetworkError("the connection ended")
+        if len(frame) > most:
+            raise PeerError(f"a frame of {len(frame)} bytes came, at most {most} were expected")
+        return frame
+
+    def close(self) -> None:
+        """End the connection."""
+        if self._other is not None:
+            self._other._arrived.put(None)
+        self._arrived.put(None)
+        self._other = None
+
+
+def local_links() -> list[tuple[LocalLink, LocalLink]]:
+    """Return each broker's links to the one below and from the one above, within this process."""
+    pairs = [LocalLink.pair() for _ in range(PARTIES)]  # of broker i and broker i - 1
+    return [(pairs[i][0], pairs[(i + 1) % PARTIES][1]) for i in range(PARTIES)]
+
+
 class Ring(Confined):
     """Connections of one broker to its two neighbours, with their masks.
 
@@ -81,8 +146,8 @@ class Ring(Confined):
 
     Args:
         party: number of this broker.
-        lower: channel to broker ``party - 1``.
-        upper: channel from broker ``party + 1``.
+        lower: connection to broker ``party - 1``.
+        upper: connection from broker ``party + 1``.
         context: digest of the public parameters and the epoch, 32 bytes.
         worker: number of the pair of workers.
         attempt: number of the attempt.
@@ -96,8 +161,8 @@ class Ring(Confined):
     def __init__(
         self,
         party: int,
-        lower: Channel,
-        upper: Channel,
+        lower: Link,
+        upper: Link,
         context: bytes,
         *,
         worker: int = 0,
@@ -220,7 +285,7 @@ class Ring(Confined):
                 done: Shares = stop.value
                 return done
 
-    def _greeting(self, channel: Channel, party: int, own: Greeting) -> Greeting:
+    def _greeting(self, channel: Link, party: int, own: Greeting) -> Greeting:
         """Receive the greeting of a neighbour, and check that it fits this broker's."""
         greeting = self._read(Greeting, channel)
         if greeting.party != party:
@@ -232,7 +297,7 @@ class Ring(Confined):
             )
         return greeting
 
-    def _read(self, kind: type[T], channel: Channel) -> T:
+    def _read(self, kind: type[T], channel: Link) -> T:
         try:
             return kind.from_bytes(bytes(channel.receive(_MOST)))
         except DecodeError as error:
