@@ -309,7 +309,7 @@ class MqttService(Startable):
         self._connection.send(UP, os.urandom(NUMBER_BYTES), retain=True)
 
     def _came_up(self) -> None:
-        """Go on over a new connection: what clients sent meanwhile is lost."""
+        """Call clients over a new connection: what they sent meanwhile is lost."""
         if self._is_running:
             self._claim.ask()
             self._announce()
