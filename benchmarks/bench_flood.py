@@ -38,14 +38,7 @@ USERS = {name: f"password of {name}" for name in ("broker", "alice", "feed", "ma
 PAUSE = 0.01
 PROGRAMS = "/usr/sbin:/usr/bin"
 """Where mosquitto is looked for."""
-ACL = """\
-user broker
-topic readwrite ccbps/#
-
-pattern write ccbps/to/%u/#
-pattern read ccbps/for/%u/#
-pattern read ccbps/up
-"""
+ACL = Path(__file__).parents[1] / "examples" / "deployment" / "acl"
 FLOODS = {"publish, QoS 0": ("publish", 0), "publish, QoS 1": ("publish", 1)}
 FLOODS |= {"resume, QoS 1": ("resume", 1)}
 
@@ -58,7 +51,7 @@ def mosquitto() -> Iterator[str]:
         port = free.getsockname()[1]
     with tempfile.TemporaryDirectory() as folder:
         acl, config = Path(folder, "acl"), Path(folder, "mosquitto.conf")
-        acl.write_text(ACL)
+        acl.write_bytes(ACL.read_bytes())
         acl.chmod(0o600)
         config.write_text(
             f"user {getpass.getuser()}\nlistener {port} 127.0.0.1\nallow_anonymous true\n"

@@ -21,7 +21,7 @@ LEAST: Final = 1024
 
 
 def few(rounds: range) -> int:
-    """Return the number of rounds at whose rest a client is told."""
+    """Return the number of rounds left at which a client is warned."""
     return max(1, len(rounds) // PART)
 
 

@@ -110,10 +110,20 @@ class Mailboxes(dict[str, Mailbox]):
             ParameterError: it is no name of a client.
             RefusedError: the client was revoked.
         """
-        check_name("client", client)
-        if self[client].revoked:
-            raise RefusedError(f"{client} was revoked", reason="revoked")
+        self.turn_away(client)
         return self[client]
+
+    def turn_away(self, client: str) -> None:
+        """Refuse a client that was revoked. This needs no lock.
+
+        Raises:
+            ParameterError: it is no name of a client.
+            RefusedError: the client was revoked.
+        """
+        check_name("client", client)
+        box = self.get(client)
+        if box is not None and box.revoked:
+            raise RefusedError(f"{client} was revoked", reason="revoked")
 
     def addressed(
         self, matched: Matched, publisher: str, publication: Publication

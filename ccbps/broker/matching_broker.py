@@ -491,8 +491,10 @@ class MatchingBroker(Confined):
         Raises:
             RefusedError: the client was revoked, or the message is too large.
         """
-        with self._counting(), self._lock:
-            self._boxes.admitted(client).account.require_size(size)
+        # Without the lock, which a publication holds while it is written.
+        with self._counting():
+            self._boxes.turn_away(client)
+            self.quota.require_size(size)
 
     # -- what others are told --------------------------------------------------------------------
 

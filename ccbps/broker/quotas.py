@@ -52,6 +52,17 @@ class Quota:
             if isinstance(value, bool) or not isinstance(value, kinds) or not value > 0:
                 raise ParameterError(f"{name} must be a number above 0, got {value!r}")
 
+    def require_size(self, size: int) -> None:
+        """Refuse a message that is too large.
+
+        Raises:
+            RefusedError: it has more bytes than the quota allows.
+        """
+        if size > self.message_bytes:
+            raise RefusedError(
+                f"a message of {size} bytes, of at most {self.message_bytes}", reason="size"
+            )
+
 
 class Account:
     """The use that one client made of its quota."""
@@ -68,7 +79,7 @@ class Account:
             RefusedError: it is too large or comes too often, or earlier ones took too long.
         """
         if size is not None:
-            self.require_size(size)
+            self._quota.require_size(size)
         if self._seconds.level() <= 0:
             raise RefusedError(
                 f"the broker's time for this client is used up, {self._quota.cost} s a second: "
@@ -81,17 +92,6 @@ class Account:
                     f"more than {self._quota.rate} messages a second: send later", reason="rate"
                 )
             self._messages.take(1)
-
-    def require_size(self, size: int) -> None:
-        """Refuse a message that is too large.
-
-        Raises:
-            RefusedError: it has more bytes than the quota allows.
-        """
-        if size > self._quota.message_bytes:
-            raise RefusedError(
-                f"a message of {size} bytes, of at most {self._quota.message_bytes}", reason="size"
-            )
 
     def spend(self, seconds: float) -> None:
         """Charge processor time."""

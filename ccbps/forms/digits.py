@@ -345,7 +345,8 @@ class DigitForm:
 def _value(bits: NDArray[Any]) -> Digits:
     """Return the numbers of rows of bits, the most significant one first."""
     weights: Digits = 1 << np.arange(bits.shape[1], dtype=np.int64)[::-1]
-    return np.matmul(bits, weights)
+    value: Digits = np.matmul(bits, weights)
+    return value
 
 
 class FormulaDigits(DigitForm):

@@ -7,7 +7,8 @@ other service does not start. A service that was killed does not renew its claim
 with the same file need not wait: a file has one user at a time.
 
 A service that could not renew its claim for the time of a lease, as when its network failed, may
-find another claim in its place. Then it ends.
+find another claim in its place. Then it ends. So it reads the claim before it renews it over a new
+connection, and no renewal waits for a connection: it would put an end to the other service.
 """
 
 from __future__ import annotations
@@ -31,6 +32,10 @@ RENEWALS: Final = 3
 RELEASE_SECONDS: Final = 2.0
 """Time that a service waits at its end for the server to take its claim away."""
 _RECORD: Final = struct.Struct(">8s8sQ")
+_NOT_LET: Final = "the MQTT server does not let the service read and write its topics"
+_CLAIMED: Final = (
+    "another service answers at this MQTT server, and a server can have one: end it first"
+)
 _log: Final = logging.getLogger(__name__)
 
 
@@ -51,7 +56,9 @@ class _Record(NamedTuple):
 class Sender(Protocol):
     """Method that sends a message to a topic, such as `Connection.send`."""
 
-    def __call__(self, topic: str, content: bytes, *, retain: bool = False) -> None:
+    def __call__(
+        self, topic: str, content: bytes, *, retain: bool = False, waits: bool = True
+    ) -> None:
         """Send a message."""
 
 
@@ -78,28 +85,35 @@ class Claim:
         """Take the claim.
 
         Raises:
-            RefusedError: another service has it, and is alive.
+            RefusedError: another service has it, and is alive, or takes it at the same time.
             OSError: the server passes no messages on.
         """
-        # The server sends the retained claim before this comes back.
-        self._send(CLAIM, _RECORD.pack(*self._own))
+        self.ask()
         with self._changed:
             if not self._changed.wait_for(lambda: self._was_answered, WAIT_SECONDS):
-                raise OSError("the MQTT server does not let the service read and write its topics")
+                raise OSError(_NOT_LET)
             other = self._last
             if other is not None and other.numbering != self._own.numbering:
                 _log.warning("another service was here: waiting %s s for it", LEASE_SECONDS)
                 self._changed.wait_for(lambda: self._last != other, LEASE_SECONDS)
                 if self._last is not None and self._last != other:
-                    raise RefusedError(
-                        "another service answers at this MQTT server, and a server can have one: "
-                        "end it first",
-                        reason="claimed",
-                    )
-        self._put_down()
+                    raise RefusedError(_CLAIMED, reason="claimed")
+        self._write()
         with self._changed:
-            self._changed.wait_for(lambda: self._is_held, WAIT_SECONDS)
+            if not self._changed.wait_for(
+                lambda: self._is_held or self._ended.is_set(), WAIT_SECONDS
+            ):
+                raise OSError(_NOT_LET)
+            if self._ended.is_set():
+                raise RefusedError(_CLAIMED, reason="claimed")
         self._renewer.start()
+
+    def ask(self) -> None:
+        """Ask for the claim at the server, and renew the own one no more before the answer."""
+        with self._changed:
+            self._was_answered = False
+        # The server sends the retained claim before this comes back.
+        self._send(CLAIM, _RECORD.pack(*self._own._replace(renewals=0)))
 
     def release(self) -> None:
         """Leave the claim to others, if it was not lost."""
@@ -107,7 +121,7 @@ class Claim:
         with self._changed:
             is_held, self._is_held = self._is_held, False
             if is_held:
-                self._send(CLAIM, b"", retain=True)
+                self._send(CLAIM, b"", retain=True, waits=False)
                 # A server may drop what comes just before the end of a connection.
                 self._changed.wait_for(lambda: self._last is None, RELEASE_SECONDS)
 
@@ -129,10 +143,12 @@ class Claim:
                     self._on_lost()
             self._changed.notify_all()
 
-    def _put_down(self) -> None:
+    def _write(self) -> None:
+        """Write the claim at the server, or renew it."""
         self._own = self._own._replace(renewals=self._own.renewals + 1)
-        self._send(CLAIM, _RECORD.pack(*self._own), retain=True)
+        self._send(CLAIM, _RECORD.pack(*self._own), retain=True, waits=False)
 
     def _renew(self) -> None:
         while not self._ended.wait(LEASE_SECONDS / RENEWALS):
-            self._put_down()
+            if self._was_answered:
+                self._write()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import queue
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
 from itertools import count
 from time import monotonic
 from typing import Any, Final
@@ -27,14 +28,51 @@ from ccbps.mqtt.connection import (
     deliveries_topic,
     requests_topic,
 )
-from ccbps.mqtt.service import NOTICE, NUMBER_BYTES, POSITION_BYTES, Answer, Position
+from ccbps.mqtt.service import (
+    ACKNOWLEDGE,
+    NOTICE,
+    NUMBER_BYTES,
+    POSITION_BYTES,
+    WINDOW,
+    WINDOW_BYTES,
+    Answer,
+    Position,
+)
 
 PATIENCE: Final = 1.0
 """Seconds after which a client that waits asks again; then twice as many."""
 GREETING_SECONDS: Final = 5.0
 """Longest time until a client that the broker does not listen to says hello again."""
 GOODBYE_SECONDS: Final = 1.0
+ACKNOWLEDGE_SECONDS: Final = 0.05
+"""Longest time until deliveries are acknowledged."""
+BATCH: Final = WINDOW // 8
+BATCH_BYTES: Final = WINDOW_BYTES // 8
+"""Number and bytes of deliveries that are acknowledged at once."""
 _log: Final = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Request:
+    """A request without an answer.
+
+    Attributes:
+        verb: its verb.
+        message: its content.
+        answered: future for the answer.
+        due: time at which it is sent again.
+        patience: seconds from the last time that it was sent to this time.
+    """
+
+    verb: str
+    message: bytes
+    answered: Future[Any]
+    due: float
+    patience: float
+
+    def wait(self, now: float, patience: float) -> None:
+        """Set the time at which it is sent again."""
+        self.due, self.patience = now + patience, patience
 
 
 class MqttClient(Startable):
@@ -73,35 +111,49 @@ class MqttClient(Startable):
         self._on_warning, self._warnings = on_warning, set[str]()
         # Of requests: others in this client's name have other numbers.
         self._numbers = count(int.from_bytes(os.urandom(NUMBER_BYTES - 1)))
-        self._lock = threading.Lock()
-        self._waiting: dict[bytes, tuple[str, bytes, Future[Any]]] = {}
-        # Numbers of hellos without an answer, whether the broker listens, and the timer of the
-        # next hello.
+        self._changed = threading.Condition()
+        self._waiting: dict[bytes, _Request] = {}
+        # Numbers of hellos without an answer, and whether the broker listens.
         self._hellos, self._is_heard = set[bytes](), False
         # Whether an error that says so waits for `receive`.
         self._is_revoked = False
-        self._timer: threading.Timer | None = None
+        # Times at which a thread says hello, sends requests again, and acknowledges deliveries.
+        self._greet_at = self._repeat_at = self._acknowledge_at = math.inf
+        self._greet_patience = PATIENCE
+        self._is_stopped = False
+        self._keeper: threading.Thread | None = None
         self._deliveries: queue.SimpleQueue[tuple[Position, Delivery] | RefusedError]
         self._deliveries = queue.SimpleQueue()
         self._position, self._asked = Position(), -PATIENCE
-        self._acknowledges = False
+        # The last delivery that `receive` returned, and the part of a batch that it has returned
+        # since the last acknowledgement.
+        self._returned: Position | None = None
+        self._batch = 0.0
         self._broker = b""
         topics = [answers_topic(self._name), deliveries_topic(self._name), UP]
         self._connection = Connection(url, topics, self._arrived, self._came_up)
 
     def start(self) -> None:
         self._connection.open(self._timeout)
+        self._is_stopped = False
+        self._keeper = threading.Thread(target=self._keep, name="ccbps client", daemon=True)
+        self._keeper.start()
 
     def stop(self) -> None:
         """Disconnect, once the broker knows which deliveries were acknowledged.
 
         It waits a second for that. Subscriptions stay, and deliveries wait.
         """
-        if self._acknowledges:
+        if self._returned is not None:
+            self._acknowledge()
             # The broker answers in order, so an answer to this means that it has what came before.
             with contextlib.suppress(CcbpsError, OSError):
                 self._ask(HELLO, self._position.to_bytes(), GOODBYE_SECONDS)
-        self._set_timer(None)
+        with self._changed:
+            self._is_stopped = True
+            self._changed.notify()
+        if self._keeper is not None:
+            self._keeper.join()
         self._connection.close()
 
     def subscribe(self, subscription: Subscription) -> None:
@@ -159,15 +211,45 @@ class MqttClient(Startable):
             self._is_revoked = False
             raise received
         position, delivery = received
-        self._acknowledges = True
-        self._send("acknowledge", position.to_bytes())
+        with self._changed:
+            self._returned = position
+            self._batch += max(1 / BATCH, delivery.size / BATCH_BYTES)
+            is_full = self._batch >= 1
+        if is_full:
+            self._acknowledge()
+        else:
+            self._acknowledge_soon()
         return delivery
 
     # -- inside ----------------------------------------------------------------------------------
 
+    def _keep(self) -> None:
+        """Send what is due, until the client stops."""
+        while True:
+            with self._changed:
+                while not self._is_stopped:
+                    now = monotonic()
+                    due = min(self._greet_at, self._repeat_at, self._acknowledge_at)
+                    if due <= now:
+                        break
+                    self._changed.wait(min(due - now, WAIT_SECONDS))
+                if self._is_stopped:
+                    return
+                greets, acknowledges = self._greet_at <= now, self._acknowledge_at <= now
+                repeats = self._repeat_at <= now
+            try:
+                if acknowledges:
+                    self._acknowledge()
+                if greets:
+                    self._greet(min(2 * self._greet_patience, GREETING_SECONDS))
+                if repeats:
+                    self._send_again(now)
+            except OSError as error:
+                _log.warning("%s", error)
+
     def _came_up(self) -> None:
         """Say hello, when a connection or a broker is new."""
-        with self._lock:
+        with self._changed:
             self._is_heard = False
         self._greet(PATIENCE)
 
@@ -178,50 +260,60 @@ class MqttClient(Startable):
             patience: seconds after which to say it again if there is no answer; then twice as
                 many. None if the caller will.
         """
-        self._send(HELLO, self._position.to_bytes())
         if patience is not None:
-            self._set_timer(threading.Timer(patience, self._greet_again, [patience]))
+            with self._changed:
+                self._greet_at, self._greet_patience = monotonic() + patience, patience
+                self._changed.notify()
+        self._acknowledge()
+        self._send(HELLO, self._position.to_bytes())
 
-    def _greet_again(self, patience: float) -> None:
-        if not self._is_heard:
-            self._greet(min(2 * patience, GREETING_SECONDS))
+    def _acknowledge(self) -> None:
+        """Acknowledge the deliveries that `receive` returned, if the broker listens.
 
-    def _set_timer(self, timer: threading.Timer | None) -> None:
-        """Start a timer in place of the last one."""
-        with self._lock:
-            last, self._timer = self._timer, timer
-        if last is not None:
-            last.cancel()
-        if timer is not None:
-            timer.daemon = True
-            timer.start()
+        An acknowledgement may be lost. One goes out before each hello, and after its answer.
+        """
+        with self._changed:
+            self._acknowledge_at, self._batch = math.inf, 0.0
+            position = self._returned if self._is_heard else None
+        if position is not None:
+            self._send(ACKNOWLEDGE, position.to_bytes())
 
-    def _send_again(self) -> None:
-        """Send the requests without an answer."""
-        with self._lock:
-            again = [(number, *request) for number, request in self._waiting.items()]
-        for number, verb, message, _ in again:
-            self._connection.send(requests_topic(self._name, verb), number + message)
+    def _acknowledge_soon(self) -> None:
+        with self._changed:
+            if self._acknowledge_at == math.inf:
+                self._acknowledge_at = monotonic() + ACKNOWLEDGE_SECONDS
+                self._changed.notify()
+
+    def _send_again(self, now: float = math.inf) -> None:
+        """Send the requests that have waited long enough, by default all of them."""
+        with self._changed:
+            self._repeat_at = math.inf
+            if not self._is_heard:
+                return  # they go out when the broker listens
+            again = [pair for pair in self._waiting.items() if pair[1].due <= now]
+            for _, request in again:
+                if now == math.inf:
+                    request.wait(monotonic(), PATIENCE)
+                else:
+                    request.wait(now, 2 * request.patience)
+            if self._waiting:
+                self._repeat_at = min(request.due for request in self._waiting.values())
+                self._changed.notify()
+        for number, request in again:
+            self._connection.send(
+                requests_topic(self._name, request.verb), number + request.message
+            )
 
     def _ask(self, verb: str, message: bytes, timeout: float | None = None) -> Any:
         """Send a request, and return the result of its answer."""
         seconds = self._timeout if timeout is None else timeout
-        end, patience = monotonic() + seconds, PATIENCE
         answered: Future[Any] = Future()
         number = self._send(verb, message, answered)
-        while True:
-            try:
-                return answered.result(max(0.0, min(patience, end - monotonic())))
-            except FutureTimeoutError:
-                if monotonic() >= end:
-                    with self._lock:  # nobody waits for it any more
-                        self._waiting.pop(number, None)
-                    raise TimeoutError(f"no answer to {verb} in {seconds} s") from None
-            if self._is_heard:
-                self._send_again()
-            else:
-                self._greet()
-            patience *= 2
+        if not wait([answered], seconds).done:
+            with self._changed:  # nobody waits for it any more
+                self._waiting.pop(number, None)
+            raise TimeoutError(f"no answer to {verb} in {seconds} s")
+        return answered.result()
 
     def _send(self, verb: str, message: bytes, answered: Future[Any] | None = None) -> bytes:
         """Send a request, and return its number. If the broker does not listen, it waits.
@@ -231,17 +323,22 @@ class MqttClient(Startable):
             message: content of the request.
             answered: future for the answer; None if nobody waits for it.
         """
-        with self._lock:
+        with self._changed:
             number = next(self._numbers).to_bytes(NUMBER_BYTES)
             if answered is not None:
                 answered.set_running_or_notify_cancel()  # it cannot be cancelled any more
-                self._waiting[number] = verb, message, answered
+                due = monotonic() + PATIENCE
+                self._waiting[number] = _Request(verb, message, answered, due, PATIENCE)
+                if due < self._repeat_at:
+                    self._repeat_at = due
+                    self._changed.notify()
             elif verb == HELLO:
                 self._hellos.add(number)
             is_sent = self._is_heard or verb == HELLO
+            must_greet = not is_sent and self._greet_at == math.inf
         if is_sent:
             self._connection.send(requests_topic(self._name, verb), number + message)
-        elif answered is not None and not self._hellos:
+        elif must_greet:
             self._greet(PATIENCE)
         return number
 
@@ -262,6 +359,8 @@ class MqttClient(Startable):
         elif delivery.sequence > self._position.sequence:
             self._position = Position(before.numbering, delivery.sequence)
             self._deliveries.put((self._position, delivery))
+        else:  # it has come again: the broker may not know that the client has it
+            self._acknowledge_soon()
 
     def _arrived(self, topic: str, content: bytes) -> None:
         if topic == deliveries_topic(self._name):
@@ -275,14 +374,13 @@ class MqttClient(Startable):
                 self._came_up()
             return
         number, answer = content[:NUMBER_BYTES], content[NUMBER_BYTES:]
-        with self._lock:
+        with self._changed:
             request = self._waiting.pop(number, None)
         if request is not None:
-            verb, _, answered = request
             try:
-                answered.set_result(Answer.from_bytes(answer).result(verb))
+                request.answered.set_result(Answer.from_bytes(answer).result(request.verb))
             except CcbpsError as error:
-                answered.set_exception(error)
+                request.answered.set_exception(error)
         elif number == NOTICE or number in self._hellos:
             self._take_note(number, answer)
 
@@ -303,19 +401,21 @@ class MqttClient(Startable):
                 self._on_warning(answer.message)
             return
         is_revoked = isinstance(error, RefusedError) and error.reason == "revoked"
-        with self._lock:
+        with self._changed:
             is_new = not self._is_heard
             self._is_heard = number != NOTICE and not is_revoked
+            if self._is_heard or is_revoked:
+                self._greet_at = math.inf
             self._hellos.clear()
             lost = [*self._waiting.values()] if not self._is_heard else []
             if lost:
                 self._waiting.clear()
-        for _, _, answered in lost:
-            answered.set_exception(error)
+        for request in lost:
+            request.answered.set_exception(error)
         if self._is_heard and is_new:
+            self._acknowledge()
             self._send_again()
         elif isinstance(error, RefusedError) and is_revoked:
-            self._set_timer(None)
             if not self._is_revoked:
                 self._is_revoked = True
                 self._deliveries.put(error)

@@ -21,7 +21,8 @@ listen to one client: the server then drops that client's requests. A client's f
 ``resume``, which another connection of the service reads, for all names. The client sends other
 requests once it has the answer.
 
-All messages have quality of service 1, which an MQTT server gives while both sides are connected.
+All messages but claims have quality of service 1, which an MQTT server gives while both sides are
+connected.
 Nothing depends on the server's memory: when a broker or a client comes back, clients send requests
 without an answer again, and ask for deliveries that they did not get. The page
 *A broker on a server* has the access control list that mosquitto needs.
@@ -29,6 +30,7 @@ without an answer again, and ask for deliveries that they did not get. The page
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import ssl
@@ -56,6 +58,7 @@ HELLO: Final = "resume"
 VERBS: Final = ("subscribe", "unsubscribe", "publish", "deliver", "acknowledge", HELLO)
 WAIT_SECONDS: Final = 30.0
 QOS: Final = 1
+_log: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -152,8 +155,10 @@ class Connection:
             on_up: called each time that the topics are subscribed to.
         """
         self._url, self._topics = url, dict.fromkeys(topics)
-        # Functions to call when the server confirms a subscription, by the number of its request.
-        self._lock, self._confirming = threading.Lock(), dict[int, Callable[[], object]]()
+        # Functions to call when the server confirms a subscription, each with the number of its
+        # request, which is None if there was no connection.
+        self._lock = threading.Lock()
+        self._confirming: list[tuple[int | None, Callable[[], object]]] = []
         self._all: int | None = None
         self._on_message, self._on_up = on_message, on_up
         self._paho = paho.Client(
@@ -169,9 +174,11 @@ class Connection:
         self._paho.max_inflight_messages_set(1000)
         self._paho.on_socket_open = self._opened
         self._paho.on_connect = self._connected
+        self._paho.on_disconnect = self._disconnected
         self._paho.on_subscribe = self._subscribed
         self._paho.on_message = self._arrived
-        self._up = threading.Event()
+        # Whether all topics are subscribed to, and whether the server has accepted or refused.
+        self._is_up, self._decided = False, threading.Event()
         self._refused: str | None = None
 
     def open(self, seconds: float) -> None:
@@ -185,9 +192,13 @@ class Connection:
         """
         self._paho.connect(*self._url.address, keepalive=30)
         self._paho.loop_start()
-        if not self._up.wait(seconds) or self._refused:
+        is_decided = self._decided.wait(seconds)
+        if not is_decided or self._refused:
             self.close()
-            raise OSError(f"the MQTT server refuses {self._url.client}: {self._refused}")
+            client = self._url.client
+            if is_decided:
+                raise OSError(f"the MQTT server refuses {client}: {self._refused}")
+            raise OSError(f"the MQTT server does not answer {client} in {seconds:g} s")
 
     def listen(self, topic: str, then: Callable[[], object]) -> None:
         """Subscribe to one more topic, and call a function once the server has confirmed it."""
@@ -195,7 +206,7 @@ class Connection:
             self._topics[topic] = None
             _, number = self._paho.subscribe(topic, QOS)
             # Without a connection there is no number. The next one subscribes to all topics.
-            self._confirming[number or -len(self._confirming)] = then
+            self._confirming.append((number, then))
 
     def ignore(self, topic: str) -> None:
         """End the subscription to a topic."""
@@ -203,9 +214,18 @@ class Connection:
             self._topics.pop(topic, None)
             self._paho.unsubscribe(topic)
 
-    def send(self, topic: str, content: bytes, *, retain: bool = False) -> None:
-        """Send a message; it waits if there is no connection."""
-        info = self._paho.publish(topic, content, qos=QOS, retain=retain)
+    def send(self, topic: str, content: bytes, *, retain: bool = False, waits: bool = True) -> None:
+        """Send a message.
+
+        Args:
+            topic: topic of the message.
+            content: content of the message.
+            retain: whether the server keeps it for those who subscribe later.
+            waits: whether it waits if there is no connection; else it is dropped.
+        """
+        if not (waits or self._is_up):
+            return
+        info = self._paho.publish(topic, content, qos=QOS if waits else 0, retain=retain)
         if info.rc not in (MQTTErrorCode.MQTT_ERR_SUCCESS, MQTTErrorCode.MQTT_ERR_NO_CONN):
             raise OSError(f"MQTT: {paho.error_string(info.rc)}")
 
@@ -223,26 +243,37 @@ class Connection:
 
     def _connected(self, *arguments: Any) -> None:
         reason = arguments[3]
-        self._refused = str(reason) if reason.is_failure else None
         if reason.is_failure:
-            self._up.set()
+            self._refuse(str(reason))
         else:
             with self._lock:
-                wanted = [(topic, QOS) for topic in self._topics]
-                _, self._all = self._paho.subscribe(wanted)
+                self._refused = None
+                topics = [(topic, QOS) for topic in self._topics]
+                _, self._all = self._paho.subscribe(topics)
+
+    def _disconnected(self, *_: Any) -> None:
+        self._is_up = False
+
+    def _refuse(self, reason: str) -> None:
+        _log.warning("the MQTT server refuses %s: %s", self._url.client, reason)
+        self._refused = reason
+        self._decided.set()
 
     def _subscribed(self, *arguments: Any) -> None:
-        number = arguments[2]
+        _, _, number, reasons, _ = arguments
+        is_all = number == self._all
         with self._lock:
-            is_all = number == self._all
-            numbers = [*self._confirming] if is_all else [number]
-            confirmed = [self._confirming.pop(one, None) for one in numbers]
-        for then in confirmed:
-            if then is not None:
-                then()
+            confirmed = [pair for pair in self._confirming if is_all or pair[0] == number]
+            self._confirming = [pair for pair in self._confirming if pair not in confirmed]
+        if any(reason.is_failure for reason in reasons):
+            self._refuse("it does not let this client read its topics")
+            return
+        for _, then in confirmed:
+            then()
         if is_all:
             self._on_up()
-            self._up.set()
+            self._is_up = True
+            self._decided.set()
 
 
 def requests_topic(client: str, verb: str = "+") -> str:

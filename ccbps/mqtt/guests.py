@@ -17,9 +17,12 @@ from typing import Final
 from ccbps.broker.quotas import Bucket, Quota
 
 ARRIVALS: Final = 2
-"""Requests that may arrive, for each one that the quota allows: deliveries are acknowledged."""
+"""Requests that may arrive, for each one that the quota allows: some are sent again."""
 LEAST_ARRIVALS: Final = 1000.0
 """Requests that may arrive in a second, and at once, whatever the quota."""
+HELLOS: Final = 20.0
+HELLOS_BURST: Final = 100.0
+"""First requests of a client that are read in a second, and at once."""
 PIECE: Final = 1 << 14
 """Bytes of a large request that count as one more request."""
 REFUSALS: Final = 100.0
@@ -38,6 +41,7 @@ class _Guest:
     Attributes:
         arrivals: bucket of its requests.
         refusals: bucket of the refusals that it got.
+        hellos: bucket of its first requests.
         is_heard: whether the service listens to its requests.
         is_confirmed: whether the server has confirmed that.
         since: time of that confirmation (seconds of the clock).
@@ -46,6 +50,7 @@ class _Guest:
 
     arrivals: Bucket
     refusals: Bucket
+    hellos: Bucket
     is_heard: bool = False
     is_confirmed: bool = False
     since: float = -math.inf
@@ -68,6 +73,15 @@ class Guests:
         """Tell whether the service listens to a client."""
         guest = self._guests.get(client)
         return guest is not None and guest.is_heard
+
+    def greets(self, client: str) -> bool:
+        """Count a hello, and tell whether it is read: the client is not shut out, and few came."""
+        with self._lock:
+            guest = self._guest(client)
+            if self._clock() < guest.until or guest.hellos.level() < 1:
+                return False
+            guest.hellos.take(1)
+            return True
 
     def is_outside(self, client: str) -> bool:
         """Tell whether a client may be let in: it is not listened to yet, and not shut out."""
@@ -133,5 +147,7 @@ class Guests:
         rate = max(LEAST_ARRIVALS, ARRIVALS * self._quota.rate)
         burst = max(LEAST_ARRIVALS, ARRIVALS * self._quota.burst)
         return _Guest(
-            Bucket(rate, burst, self._clock), Bucket(REFUSALS, REFUSALS_BURST, self._clock)
+            Bucket(rate, burst, self._clock),
+            Bucket(REFUSALS, REFUSALS_BURST, self._clock),
+            Bucket(HELLOS, HELLOS_BURST, self._clock),
         )

@@ -52,6 +52,7 @@ not listen any more. Without an error its message is a warning."""
 HELLOS: Final = 2000.0
 HELLOS_BURST: Final = 5000.0
 """First requests that are read in a second, and at once. The service reads no faster."""
+ACKNOWLEDGE: Final = "acknowledge"
 PUSH: Final = "push"
 """Verb of the service's own requests to send deliveries."""
 WINDOW: Final = 256
@@ -205,9 +206,11 @@ class Outgoing:
         if sequence < self._sent:
             if now < self._rewound + REWIND_SECONDS:
                 raise RefusedError("deliveries were sent again just now: wait", reason="rate")
-            self._rewound, self._sent = now, sequence
+            self._rewound = now
             self._flight.clear()
             self._flight_bytes = 0
+        # It may also have more than this service has sent: from the one before it.
+        self._sent = sequence
         self.push()
 
 
@@ -255,9 +258,11 @@ class MqttService(Startable):
         self.broker, self._on_lost = broker, on_lost
         self._guests, self._requests = Guests(broker.quota), FairQueue()
         self._lock = threading.Lock()
-        # Clients with deliveries for which a push waits.
+        # Clients with deliveries for which a push waits, and the last acknowledgements.
         self._told: set[str] = set()
-        self._connection = Connection(url, [CLAIM], self._arrived)
+        self._acknowledged: dict[str, bytes] = {}
+        self._is_running = False
+        self._connection = Connection(url, [CLAIM], self._arrived, self._came_up)
         # First requests of clients come here, so that a flood of them holds nobody else up. Of
         # quality 1, since the server's buffers would let others wait behind them for a minute.
         self._door = Connection(url, [requests_topic("+", HELLO)], self._knocked)
@@ -284,11 +289,12 @@ class MqttService(Startable):
         self.broker.on_delivery, self.broker.on_revoked = self._tell, self._revoked
         self.broker.on_notice = self._warn
         self._worker.start()
-        # Clients that hear it say hello, and send requests without an answer again.
-        self._connection.send(UP, os.urandom(NUMBER_BYTES), retain=True)
+        self._is_running = True
+        self._announce()
 
     def stop(self) -> None:
         """Answer the requests that have arrived, and disconnect."""
+        self._is_running = False
         self._door.close()
         self._requests.close()
         self._worker.join()
@@ -297,6 +303,16 @@ class MqttService(Startable):
         self._connection.close()
 
     # -- in other threads ------------------------------------------------------------------------
+
+    def _announce(self) -> None:
+        """Let clients say hello, and send requests without an answer again."""
+        self._connection.send(UP, os.urandom(NUMBER_BYTES), retain=True)
+
+    def _came_up(self) -> None:
+        """Call clients over a new connection: what they sent meanwhile is lost."""
+        if self._is_running:
+            self._claim.ask()
+            self._announce()
 
     def _tell(self, client: str) -> None:
         """Request a push of a client's deliveries, if none waits."""
@@ -321,15 +337,18 @@ class MqttService(Startable):
     def _lost(self) -> None:
         """End all work: another service has taken this one's place."""
         _log.critical("another service answers at this MQTT server: this one ends")
+        self._is_running = False
         self._requests.close()
         self._on_lost()
 
     def _knocked(self, topic: str, content: bytes) -> None:
         """Listen to a client that says hello, unless it is listened to, or shut out."""
+        client = topic[len(REQUESTS) : -len(HELLO) - 1]
+        if not self._guests.greets(client):
+            return
         self._hellos.take(1)
         if pause := self._hellos.debt():
             sleep(pause)  # the server drops what does not fit into its queue
-        client = topic[len(REQUESTS) : -len(HELLO) - 1]
         if not self._guests.is_outside(client):
             if self._guests.is_new(client):
                 # It may have been sent before the server knew that the service listens.
@@ -360,9 +379,20 @@ class MqttService(Startable):
             if not self._guests.arrived(client, len(content)):
                 raise RefusedError("too many requests: send later", reason="rate")
             self.broker.turn_away(client, len(content) - NUMBER_BYTES)
-            self._requests.put(Request(client, verb, content))
+            if verb == ACKNOWLEDGE:
+                self._acknowledge_later(client, content)
+            else:
+                self._requests.put(Request(client, verb, content))
         except CcbpsError as error:
             self._refuse(client, verb, content, error)
+
+    def _acknowledge_later(self, client: str, content: bytes) -> None:
+        """Let an acknowledgement wait, in place of the one that waits: it says more."""
+        with self._lock:
+            is_new = client not in self._acknowledged
+            self._acknowledged[client] = content
+        if is_new:
+            self._requests.put(Request(client, ACKNOWLEDGE, b""), bounded=False)
 
     def _refuse(self, client: str, verb: str, content: bytes, error: CcbpsError) -> None:
         """Answer with an error; cease to listen to a client that gets too many of them."""
@@ -380,6 +410,7 @@ class MqttService(Startable):
         self._requests.forget(client)
         with self._lock:
             self._told.discard(client)
+            self._acknowledged.pop(client, None)
         self._send_notice(client, Answer.of(error))
 
     # -- in the worker's thread ------------------------------------------------------------------
@@ -390,7 +421,7 @@ class MqttService(Startable):
             try:
                 answer = self._do(client, verb, content[NUMBER_BYTES:])
             except CcbpsError as error:
-                if verb != PUSH:
+                if verb not in (PUSH, ACKNOWLEDGE):
                     self._refuse(client, verb, content, error)
                 continue
             except Exception:  # one client's request must not end the service for all
@@ -421,15 +452,17 @@ class MqttService(Startable):
             with self._lock:
                 self._told.discard(client)
             outgoing.push()
-        elif verb == "acknowledge":
-            outgoing.acknowledge(Position.from_bytes(message))
+        elif verb == ACKNOWLEDGE:
+            with self._lock:
+                content = self._acknowledged.pop(client, b"")
+            outgoing.acknowledge(Position.from_bytes(content[NUMBER_BYTES:]))
         else:
             self._warn(client)
             outgoing.resume(Position.from_bytes(message))
 
     def _answer(self, client: str, verb: str, content: bytes, answer: Answer) -> None:
         number = content[:NUMBER_BYTES]
-        if verb != "acknowledge" and len(number) == NUMBER_BYTES and number != NOTICE:
+        if verb != ACKNOWLEDGE and len(number) == NUMBER_BYTES and number != NOTICE:
             message = number + answer.to_bytes()
             self._connection.send(answers_topic(client), message)
 

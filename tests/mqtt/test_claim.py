@@ -24,7 +24,7 @@ class Retained:
         self.kept = b""
         self.readers: list[Callable[[bytes], None]] = []
 
-    def send(self, topic: str, content: bytes, *, retain: bool = False) -> None:
+    def send(self, topic: str, content: bytes, *, retain: bool = False, waits: bool = True) -> None:
         assert topic == CLAIM
         self.kept = content if retain else self.kept
         for read in [*self.readers]:
@@ -91,6 +91,54 @@ def test_claims() -> None:
     other.release()
     assert server.kept == b""
     other.release()
+
+
+def test_after_a_failure_of_the_network_one_service_goes_on() -> None:
+    """No renewal waits for the connection, or goes out before the claim was read."""
+    server, waiting = Retained(), list[tuple[bytes, bool]]()
+    is_up, lost, others = True, threading.Event(), list[str]()
+
+    def send(topic: str, content: bytes, *, retain: bool = False, waits: bool = True) -> None:
+        if is_up:
+            server.send(topic, content, retain=retain)
+        elif waits:
+            waiting.append((content, retain))
+
+    first = Claim(send, b"numbers1", lost.set)
+    server.readers.append(first.arrived)
+    first.acquire()
+    is_up = False
+    server.readers.clear()
+    other = server.claim(b"numbers2", lambda: others.append("lost"))
+    other.acquire()
+    assert waiting == []
+    first.ask()  # as when its connection comes back
+    is_up = True
+    time.sleep(0.25)
+    assert not others
+    first.arrived(server.kept)
+    assert lost.is_set()
+    for content, retain in waiting:
+        server.send(CLAIM, content, retain=retain)
+    assert not others
+    other.release()
+
+
+def test_a_claim_that_is_not_held_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claim, "WAIT_SECONDS", 0.05)
+    server = Retained()
+    monkeypatch.setattr(server, "readers", [])
+    deaf = Claim(server.send, b"numbers1", lambda: None)
+    server.readers.append(lambda content: deaf.arrived(content) if content[-1] == 0 else None)
+    with pytest.raises(OSError, match="does not let the service read"):
+        deaf.acquire()
+    # Two that start at once: the later claim holds.
+    server = Retained()
+    first = server.claim(b"numbers1")
+    taken = b"identity" + b"numbers2" + (1).to_bytes(8)
+    server.readers.append(lambda content: first.arrived(taken) if content[-1] == 1 else None)
+    with refused("claimed"):
+        first.acquire()
 
 
 def test_a_service_whose_claim_was_taken_ends() -> None:

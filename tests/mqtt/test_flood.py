@@ -2,37 +2,25 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import runpy
+import statistics
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ccbps.mqtt import LocalServer, MqttClient, MqttService, MqttUrl
+from ccbps.mqtt.connection import Connection
 from tests.support.broker_world import World
 from tests.support.mosquitto import MOSQUITTO, mosquitto
 
 FLOOD = Path(__file__).parents[2] / "benchmarks" / "mqtt_flood.py"
-USERS = {name: f"password of {name}" for name in ("broker", "alice", "feed", "mallory")}
+flooding = runpy.run_path(str(FLOOD))["flooding"]
+USERS = {name: f"password of {name}" for name in ("broker", "alice", "bob", "feed", "mallory")}
 RATE = 5000
 COUNT = 200
-
-
-@contextmanager
-def flooding(url: str, verb: str, qos: int) -> Iterator[None]:
-    host, port = url.rpartition("/")[2].split(":")
-    topic = f"ccbps/to/mallory/{verb}"
-    arguments = [host, port, "mallory", USERS["mallory"], topic, str(qos), str(RATE), "60"]
-    process = subprocess.Popen([sys.executable, str(FLOOD), *arguments])
-    try:
-        yield
-        assert process.poll() is None
-    finally:
-        process.terminate()
-        process.wait()
 
 
 @pytest.mark.slow
@@ -43,15 +31,32 @@ def test_a_flooding_client_holds_nobody_up(
 ) -> None:
     if kind == "mosquitto" and MOSQUITTO is None:
         pytest.skip("mosquitto is not installed")
-    world, take_in = World(), MqttService._arrived
+    world, take_in, answer = World(), MqttService._arrived, MqttService._answer
+    send, hellos = Connection.send, 0
     started, floods = time.monotonic(), 0
+    # Messages of the flood that the service takes in while a publication waits for its answer.
+    before, meanwhile = dict[bytes, int](), list[int]()
 
     def counted(self: MqttService, topic: str, content: bytes) -> None:
         nonlocal floods
         floods += topic.startswith("ccbps/to/mallory/")
+        if topic == "ccbps/to/feed/publish":
+            before.setdefault(content[:8], floods)
         take_in(self, topic, content)
 
+    def answered(self: MqttService, client: str, verb: str, content: bytes, *rest: Any) -> None:
+        if client == "feed" and verb == "publish":
+            meanwhile.append(floods - before[content[:8]])
+        answer(self, client, verb, content, *rest)
+
+    def sent(self: Connection, topic: str, content: bytes, **options: bool) -> None:
+        nonlocal hellos
+        hellos += topic == "ccbps/to/bob/resume"
+        send(self, topic, content, **options)
+
     monkeypatch.setattr(MqttService, "_arrived", counted)
+    monkeypatch.setattr(MqttService, "_answer", answered)
+    monkeypatch.setattr(Connection, "send", sent)
     with ExitStack() as stack:
         server = LocalServer(USERS) if kind == "aMQTT" else None
         if server is None:
@@ -63,12 +68,21 @@ def test_a_flooding_client_holds_nobody_up(
         alice = stack.enter_context(MqttClient(at["alice"], timeout=10.0))
         feed = stack.enter_context(MqttClient(at["feed"], timeout=10.0))
         alice.subscribe(world.wants("a", "price < 10"))
-        stack.enter_context(flooding(url, verb, qos))
+        topic = f"ccbps/to/mallory/{verb}"
+        flood = {"qos": qos, "rate": RATE, "seconds": 60}
+        flooder = stack.enter_context(flooding(url, "mallory", USERS["mallory"], topic, **flood))
         started = time.monotonic()
         time.sleep(1.0)
+        # A client that comes during the flood is served.
+        bob = stack.enter_context(MqttClient(at["bob"], timeout=10.0))
+        bob.subscribe(world.wants("b", "price < 10"))
         for number in range(COUNT):
             feed.publish(world.event(number, 3))  # raises TimeoutError
             time.sleep(0.01)
         assert [alice.receive(10.0).number for _ in range(COUNT)] == [*range(COUNT)]
+        assert [bob.receive(10.0).number for _ in range(COUNT)] == [*range(COUNT)]
         seconds = time.monotonic() - started
+        assert flooder.poll() is None
     assert 0 < floods < RATE * seconds / 2
+    assert statistics.median(meanwhile) <= 5
+    assert hellos <= 4

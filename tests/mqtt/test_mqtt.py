@@ -9,7 +9,8 @@ import ipaddress
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
@@ -57,6 +58,14 @@ def world() -> World:
 
 def url(server: LocalServer | str, name: str, **options: Any) -> MqttUrl:
     return MqttUrl(server if isinstance(server, str) else server.url, name, USERS[name], **options)
+
+
+def until(is_reached: Callable[[], bool]) -> None:
+    """Wait until something holds."""
+    end = time.monotonic() + WAIT
+    while not is_reached():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 @contextmanager
@@ -171,9 +180,9 @@ def test_lost_messages_come_again(
     broker = world.broker()
     send, chance = Connection.send, Random(7)
 
-    def losing(self: Connection, topic: str, content: bytes, *, retain: bool = False) -> None:
+    def losing(self: Connection, topic: str, content: bytes, **options: bool) -> None:
         if "/for/" not in topic or chance.random() > 1 / 3:
-            send(self, topic, content, retain=retain)
+            send(self, topic, content, **options)
 
     monkeypatch.setattr(Connection, "send", losing)
     for name in ("PATIENCE", "WAIT_SECONDS"):
@@ -289,8 +298,8 @@ def test_a_broker_that_forgot_everything_is_another_one(server: LocalServer, wor
                 for number in numbers:
                     feed.publish(world.event(number, 3))
                 assert [alice.receive(WAIT).number for _ in numbers] == [*numbers], life
-                alice.unsubscribe("a")  # which the broker does behind the acknowledgements
-            assert broker.take("alice") == []
+                alice.unsubscribe("a")
+                until(lambda broker=broker: broker.take("alice") == [])
 
 
 def test_requests_that_nobody_waits_for_are_not_sent_again(
@@ -322,7 +331,7 @@ class Recorded:
     def ignore(self, topic: str) -> None:
         self.ignored.append(topic)
 
-    def send(self, to: str, message: bytes, *, retain: bool = False) -> None:
+    def send(self, to: str, message: bytes, *, retain: bool = False, waits: bool = True) -> None:
         self.sent.append((to, message))
 
     @property
@@ -358,10 +367,137 @@ def test_deliveries_go_out_in_windows(world: World) -> None:
     stream.resume(Position(bytes(8), 10**6))  # of another broker
     # What was acknowledged is not there any more.
     assert out.sequences[service.WINDOW :] == [*range(10, 10 + service.WINDOW)]
+    # A client may have more than this service has sent.
+    out.sent.clear()
+    stream.resume(Position(broker.numbering, 2 * service.WINDOW + 49))
+    stream.acknowledge(Position(broker.numbering, 2 * service.WINDOW + 49))
+    assert out.sequences == [*range(2 * service.WINDOW + 50, 3 * service.WINDOW)]
     stream.acknowledge(Position(broker.numbering, 3 * service.WINDOW - 1))
     broker.revoke("alice")
     with refused("revoked"):
         stream.push()
+
+
+def test_deliveries_go_on_after_lost_acknowledgements(
+    server: LocalServer, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The service restarts while the application takes what the client holds."""
+    monkeypatch.setattr(service, "WINDOW", 16)
+    monkeypatch.setattr(client, "GOODBYE_SECONDS", 0.1)
+    broker = world.broker()
+    broker.subscribe("alice", world.wants("a", "price < 10"))
+    for number in range(24):
+        broker.publish("feed", world.event(number, 3))
+    with MqttClient(url(server, "alice")) as alice:
+        with MqttService(broker, url(server, "broker")):
+            until(lambda: alice._deliveries.qsize() == 16)
+        assert [alice.receive(WAIT).number for _ in range(16)] == [*range(16)]
+        alice._acknowledge()  # which nobody hears
+        with MqttService(broker, url(server, "broker")):
+            assert [alice.receive(WAIT).number for _ in range(8)] == [*range(16, 24)]
+            until(lambda: broker.take("alice") == [])
+    assert alice._keeper is not None
+    assert not alice._keeper.is_alive()
+
+
+def test_acknowledgements_go_out_in_batches(
+    server: LocalServer, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One for each delivery would look like a flood; only the last one matters to the service."""
+    broker, out = world.broker(), Recorded()
+    broker.subscribe("alice", world.wants("a", "price < 10"))
+    alice = MqttClient(url(server, "alice"))
+    monkeypatch.setattr(alice, "_connection", out)
+    monkeypatch.setattr(alice, "_is_heard", True)
+    for number in range(4 * client.BATCH):
+        broker.publish("feed", world.event(number, 3))
+    for delivery in broker.take("alice", 10**4):
+        before = Position(broker.numbering, delivery.sequence - 1).to_bytes()
+        alice._take_in(before + delivery.to_bytes())
+        alice.receive(0.0)
+    assert [topic for topic, _ in out.sent] == ["ccbps/to/alice/acknowledge"] * 4
+    running = MqttService(broker, url(server, "broker"))
+    running._guests.let_in("alice")
+    for message in out.sent:
+        running._arrived(*message)
+    assert len(running._requests) == 1
+    running._requests.close()
+    running._work()
+    assert broker.take("alice") == []
+
+
+def test_requests_are_sent_again_each_by_itself(
+    server: LocalServer, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits in `publish_later`, and waiting requests do not repeat one another."""
+    monkeypatch.setattr(client, "PATIENCE", 0.1)
+    send, sent = Connection.send, Counter[bytes]()
+
+    def losing(self: Connection, topic: str, content: bytes, **options: bool) -> None:
+        if topic == "ccbps/to/feed/publish":
+            sent[content[:8]] += 1
+            if sent[content[:8]] < 3:
+                return
+        send(self, topic, content, **options)
+
+    monkeypatch.setattr(Connection, "send", losing)
+    with connected(server, world.broker(), "feed") as (feed,):
+        later = [feed.publish_later(world.event(number, 3)) for number in range(20)]
+        assert [one.result(WAIT).number for one in later] == [*range(20)]
+    assert len(sent) == 20
+    assert max(sent.values()) <= 4
+
+
+def test_a_service_whose_connection_came_back_calls_its_clients(
+    server: LocalServer, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What they sent meanwhile is lost."""
+    running, out = MqttService(world.broker(), url(server, "broker")), Recorded()
+    monkeypatch.setattr(running, "_connection", out)
+    monkeypatch.setattr(running._claim, "_send", out.send)
+    running._came_up()
+    assert out.sent == []
+    monkeypatch.setattr(running, "_is_running", True)
+    running._came_up()
+    running._came_up()
+    assert [topic for topic, _ in out.sent] == ["ccbps/claim", "ccbps/up"] * 2
+    assert out.sent[1] != out.sent[3]
+
+
+def test_hellos_of_one_client_leave_room_for_others(server: LocalServer, world: World) -> None:
+    clock = Clock()
+    running = MqttService(world.broker(), url(server, "broker"))
+    running._guests._clock = clock
+    running._connection.listen = lambda *_: None  # type: ignore[method-assign]
+    before = running._hellos.level()
+    for _ in range(5000):
+        running._knocked("ccbps/to/mallory/resume", bytes(24))
+    assert running._hellos.level() >= before - guests.HELLOS_BURST
+    assert running._guests.greets("alice")
+    clock.now += 1.0
+    assert running._guests.greets("mallory")
+    running._guests.shut_out("mallory")
+    assert not running._guests.greets("mallory")
+
+
+def test_a_request_is_turned_away_while_the_broker_writes(world: World) -> None:
+    """The network's thread must not wait for a publication that goes to disk."""
+    broker = world.broker()
+    with broker._lock:
+        thread = threading.Thread(target=broker.turn_away, args=("alice", 10), daemon=True)
+        thread.start()
+        thread.join(1.0)
+        assert not thread.is_alive()
+
+
+def test_why_a_connection_fails_is_said(server: LocalServer) -> None:
+    own = Connection(url(server, "alice"), ["ccbps/for/bob/answer"], lambda *_: None)
+    with pytest.raises(OSError, match="refuses alice: it does not let this client read"):
+        own.open(WAIT)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        at = MqttUrl(f"mqtt://127.0.0.1:{silent.getsockname()[1]}", "alice")
+        with pytest.raises(OSError, match=r"does not answer alice in 0\.1 s"):
+            Connection(at, ["ccbps/up"], lambda *_: None).open(0.1)
 
 
 def test_windows_have_a_size(world: World) -> None:
