@@ -81,7 +81,7 @@ class DiskLedger(Printable):
         self, path: str | os.PathLike[str], noun: str = "round", rule: str = ROUND_RULE
     ) -> None:
         self._noun, self._rule = noun, rule
-        self._file = LedgerFile(path, b"ccbr", 2, _TABLES, "a ledger of rounds", noun)
+        self._file = LedgerFile(path, b"ccbr", 3, _TABLES, "a ledger of rounds", noun)
 
     def __repr__(self) -> str:
         return f"<DiskLedger {self._file.path}>"
@@ -95,11 +95,17 @@ class DiskLedger(Printable):
         """Tell for each stream, by its name, whether a round of it was ever used.
 
         Raises:
-            LedgerError: the file cannot be read.
+            LedgerError: the file cannot be read, or is damaged.
         """
-        query = "SELECT 1 FROM runs WHERE stream = ? LIMIT 1"
+        query = "SELECT 1 FROM {} WHERE stream = ? LIMIT 1"
         with self._file.transaction() as file:
-            return [file.execute(query, (name,)).fetchone() is not None for name in streams]
+            runs, sums = (
+                [file.execute(query.format(table), (name,)).fetchone() for name in streams]
+                for table in ("runs", "sums")
+            )
+            if runs != sums:
+                raise self._file.damaged()
+        return [row is not None for row in runs]
 
     def claim(
         self, rounds: Rounds, marks: Marks, pairs: DictionaryColumn[str] | None = None

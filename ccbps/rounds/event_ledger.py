@@ -91,7 +91,7 @@ class EventLedger(Printable):
         identity_bytes(identity)  # refuses other text
         self._identity = identity
         kind, new = "a ledger of events", identity is None
-        self._file = LedgerFile(path, b"ccbe", 3, _TABLES, kind, "event", new=new)
+        self._file = LedgerFile(path, b"ccbe", 4, _TABLES, kind, "event", new=new)
         self._identity = self.identity()
 
     def __repr__(self) -> str:
@@ -158,11 +158,11 @@ class EventLedger(Printable):
         # In the order of the file.
         distinct, first, place = np.unique(names, return_index=True, return_inverse=True)
         with self._transaction() as file:
-            found = _stored_events(file, distinct)
+            events = _stored_events(file, distinct)
             begin = _begin(file, stream)
-            if found is None or begin is None:
+            if events is None or begin is None:
                 raise self._file.damaged()
-            stored, numbers, kept = found
+            stored, numbers, kept = events
             new = np.flatnonzero(~stored)
             self._require(begin, len(new))
             # In the order in which they come.
