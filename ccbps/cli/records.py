@@ -206,26 +206,19 @@ def _chosen(column: Any, chosen: Bools) -> Any:
 
 
 def _typed(kind: AttributeType, texts: Sequence[str]) -> Sequence[Any]:
-    """Convert texts of CSV. A text that does not fit stays, and the schema refuses it then."""
+    """Convert texts of CSV. The schema reads all other texts, or refuses them."""
     if isinstance(kind, Bool):
         values: Sequence[Any] = [_TRUTH.get(text.lower(), text) for text in texts]
     elif isinstance(kind, UInt | Int):
-        try:
-            values = [*map(int, texts)]
-        except ValueError:
-            values = [_whole(text) for text in texts]
+        values = [
+            int(text) if text.isascii() and text.removeprefix("-").isdigit() else text
+            for text in texts
+        ]
     else:
         values = texts
     if kind.nullable:
         values = [value if text else None for value, text in zip(values, texts, strict=True)]
     return values
-
-
-def _whole(text: str) -> Any:
-    try:
-        return int(text)
-    except ValueError:
-        return text
 
 
 def _python_values(column: Any) -> list[Any]:
