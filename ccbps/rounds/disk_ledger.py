@@ -15,11 +15,10 @@ write at once. Consecutive rounds are stored as one row, 16 bytes per round.
 from __future__ import annotations
 
 import os
-import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
 import numpy as np
@@ -32,6 +31,9 @@ from ccbps.errors import RandomnessReuseError
 from ccbps.keys.randomness import TAG_BYTES, Marks
 from ccbps.keys.used_rounds import ROUND_RULE
 from ccbps.rounds.ledger_file import LedgerFile
+
+if TYPE_CHECKING:
+    import sqlite3
 
 Shifted = NDArray[np.int64]
 """Rounds minus 2^63, in the same order: SQLite's integers hold them."""

@@ -16,10 +16,9 @@ from __future__ import annotations
 
 import logging
 import os
-import sqlite3
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +28,9 @@ from ccbps.checks import Printable, whole
 from ccbps.errors import LedgerError
 from ccbps.keys.randomness import TAG_BYTES
 from ccbps.rounds.ledger_file import IDENTITY_BYTES, LedgerFile, identity_bytes
+
+if TYPE_CHECKING:
+    import sqlite3
 
 _log: Final = logging.getLogger(__name__)
 _MORE: Final = "let subscribers encode interests for more"

@@ -22,17 +22,19 @@ from __future__ import annotations
 
 import os
 import re
-import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import RLock
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ccbps.checks import flag
 from ccbps.errors import LedgerError, ParameterError
+
+if TYPE_CHECKING:
+    import sqlite3
 
 WAIT_SECONDS: Final = 60
 """Longest time that a transaction waits for another process that writes."""
@@ -200,6 +202,8 @@ class LedgerFile:
             examine: function that is called first, and may refuse the file.
             new: True if an empty file becomes a ledger.
         """
+        import sqlite3  # here, since most roles have no ledger
+
         try:
             address, wait = self.path.as_uri() + "?mode=rw", WAIT_SECONDS
             connect = partial(sqlite3.connect, uri=True, timeout=wait, isolation_level=None)
