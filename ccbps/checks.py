@@ -93,13 +93,13 @@ def number(
         >>> number("rate", 1, 0, 1)
         1.0
     """
-    if endless and value == np.inf:
-        return np.inf
     if isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool):
         try:
             real = float(value)
         except OverflowError:
-            real = np.inf
+            real = np.nan
+        if endless and real == np.inf:
+            return real
         inside = (low is None or low <= real) and (high is None or real <= high)
         if inside and abs(real) < np.inf:
             return real

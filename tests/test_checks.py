@@ -70,6 +70,10 @@ def test_numbers_are_finite_and_bounded() -> None:
     for value in (True, "1", None, np.nan, np.inf, -np.inf, 10**400, 1.1, -0.1):
         with pytest.raises(ParameterError, match=r"^rate must be a finite number from 0 to 1, got"):
             checks.number("rate", value, 0, 1)
+    assert checks.number("delay", np.float32(np.inf), 0, endless=True) == np.inf
+    for value in (np.array([np.inf, 1]), np.array(np.inf), -np.inf, np.nan, 10**400):
+        with pytest.raises(ParameterError, match="^delay must be a finite number, at least 0, got"):
+            checks.number("delay", value, 0, endless=True)
 
 
 def test_long_numbers_are_cut_off_in_errors() -> None:

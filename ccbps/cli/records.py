@@ -51,6 +51,7 @@ ROWS: Final = 1 << 14
 FIELD: Final = 1 << 30
 """Bytes of a line, and characters of a field of CSV, at most."""
 
+_WHOLE: Final = re.compile("-?[0-9]{1,40}")
 _TRUTH: Final = {"true": True, "false": False, "1": True, "0": False}
 _DECODER: Final = msgspec.json.Decoder(dict[str, Any], float_hook=Number)
 ENCODER: Final = msgspec.json.Encoder(enc_hook=str, decimal_format="number")
@@ -213,22 +214,12 @@ def _typed(kind: AttributeType, texts: Sequence[str]) -> Sequence[Any]:
     if isinstance(kind, Bool):
         values: Sequence[Any] = [_TRUTH.get(text.lower(), text) for text in texts]
     elif isinstance(kind, UInt | Int):
-        try:
-            values = [*map(int, texts)]
-        except ValueError:
-            values = [_whole(text) for text in texts]
+        values = [int(text) if _WHOLE.fullmatch(text) else text for text in texts]
     else:
         values = texts
     if kind.nullable:
         values = [value if text else None for value, text in zip(values, texts, strict=True)]
     return values
-
-
-def _whole(text: str) -> Any:
-    try:
-        return int(text)
-    except ValueError:
-        return text
 
 
 def _python_values(column: Any) -> list[Any]:

@@ -27,7 +27,9 @@ a strategy of its own.
 *Trust.* The broker reads everything. A thief of its state reads all past events, too; to end that,
 start anew with a new state. A member of a group can forge events to the group, because keys are
 shared. GCM does not commit to its key, so a forger can also show two members two payloads in one
-message. Both end where events are signed (`sign`) and receivers verify them. An eavesdropper sees
+message. Both end where events are signed (`sign`) and receivers verify them. But a signature says
+who made an event, and not for whom: wraps are not signed. A member can hand on a signed event to
+anybody with whom it shares a key, who opens it as one that was sent to it. An eavesdropper sees
 sizes, event numbers, epochs, which wraps are under equal keys, and which events were signed
 together; from messages of `for_subscriber` it sees who is in the same group. It learns only the
 length of a key's name, so whether the key is a subscriber's, a whole group's or another.
@@ -358,7 +360,7 @@ class GroupSealer(Confined):
         ]
         if self._signing is None or not sealed:
             return [event for event, _ in sealed]
-        proofs = sign_batch(self._signing, [signed for _, signed in sealed])
+        proofs = sign_batch(self._signing, [to_sign for _, to_sign in sealed])
         return [
             SealedEvent(replace(event.message, proof=proof), event.masks)
             for (event, _), proof in zip(sealed, proofs, strict=True)
@@ -367,7 +369,7 @@ class GroupSealer(Confined):
     def _seal_plan(
         self, payload: bytes, event: int, group: Bytes, group_mask: int, plan: Plan
     ) -> tuple[SealedEvent, bytes]:
-        """Return a sealed event without a signature, and the bytes to sign."""
+        """Return a sealed event without a signature, and the bytes to sign, if it is to be."""
         # A keyed hash that binds the event's number to its group.
         commitment = derive(self._secret, b"group", event.to_bytes(8), group.tobytes())[:ID_BYTES]
         drawn = os.urandom(KEY_BYTES + NONCE_BYTES)
@@ -402,7 +404,9 @@ class GroupSealer(Confined):
         sealed = seal(payload, event_key, head, pad_to=self._pad_to)
         self.encryptions += len(wraps) + 1
         message = replace(message, payload=sealed, wraps=(*wraps,))
-        return SealedEvent(message, (*(key.mask for key, _ in keys),)), message.to_sign(event_key)
+        # They take a hash of the payload.
+        to_sign = message.to_sign(event_key) if self._signing else b""
+        return SealedEvent(message, (*(key.mask for key, _ in keys),)), to_sign
 
     def _make_ready(self, name: bytes) -> _NamedKey:
         """Derive a key, and hold it ready.

@@ -9,7 +9,6 @@ Hazard: `Events` are plaintext. They stay with the publisher, and their repr sho
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -207,6 +206,8 @@ def named_columns(records: Any) -> tuple[list[Any], Callable[[Any], Any]] | None
 
 def closest(name: str, present: list[Any]) -> str:
     """Guess which column was meant, for an error."""
+    import difflib  # here, since only errors need it
+
     names = [other for other in present[:_COMPARED] if isinstance(other, str)]
     by_folded = {other.lower(): other for other in names if len(other) <= _COMPARED}
     close = difflib.get_close_matches(name.lower()[:_COMPARED], by_folded, n=1)

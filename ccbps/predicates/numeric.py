@@ -11,6 +11,7 @@ Convention: NaN is a missing value (NULL); infinity is an error; a bool is not a
 from __future__ import annotations
 
 import decimal
+import re
 from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
@@ -27,6 +28,8 @@ from ccbps.predicates.types import AttributeType, ConstantError, Outcome, Refuse
 
 _MAX_DIGITS: Final = 1000
 _MAX_TEXT: Final = 4000  # characters of a number
+# Python's own numbers have underscores and the digits of all alphabets, too.
+_NUMBER: Final = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*", re.ASCII)
 _EXACT_FLOAT: Final = 2**53
 _TOLERANCE: Final = 1e-3  # in steps; far above float64's error on 2**40 steps, far below a half
 _MAX_STEPS: Final = 2**40
@@ -136,8 +139,11 @@ class _Number(AttributeType):
             raise Refused(f"wrong type ({type(value).__name__})")
         if isinstance(value, int):
             return self._grid.number_of(value)
-        if isinstance(value, str) and len(value) > _MAX_TEXT:
-            raise Refused(f"text of more than {_MAX_TEXT:,} characters")
+        if isinstance(value, str):
+            if len(value) > _MAX_TEXT:
+                raise Refused(f"text of more than {_MAX_TEXT:,} characters")
+            if not _NUMBER.fullmatch(value):
+                raise Refused("not a number")
         try:
             number = decimal.Decimal(value) if isinstance(value, str) else value
             return self._grid.number_of(_fraction(number))
@@ -226,7 +232,7 @@ class Int(_WholeNumber):
 
 def _parameter(name: str, value: Any) -> decimal.Decimal:
     try:
-        if isinstance(value, bool):
+        if isinstance(value, bool) or (isinstance(value, str) and not _NUMBER.fullmatch(value)):
             raise TypeError
         number = decimal.Decimal(value if isinstance(value, int) else str(value))
     except (decimal.InvalidOperation, TypeError):

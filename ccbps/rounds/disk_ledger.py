@@ -15,11 +15,10 @@ write at once. Consecutive rounds are stored as one row, 16 bytes per round.
 from __future__ import annotations
 
 import os
-import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
 import numpy as np
@@ -32,6 +31,9 @@ from ccbps.errors import RandomnessReuseError
 from ccbps.keys.randomness import TAG_BYTES, Marks
 from ccbps.keys.used_rounds import ROUND_RULE
 from ccbps.rounds.ledger_file import LedgerFile
+
+if TYPE_CHECKING:
+    import sqlite3
 
 Shifted = NDArray[np.int64]
 """Rounds minus 2^63, in the same order: SQLite's integers hold them."""
@@ -81,7 +83,7 @@ class DiskLedger(Printable):
         self, path: str | os.PathLike[str], noun: str = "round", rule: str = ROUND_RULE
     ) -> None:
         self._noun, self._rule = noun, rule
-        self._file = LedgerFile(path, b"ccbr", 2, _TABLES, "a ledger of rounds", noun)
+        self._file = LedgerFile(path, b"ccbr", 3, _TABLES, "a ledger of rounds", noun)
 
     def __repr__(self) -> str:
         return f"<DiskLedger {self._file.path}>"
@@ -95,11 +97,17 @@ class DiskLedger(Printable):
         """Tell for each stream, by its name, whether a round of it was ever used.
 
         Raises:
-            LedgerError: the file cannot be read.
+            LedgerError: the file cannot be read, or is damaged.
         """
-        query = "SELECT 1 FROM runs WHERE stream = ? LIMIT 1"
+        query = "SELECT 1 FROM {} WHERE stream = ? LIMIT 1"
         with self._file.transaction() as file:
-            return [file.execute(query, (name,)).fetchone() is not None for name in streams]
+            runs, sums = (
+                [file.execute(query.format(table), (name,)).fetchone() for name in streams]
+                for table in ("runs", "sums")
+            )
+            if runs != sums:
+                raise self._file.damaged()
+        return [row is not None for row in runs]
 
     def claim(
         self, rounds: Rounds, marks: Marks, pairs: DictionaryColumn[str] | None = None

@@ -16,10 +16,9 @@ from __future__ import annotations
 
 import logging
 import os
-import sqlite3
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +28,9 @@ from ccbps.checks import Printable, whole
 from ccbps.errors import LedgerError
 from ccbps.keys.randomness import TAG_BYTES
 from ccbps.rounds.ledger_file import IDENTITY_BYTES, LedgerFile, identity_bytes
+
+if TYPE_CHECKING:
+    import sqlite3
 
 _log: Final = logging.getLogger(__name__)
 _MORE: Final = "let subscribers encode interests for more"
@@ -91,7 +93,7 @@ class EventLedger(Printable):
         identity_bytes(identity)  # refuses other text
         self._identity = identity
         kind, new = "a ledger of events", identity is None
-        self._file = LedgerFile(path, b"ccbe", 3, _TABLES, kind, "event", new=new)
+        self._file = LedgerFile(path, b"ccbe", 4, _TABLES, kind, "event", new=new)
         self._identity = self.identity()
 
     def __repr__(self) -> str:
@@ -158,11 +160,11 @@ class EventLedger(Printable):
         # In the order of the file.
         distinct, first, place = np.unique(names, return_index=True, return_inverse=True)
         with self._transaction() as file:
-            found = _stored_events(file, distinct)
+            events = _stored_events(file, distinct)
             begin = _begin(file, stream)
-            if found is None or begin is None:
+            if events is None or begin is None:
                 raise self._file.damaged()
-            stored, numbers, kept = found
+            stored, numbers, kept = events
             new = np.flatnonzero(~stored)
             self._require(begin, len(new))
             # In the order in which they come.

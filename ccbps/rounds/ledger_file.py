@@ -4,10 +4,10 @@ The file is opened for each transaction, and a fork waits for one in progress to
 inherits nothing. A transaction is on disk when it returns, or nothing of it is.
 
 Each change of the file has a *generation*, a number that grows, and a random *stamp*. The file
-keeps those of its last changes. Whoever saw one of them refuses a file that does not have it: an
-older copy, or one that went on from an older copy. An object sees its own transactions, and a
-*mark* sees those of all processes that name it: a second file, which is written in the same
-transaction (`MarkedLedger`).
+keeps all of them. Whoever saw one refuses a file that does not have it: another ledger, an older
+copy, or one that went on from an older copy. An object sees its own transactions, and a *mark* sees
+those of all processes that name it: a second file, which is written in the same transaction
+(`MarkedLedger`). The ledger remembers that it has a mark, so that nobody makes another one.
 
 Rows have checksums in tables of their own. So a flipped bit does not hide a row, since the other
 table still has it.
@@ -22,30 +22,33 @@ from __future__ import annotations
 
 import os
 import re
-import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import RLock
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ccbps.checks import flag
 from ccbps.errors import LedgerError, ParameterError
+
+if TYPE_CHECKING:
+    import sqlite3
 
 WAIT_SECONDS: Final = 60
 """Longest time that a transaction waits for another process that writes."""
 IDENTITY_BYTES: Final = 16
 
-HISTORY: Final = 1000
-"""Changes whose stamps a file keeps."""
 _CHANGES: Final = (
-    "CREATE TABLE changes (generation INTEGER PRIMARY KEY, stamp BLOB NOT NULL)",
-    "INSERT INTO changes VALUES (0, randomblob(16))",
+    # One that made a mark has a 1 in the last column.
+    "CREATE TABLE changes (generation INTEGER PRIMARY KEY, stamp BLOB NOT NULL, mark INTEGER)",
+    "INSERT INTO changes VALUES (0, randomblob(16), NULL)",
 )
 _NEWEST: Final = "SELECT generation, stamp FROM changes ORDER BY generation DESC LIMIT 1"
 _MARK_FORMAT: Final = int.from_bytes(b"ccbm", "big"), 1
+_NEW: Final = "take new seeds and a new ledger"
+"""Advice where a ledger is lost."""
 
 Change: TypeAlias = tuple[int, bytes]
 """A generation and its stamp."""
@@ -102,7 +105,8 @@ class MarkedLedger(os.PathLike[str]):
         path: path of the ledger.
         mark: path of the mark. It is made with the ledger, and is refused beside another one. A
             ledger that has a mark is not made anew while the mark is there.
-        adopt: True to make a mark for a ledger that has none. The ledger must be the newest one.
+        adopt: True to make a mark for a ledger that never had one. The ledger must be the newest
+            one. With a ledger that had a mark, it changes nothing.
     """
 
     path: str | os.PathLike[str]
@@ -176,7 +180,7 @@ class LedgerFile:
         if not new and not where.exists():
             raise LedgerError(
                 f"the ledger {where} is missing, so nothing was encoded: bring it back. A new one "
-                f"would have forgotten every {forgets}; if it is lost, take new seeds with it"
+                f"would have forgotten every {forgets}; if it is lost, {_NEW}"
             )
         try:
             # Made here: SQLite would make a file that others can read, and later on a second one
@@ -198,6 +202,8 @@ class LedgerFile:
             examine: function that is called first, and may refuse the file.
             new: True if an empty file becomes a ledger.
         """
+        import sqlite3  # here, since most roles have no ledger
+
         try:
             address, wait = self.path.as_uri() + "?mode=rw", WAIT_SECONDS
             connect = partial(sqlite3.connect, uri=True, timeout=wait, isolation_level=None)
@@ -211,9 +217,9 @@ class LedgerFile:
                 self._check(file, new)
                 if examine is not None:
                     examine(file)
+                self._require(file, self._seen)
                 marked = None if self._mark is None else self._marked(file)
-                for seen in (self._seen, marked):
-                    self._require(file, seen)
+                self._require(file, marked)
                 yield file
                 newest = self._newest(file)
                 if marked not in (None, newest):
@@ -230,14 +236,13 @@ class LedgerFile:
     def advance(self, file: sqlite3.Connection) -> None:
         """Begin a new generation: call this in each transaction that changes the file."""
         generation = self._newest(file)[0] + 1
-        file.execute("INSERT INTO changes VALUES (?, randomblob(16))", (generation,))
-        file.execute("DELETE FROM changes WHERE generation <= ?", (generation - HISTORY,))
+        file.execute("INSERT INTO changes VALUES (?, randomblob(16), NULL)", (generation,))
 
     def damaged(self) -> LedgerError:
         """Return an error for content that no ledger has."""
         return LedgerError(
             f"the ledger {self.path} is damaged, so nothing was encoded: bring back the newest "
-            "copy that is whole, if nothing was encoded since; or take new seeds and a new ledger"
+            f"copy that is whole, if nothing was encoded since; or {_NEW}"
         )
 
     def _newest(self, file: sqlite3.Connection) -> Change:
@@ -252,20 +257,17 @@ class LedgerFile:
         """Refuse a file that does not have a change that was seen.
 
         Raises:
-            LedgerError: it is an older copy, or went on from one.
+            LedgerError: it is another ledger or an older copy, or went on from one.
         """
         if seen is None:
             return
-        newest, generation = self._newest(file)[0], seen[0]
         query = "SELECT generation, stamp FROM changes WHERE generation = ?"
-        row = file.execute(query, (generation,)).fetchone()
-        forgotten = row is None and generation <= newest - HISTORY
-        if not forgotten and (row is None or self._change(row) != seen):
+        if file.execute(query, seen[:1]).fetchone() != seen:
             raise LedgerError(
-                f"the ledger {self.path} is an older copy, or goes on from one, so nothing was "
-                f"encoded: it was used up to change {generation}, which this file, of change "
-                f"{newest}, does not have. Bring back the newest one; if it is lost, take new "
-                "seeds and a new ledger"
+                f"the ledger {self.path} is another one or an older copy, or goes on from one, so "
+                f"nothing was encoded: the right one was used up to change {seen[0]}, which this "
+                f"file, of change {self._newest(file)[0]}, does not have. Bring back the newest "
+                f"one; if it is lost, {_NEW}"
             )
 
     def _with_mark(self, mark: Path, new: bool) -> bool:
@@ -274,9 +276,8 @@ class LedgerFile:
         if mark.exists() and mark.stat().st_size:
             return False
         if used and not self._adopts:
-            raise LedgerError(
-                f"the mark {mark} of the ledger {self.path} is missing or empty, so nothing was "
-                "encoded: bring it back; or, if this ledger is surely the newest, name it with "
+            raise self._mark_is_lost(
+                ". Only for a ledger that never had a mark, and is surely the newest, name it with "
                 "adopt=True once"
             )
         try:
@@ -285,20 +286,29 @@ class LedgerFile:
             raise LedgerError(f"no mark can be made at {mark}: {error.strerror}") from None
         return new
 
+    def _mark_is_lost(self, more: str = "") -> LedgerError:
+        return LedgerError(
+            f"the mark {self._mark} of the ledger {self.path} is missing or empty, so nothing was "
+            f"encoded: bring it back; if it is lost, {_NEW}{more}"
+        )
+
     def _marked(self, file: sqlite3.Connection) -> Change:
         """Return the change that the mark saw last; make the mark if its file is empty."""
         queries = ("PRAGMA mark.application_id", "PRAGMA mark.user_version")
-        found = tuple(file.execute(query).fetchone()[0] for query in queries)
+        identifiers = tuple(file.execute(query).fetchone()[0] for query in queries)
         assert self._mark is not None
-        if found == (0, 0) and not self._mark.stat().st_size:
+        if identifiers == (0, 0) and not self._mark.stat().st_size:
+            had_one = file.execute("SELECT count(mark) FROM changes").fetchone()[0]
+            if had_one or (self._newest(file)[0] and not self._adopts):
+                raise self._mark_is_lost()
+            self.advance(file)  # so that a copy that knows of no mark is an older one
             newest = self._newest(file)
-            if newest[0] and not self._adopts:
-                raise LedgerError(f"the mark {self._mark} was emptied, so nothing was encoded")
+            file.execute("UPDATE changes SET mark = 1 WHERE generation = ?", newest[:1])
             file.execute("CREATE TABLE mark.seen (generation INTEGER, stamp BLOB)")
             file.execute("INSERT INTO mark.seen VALUES (?, ?)", newest)
             file.execute(f"PRAGMA mark.application_id = {_MARK_FORMAT[0]}")
             file.execute(f"PRAGMA mark.user_version = {_MARK_FORMAT[1]}")
-        elif found != _MARK_FORMAT:
+        elif identifiers != _MARK_FORMAT:
             raise LedgerError(f"{self._mark} is not the mark of a ledger: name another file")
         return self._change(file.execute("SELECT generation, stamp FROM mark.seen").fetchone())
 
@@ -308,17 +318,27 @@ class LedgerFile:
         application, version = file.execute(query).fetchone()
         if (application, version) == self._format:
             return
-        tables = file.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        if application == self._format[0]:
+            raise LedgerError(
+                f"the ledger {self.path} is of version {version}, and this ccbps reads "
+                f"{self._format[1]}; or it is damaged. So nothing was encoded: use the ccbps that "
+                f"wrote it, or {_NEW}"
+            )
+        tables = {name for (name,) in file.execute("SELECT name FROM sqlite_master")}
+        # Where it has all tables of a ledger, only its identifier is wrong.
+        own = set(re.findall(r"CREATE TABLE (\w+)", " ".join(self._tables)))
+        if own <= tables:
+            raise self.damaged()
         # To SQLite a file of a few bytes is an empty one, whatever is in it.
         if application or version or tables or self.path.stat().st_size:
             raise LedgerError(
-                f"{self.path} is not {self._kind} of version {self._format[1]}: name another file, "
-                "or one that does not exist yet"
+                f"{self.path} is not {self._kind}: name the file of the ledger; or, with new "
+                "seeds, one that does not exist yet"
             )
         if not new:
             raise LedgerError(
                 f"the ledger {self.path} was emptied, so nothing was encoded: it has forgotten "
-                f"every {self._forgets}; take new seeds and a new ledger"
+                f"every {self._forgets}; {_NEW}"
             )
         for table in self._tables:
             file.execute(table)

@@ -465,6 +465,22 @@ def test_a_member_cannot_forge_signed_events() -> None:
     assert openers[1].open(second.to_bytes()) == PAYLOAD
 
 
+def test_a_member_can_hand_on_a_signed_event_to_whom_it_was_not_sent() -> None:
+    """A signature says who made an event, and not for whom."""
+    sealer, openers = signed_broker()
+    for member in (1, 2):  # a group of 1 and 2, so that they share a key
+        opened(openers[member], sealer.seal(b"ours", 0, group_of(1, 2)).to_bytes(), sealer)
+    event = sealer.seal(PAYLOAD, 1, group_of(0, 1)).message
+    own = own_keys_of(openers[1]._own, 0)
+    sealed = dict(event.wraps).get(own.name)
+    assert sealed is not None
+    event_key = AESGCM(own.key).decrypt(event.nonce, sealed, event.head + own.name)[:32]
+    shared = sealer._ready[group_name(group_of(1, 2))]
+    name, key = shared.sealed_name, shared.carried[-32:]
+    wrap = AESGCM(key).encrypt(event.nonce, event_key, event.head + name)
+    assert openers[2].open(replace(event, wraps=((name, wrap),)).to_bytes()) == PAYLOAD
+
+
 def test_a_signed_event_has_one_content() -> None:
     """Two members get one ciphertext and different keys, which open it to different contents."""
     sealer, openers = signed_broker()

@@ -179,6 +179,7 @@ def test_equal_decimals_describe_alike() -> None:
         lambda: Decimal(0, "nan", 1),
         lambda: Decimal(0, True, 1),
         lambda: Decimal(0, "one", 1),
+        lambda: Decimal(0, "1_0", 1),
         lambda: Decimal(0, 2**41, 1),
         lambda: Decimal(0, "1e200", "1e199"),
         lambda: Category([]),
@@ -438,6 +439,11 @@ EARLY = datetime.datetime.min.replace(tzinfo=datetime.timezone(datetime.timedelt
         (Decimal(0, 1, "0.1"), [0.1, 1.1], 1),
         (Decimal(0, 1, "0.1"), ["1e999999999"], 0),
         (Decimal(0, 1, "0.1"), ["x"], 0),
+        (UInt(8), [" 10 ", "1_0"], 1),
+        (UInt(8), ["+1e1", "\uff11\uff12"], 1),
+        (Int(8), ["-5", "-1_0"], 1),
+        (Decimal(0, 1, "0.1"), [".1", "1.", "."], 2),
+        (Decimal(0, 1, "0.1"), ["0_0.1"], 0),
         (Decimal(0, 1, "0.1"), [float("inf")], 0),
         (Decimal(0, 1, "0.1"), [True], 0),
         (Category(["a"]), ["a", SECRET_WORD], 1),
@@ -684,7 +690,9 @@ def test_arrow_and_lists_agree(data: st.DataObject, schema: Schema) -> None:
 def test_import_loads_no_optional_package() -> None:
     code = (
         "import sys, ccbps.predicates as p; s = p.Schema(a=p.UInt(3)); s.encode([{'a': 1}]);"
-        "print([m for m in ('pyspark', 'pandas', 'pyarrow', 'sqlglot') if m in sys.modules])"
+        "from ccbps.matching import FormulaMatch; FormulaMatch.box(s);"
+        "names = 'pyspark', 'pandas', 'pyarrow', 'sqlglot', 'sqlite3', 'tempfile', 'difflib';"
+        "print([m for m in names if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -167,9 +167,26 @@ def test_a_subscriber_who_publishes_under_its_seed_is_refused(
         assert "as the subscriber under this seed and matcher" in str(refusal.value)
         assert "seed.pair('ann publishes')" in str(refusal.value)
         assert str(path) in str(refusal.value)
-    assert len(stored(path)) == 1
+    assert len(stored(path)) == 1 + (matcher is not BOX)  # and the side of a broadcast
     subscriber.encode("a < 3", [1])
     matcher.publisher(SEED, ledger=tmp_path / "the publisher's").encode(ONE, [0])
+
+
+def test_labels_hide_no_side_of_a_broadcast(tmp_path: Path) -> None:
+    matcher = BroadcastMatch.box(SCHEMA)
+    for name, labels in (("first", [["ann"], ["bob"]]), ("second", [["ann"], None])):
+        path = tmp_path / name
+        for place, pairs in enumerate(labels):
+            matcher.subscriber(SEED, ledger=path).encode("a < 3", [place], pairs=pairs)
+        with pytest.raises(RandomnessReuseError, match="as the subscriber under this seed"):
+            matcher.publisher(SEED, ledger=path).encode(ONE, [5])
+    path = tmp_path / "publisher's"
+    matcher.publisher(SEED, ledger=path).encode(ONE, [0])
+    subscriber = matcher.subscriber(SEED, ledger=path)
+    for _ in range(2):
+        with pytest.raises(RandomnessReuseError, match="as the publisher under this seed"):
+            subscriber.encode("a < 3", [0], pairs=["ann"])
+    matcher.publisher(SEED, ledger=path).encode(ONE, [1])
 
 
 def test_the_pair_whose_other_side_a_ledger_knows_is_named(tmp_path: Path) -> None:

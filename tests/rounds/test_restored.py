@@ -16,15 +16,15 @@ from ccbps.delivery import PayloadSealer
 from ccbps.errors import CcbpsError, LedgerError, ParameterError, RandomnessReuseError
 from ccbps.matching import FormulaMatch
 from ccbps.rounds import EventLedger, MarkedLedger
-from ccbps.rounds import ledger_file as module
 from ccbps.rounds.disk_ledger import DiskLedger
 from tests.support.effort import examples
 from tests.support.refusals import refused
 
 BOX = FormulaMatch.box(Schema(price=UInt(8)))
 SEED = SharedSeed(bytes(range(32)))
-OLDER = "is an older copy, or goes on from one, so nothing was encoded"
+OLDER = "is another one or an older copy, or goes on from one, so nothing was encoded"
 STREAM = b"s" * 16
+ROUND, NOTHING = np.zeros(1, np.uint64), np.zeros((1, 0), np.uint8)
 
 
 def publish(ledger: Any, price: int, number: int) -> Any:
@@ -71,18 +71,26 @@ def test_an_event_ledger_notices_that_it_was_put_back(tmp_path: Path) -> None:
     refused(LedgerError, OLDER, ledger.used)
 
 
-def test_a_role_that_slept_for_many_changes_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_role_that_slept_for_many_changes_goes_on_and_refuses_another_ledger(
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(module, "HISTORY", 3)
-    path = tmp_path / "rounds"
+    path, other = tmp_path / "rounds", tmp_path / "other"
     role = BOX.publisher(SEED, ledger=path)
     role.encode({"price": [1]}, [0])
-    for number in range(1, 8):
-        publish(path, 1, number)
-    role.encode({"price": [1]}, [8])
-    with DiskLedger(path)._file.transaction() as file:
-        assert file.execute("SELECT count(*) FROM changes").fetchone() == (3,)
+    BOX.publisher(SEED, ledger=other).encode({"price": [1]}, [8])
+    for file in (path, other):
+        changes(file, 1100)
+    role.encode({"price": [1]}, [7])
+    shutil.copy(other, path)
+    refused(LedgerError, OLDER, role.encode, {"price": [3]}, [0])
+
+
+def changes(path: Any, count: int) -> None:
+    """Begin many generations, without the rounds of each."""
+    ledger = DiskLedger(path)._file
+    with ledger.transaction() as file:
+        for _ in range(count):
+            ledger.advance(file)
 
 
 def test_a_batch_that_stores_nothing_is_no_change(tmp_path: Path) -> None:
@@ -142,10 +150,12 @@ def test_one_of_the_two_files_alone_is_refused(marked: MarkedLedger, tmp_path: P
     assert not Path(marked.mark).exists()
     publish(MarkedLedger(marked.path, marked.mark, adopt=True), 1, 0)
     publish(marked, 1, 1)
+    adopting = MarkedLedger(marked.path, tmp_path / "another mark", adopt=True)
+    refused(LedgerError, "another mark .* is missing or empty", publish, adopting, 1, 2)
     role = BOX.publisher(SEED, ledger=marked)
     mark = Path(marked.mark).read_bytes()
     Path(marked.mark).write_bytes(b"")
-    refused(LedgerError, "was emptied", role.encode, {"price": [1]}, [2])
+    refused(LedgerError, "is missing or empty", role.encode, {"price": [1]}, [2])
     refused(LedgerError, missing, publish, marked, 1, 2)
     Path(marked.mark).write_bytes(mark)
     kept = Path(marked.path).read_bytes()
@@ -161,7 +171,10 @@ def test_one_of_the_two_files_alone_is_refused(marked: MarkedLedger, tmp_path: P
 def test_the_mark_of_another_ledger_is_refused(marked: MarkedLedger, tmp_path: Path) -> None:
     publish(marked, 1, 0)
     publish(tmp_path / "other", 1, 0)
-    refused(LedgerError, OLDER, publish, MarkedLedger(tmp_path / "other", marked.mark), 1, 0)
+    other = MarkedLedger(tmp_path / "other", marked.mark)
+    refused(LedgerError, OLDER, publish, other, 1, 0)
+    changes(tmp_path / "other", 1100)
+    refused(LedgerError, OLDER, publish, other, 1, 0)
     for content in (b"x", b"not a mark at all, and longer than the header of a file" * 20):
         (tmp_path / "text").write_bytes(content)
         wrong = MarkedLedger(tmp_path / "new", tmp_path / "text")
@@ -227,9 +240,33 @@ def test_no_flipped_bit_lets_a_used_round_take_other_content(tmp_path: Path) -> 
         )
         try:
             claim(path, rounds, marks[1])
+            assert DiskLedger(path).holds(marks[1].names) == [True]
         except LedgerError:
             refusals += 1
     assert refusals
+
+
+def test_no_flipped_bit_hides_a_stream(tmp_path: Path) -> None:
+    path, name = tmp_path / "rounds", SEED.marks(b"p", ROUND, None, NOTHING).names[0]
+    claim(path, ROUND, SEED.marks(b"p", ROUND, None, NOTHING))
+    content = path.read_bytes()
+    for place in (content.index(name), content.rindex(name)):
+        path.write_bytes(content[:place] + bytes([name[0] ^ 1]) + content[place + 1 :])
+        refused(LedgerError, "is damaged", DiskLedger(path).holds, [name])
+
+
+@pytest.mark.parametrize(
+    ("place", "why"), [(63, "is of version 2, and this .* or it is damaged"), (70, "is damaged")]
+)
+def test_a_ledger_with_a_damaged_header_is_not_to_be_begun_anew(
+    tmp_path: Path, place: int, why: str
+) -> None:
+    path = tmp_path / "rounds"
+    publish(path, 1, 0)
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+    refused(LedgerError, f"{why}.*take new seeds and a new ledger", publish, path, 1, 0)
 
 
 def claim(path: Path, rounds: Any, marks: Any) -> None:

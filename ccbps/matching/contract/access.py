@@ -32,7 +32,7 @@ from ccbps.errors import (
     RandomnessReuseError,
 )
 from ccbps.keys.pad import OneTimePad
-from ccbps.keys.randomness import Pairs, RandomnessReader, RandomnessSource
+from ccbps.keys.randomness import Marks, Pairs, RandomnessReader, RandomnessSource
 from ccbps.keys.role_key import KeyUpdate, Role, RoleKey, hex_bytes
 from ccbps.keys.seeds import SeedRing
 from ccbps.keys.used_rounds import RoundLedger, as_rounds
@@ -81,6 +81,7 @@ _ONE_SIDE: Final = (
     "a {noun} for each direction{advice}. A party that really stands on both sides keeps a ledger "
     "for each"
 )
+_ONCE: Final[Rounds] = np.zeros(1, dtype=np.uint64)
 _DIRECTIONS: Final = ": seed.pair('ann publishes') and seed.pair('bob publishes')"
 
 
@@ -275,9 +276,13 @@ class RoundAccess(Access):
                 owner = self._seed.owner(self._scheme.digest)
                 self._owner.claim(np.zeros(1, dtype=np.uint64), owner)
                 self._owner = None
-        self._refuse_other_side(column)
+        # Parties of a broadcast have one seed, and labels tell them apart on one side only.
+        self._refuse_other_side(None if self._broadcast else column)
         marks = self._seed.marks(self._purpose(self._role), numbers, column, content())
-        self._disk.claim(numbers, marks, column)
+        claimed = numbers
+        if self._broadcast and marks.bound:
+            marks, claimed = _with_side(marks, self._side(self._role)), np.append(numbers, _ONCE)
+        self._disk.claim(claimed, marks, column)
         if isinstance(self._seed, OneTimePad) and not self._ledger.forked:
             self._ledger.claim(numbers)
         return reader
@@ -285,6 +290,11 @@ class RoundAccess(Access):
     def _purpose(self, role: RoleName) -> bytes:
         """Return the purpose by which a ledger on disk knows a role's rounds."""
         return role.encode() + b" " + self._scheme.digest
+
+    def _side(self, role: RoleName) -> Marks:
+        """Return the marks, as of one round, by which a ledger on disk knows a broadcast's side."""
+        nothing = np.zeros((1, 0), dtype=np.uint8)
+        return self._seed.marks(b"side " + self._purpose(role), _ONCE, None, nothing)
 
     def _refuse_other_side(self, column: Pairs | None) -> None:
         """Raise RandomnessReuseError if the ledger on disk has rounds of the other role.
@@ -296,11 +306,15 @@ class RoundAccess(Access):
         new = [label for label in labels if label not in self._one_sided]
         if not new:
             return
-        names = [label for label in new if label is not None]
-        pairs = DictionaryColumn(names, np.arange(len(names))) if names else None
-        once, nothing = np.zeros(len(new), dtype=np.uint64), np.zeros((len(new), 0), dtype=np.uint8)
         known: RoleName = "publisher" if self._kind == Kind.INTEREST else "subscriber"
-        other = self._seed.marks(self._purpose(known), once, pairs, nothing)
+        if self._broadcast and not isinstance(self._seed, OneTimePad):
+            other = self._side(known)
+        else:
+            names = [label for label in new if label is not None]
+            pairs = DictionaryColumn(names, np.arange(len(names))) if names else None
+            once = np.zeros(len(new), dtype=np.uint64)
+            nothing = np.zeros((len(new), 0), dtype=np.uint8)
+            other = self._seed.marks(self._purpose(known), once, pairs, nothing)
         held = self._disk.holds(other.names)
         if any(held):
             label = new[held.index(True)]
@@ -421,6 +435,16 @@ class KeyAccess(Access):
             else:
                 causes[good] = check(messages[good])
         return causes
+
+
+def _with_side(marks: Marks, side: Marks) -> Marks:
+    """Append a row for the side to the marks of a batch."""
+    index = np.zeros(len(marks.tags), np.intp) if marks.index is None else marks.index
+    return Marks(
+        [*marks.names, *side.names],
+        np.append(index, len(marks.names)),
+        np.concatenate([marks.tags, side.tags]),
+    )
 
 
 def access(

@@ -121,6 +121,10 @@ class Broker(MatcherRole):
     def examine(self, events: Bytes, interests: Bytes) -> tuple[Bools, Bytes]:
         """Answer pairs as `match` does, but refuse rows one by one.
 
+        A broadcast round with two different events is refused as a whole, since nothing tells which
+        of them is the right one. So a single copy that was altered on its way takes the answers
+        from all rows of its round in this call.
+
         Returns:
             answers, shape (batch,), False where refused; and the `ccbps.wire.Cause` of each row.
         """

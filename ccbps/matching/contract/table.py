@@ -19,7 +19,6 @@ names which interest.
 from __future__ import annotations
 
 import os
-import tempfile
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -244,6 +243,8 @@ class Table(Confined):
         Raises:
             OSError: it cannot be written.
         """
+        import tempfile  # here, since few brokers save tables
+
         target = Path(path).resolve()
         number, draft = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
         try:
