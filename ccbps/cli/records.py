@@ -8,6 +8,7 @@ as it comes. Messages are hexadecimal text in CSV and JSON lines, and binary in 
 from __future__ import annotations
 
 import csv
+import re
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
