@@ -38,6 +38,7 @@ from ccbps.broker import MatchingBroker, Publication, Quota, Subscription
 from ccbps.filters import FilterKey, TopicTokens
 from ccbps.matching import TagMatch
 from ccbps.mqtt import LocalServer, MqttClient, MqttService, MqttUrl
+from ccbps.mqtt.claim import CLAIM
 
 TOPICS = 100
 WANTED = 10
@@ -151,11 +152,11 @@ def server_alone(url: MqttUrl, count: int) -> float:
     client.max_inflight_messages_set(WINDOW)
     client.connect(*url.address)
     client.loop_start()
-    client.subscribe(f"ccbps/for/{url.client}/alone", 1)
+    client.subscribe(CLAIM, 1)
     time.sleep(0.3)
     start = time.perf_counter()
     for n in range(count):
-        client.publish(f"ccbps/for/{url.client}/alone", bytes(300), qos=1)
+        client.publish(CLAIM, bytes(300), qos=1)
         if n >= WINDOW:
             back.acquire(timeout=10)
     for _ in range(min(count, WINDOW)):
