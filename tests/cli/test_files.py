@@ -224,7 +224,9 @@ def test_rejected_records_are_named_with_reasons(shell: Shell) -> None:
         assert reason in reasons[number]
     _, errors = shell.run(f"{line} p.jsonl --on-error reject")
     Path("q.csv").write_text("issue,price\nIBM, 10\nIBM,1_0\nIBM,\uff11\nIBM,\n", "utf-8")
-    told = json.loads(shell.done(f"ccbps filter TRUE q.csv {SCHEMA} --on-error reject --json --out c"))
+    told = json.loads(
+        shell.done(f"ccbps filter TRUE q.csv {SCHEMA} --on-error reject --json --out c")
+    )
     assert told == {"records": 2, "matches": 2, "rejected": 2}
     assert errors.count("is rejected: ") == 5
     assert "--rejects FILE needs" in shell.refused(f"{line} n.jsonl --rejects r")
