@@ -169,50 +169,50 @@ def round_kind(kind: Kind) -> int:
 
 
 @lru_cache(maxsize=256)
-def _unmasked(kind: Kind, fingerprint: bytes) -> Bytes:
+def _unmasked(kind: Kind, digest: bytes) -> Bytes:
     """Return the header of a round whose tag is zero, shape (ROUND_HEADER_BYTES,)."""
     start = TAG_BYTES if kind in (Kind.INTEREST, Kind.AHEAD) else 0
     first = bytes([round_kind(kind)])
-    return np.frombuffer(first + fingerprint[start : start + TAG_BYTES], dtype=np.uint8)
+    return np.frombuffer(first + digest[start : start + TAG_BYTES], dtype=np.uint8)
 
 
-def write_round_headers(messages: Bytes, kind: Kind, fingerprint: bytes, tags: Bytes) -> None:
+def write_round_headers(messages: Bytes, kind: Kind, digest: bytes, tags: Bytes) -> None:
     """Write the headers of messages of rounds.
 
     Args:
         messages: messages, shape (batch, bytes). The bytes behind the header stay unchanged.
         kind: kind of the messages.
-        fingerprint: fingerprint of the matcher.
+        digest: digest of the matcher's parameters, 32 bytes.
         tags: tags of the rounds, shape (batch, TAG_BYTES).
     """
     # This uses words: single bytes of each row would take longer than all other steps together.
     heads = np.zeros((len(tags), ROUND_HEADER_BYTES), dtype=np.uint8)
     heads[:, 1:] = tags
     words = heads.view("<u8")
-    words ^= _unmasked(kind, fingerprint).view("<u8")
+    words ^= _unmasked(kind, digest).view("<u8")
     messages[:, :ROUND_HEADER_BYTES] = heads
 
 
-def round_tags(messages: Bytes, kind: Kind, fingerprint: bytes) -> Bytes:
+def round_tags(messages: Bytes, kind: Kind, digest: bytes) -> Bytes:
     """Read the tags that `write_round_headers` wrote, shape (batch, TAG_BYTES)."""
-    return messages[:, 1:ROUND_HEADER_BYTES] ^ _unmasked(kind, fingerprint)[1:]
+    return messages[:, 1:ROUND_HEADER_BYTES] ^ _unmasked(kind, digest)[1:]
 
 
 _PAIR: Final = (Kind.EVENT, Kind.INTEREST)
 
 
 def check_round_headers(
-    events: Bytes, interests: Bytes, fingerprint: bytes, kinds: tuple[Kind, Kind] = _PAIR
+    events: Bytes, interests: Bytes, digest: bytes, kinds: tuple[Kind, Kind] = _PAIR
 ) -> Bytes:
     """Return the `Cause` for refusing each pair of messages, or 0; shape (batch,).
 
     Args:
         events: headers of the event messages, C-contiguous, shape (batch, ROUND_HEADER_BYTES).
         interests: headers of the interest messages, C-contiguous, of the same shape.
-        fingerprint: fingerprint of the broker's matcher.
+        digest: digest of the parameters of the broker's matcher, 32 bytes.
         kinds: kinds of these messages: events and interests, or labels and messages ahead.
     """
-    event, interest = (_unmasked(kind, fingerprint) for kind in kinds)
+    event, interest = (_unmasked(kind, digest) for kind in kinds)
     causes = np.zeros(len(events), dtype=np.uint8)
     sums = events.view("<u8") ^ interests.view("<u8")
     if (sums == (event ^ interest).view("<u8")).all() and (events[:, 0] == event[0]).all():
@@ -251,16 +251,16 @@ def rounds_of_two_events(heads: Bytes, events: Bytes) -> NDArray[np.bool_]:
     return np.isin(rounds, rounds[starts[other]])
 
 
-def key_header(kind: Kind, fingerprint: bytes, key_id: bytes, epoch: int) -> Bytes:
+def key_header(kind: Kind, digest: bytes, key_id: bytes, epoch: int) -> Bytes:
     """Return the header of all messages of a key, with its id and epoch at the end.
 
     Args:
         kind: kind of the messages.
-        fingerprint: fingerprint of the matcher.
+        digest: digest of the matcher's parameters, 32 bytes.
         key_id: identity of the key, 6 bytes.
         epoch: epoch of the key, below 2^16.
     """
-    head = bytes([kind, VERSION]) + fingerprint[:6] + key_id + epoch.to_bytes(2, "little")
+    head = bytes([kind, VERSION]) + digest[:6] + key_id + epoch.to_bytes(2, "little")
     return np.frombuffer(head, dtype=np.uint8)
 
 

@@ -62,7 +62,7 @@ class BrokerStore:
 
         Args:
             path: path of the file.
-            names: fingerprint of the broker's matcher, id and epoch of its key.
+            names: digest of the broker's matcher, id and epoch of its key.
             durable: whether accepted messages survive a loss of power, too.
 
         Raises:

@@ -130,7 +130,7 @@ def signed_in_batch(identity: bytes, message: bytes, proof: BatchProof) -> bool:
             place, last = place >> 1, last >> 1
         node = _node(beside, node) if place & 1 else _node(node, beside)
         place, last = place >> 1, last >> 1
-    # What is left of the way up must be a rise without a neighbour: all of `place` is then zero.
+    # The path must end at the root, which is the only node of its level.
     return place == last == 0 and _signed_root(identity, proof.size, node, proof.signature)
 
 

@@ -114,7 +114,7 @@ class NonceHash(_Blocks):
         flags = np.empty(rows * width, dtype=np.bool_)
         masks = np.tile(nonces, width)
         starts, mask = np.arange(rows, dtype=np.uint64)[:, None] * np.uint64(size), size - 1
-        found = []
+        parts = []
         for start in range(0, len(keys), width):
             part = keys[start : start + width]
             pairs = rows * len(part)
@@ -131,10 +131,10 @@ class NonceHash(_Blocks):
             table.take(slots.view(np.int64), out=flags[:pairs], mode="clip")
             places = np.flatnonzero(flags[:pairs])
             row, key = np.divmod(places, len(part))
-            found.append((row, key + start, values.take(places)))
-        if not found:
+            parts.append((row, key + start, values.take(places)))
+        if not parts:
             return _NONE, _NONE, _NONE.astype(np.uint64)
-        row, key, values = (np.concatenate(column) for column in zip(*found, strict=True))
+        row, key, values = (np.concatenate(column) for column in zip(*parts, strict=True))
         return row, key, values
 
     def pairs(self, keys: Words, nonces: Words) -> Words:

@@ -100,9 +100,9 @@ class OneTimePad(SecretBytes):
         """Return the rounds that roles of one side have used over this object."""
         return self._ledgers[side]
 
-    def owner(self, fingerprint: bytes) -> Marks:
+    def owner(self, digest: bytes) -> Marks:
         """Return the marks, as of one round, by which a ledger on disk knows the pad's matcher."""
-        tags = np.frombuffer(name_of(fingerprint), dtype=np.uint8).reshape(1, TAG_BYTES)
+        tags = np.frombuffer(name_of(digest), dtype=np.uint8).reshape(1, TAG_BYTES)
         return Marks([name_of(b"one-time pad")], None, tags)
 
     def marks(self, purpose: bytes, rounds: Rounds, pairs: Pairs | None, content: Bytes) -> Marks:

@@ -164,7 +164,7 @@ class Access:
     Attributes:
         key: key data for the scheme; empty where there is a seed.
         epoch: epoch of the key; 0 where there is a seed.
-        names: the matcher's fingerprint, the key's id and its epoch.
+        names: the matcher's digest, the key's id and its epoch.
     """
 
     def __init__(self, scheme: Scheme, key_id: bytes = b"", epoch: int = 0) -> None:
@@ -230,7 +230,7 @@ class RoundAccess(Access):
                 f"{type(self._scheme).__name__} needs rounds: a number for each message, used once"
             )
         reader = self._claim(rounds, count, pairs, content)
-        sizes, fingerprint, kind = self._scheme.sizes, self._scheme.digest, self._kind
+        sizes, digest, kind = self._scheme.sizes, self._scheme.digest, self._kind
         pieces = sizes.pieces
 
         def shared(start: int, stop: int, piece: int = 0) -> Bytes:
@@ -242,11 +242,11 @@ class RoundAccess(Access):
                 rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
             if piece == 0:
                 tag = rows[:, sizes.randomness :]
-                write_round_headers(messages[start:stop], kind, fingerprint, tag)
+                write_round_headers(messages[start:stop], kind, digest, tag)
             return rows[:, : sizes.randomness]
 
         def tags(start: int, stop: int) -> Bytes:
-            return round_tags(messages[start:stop], kind, fingerprint)
+            return round_tags(messages[start:stop], kind, digest)
 
         return Draw(self._fresh, shared, tags)
 
@@ -331,10 +331,10 @@ class RoundAccess(Access):
 
         The tag stands behind the scheme's randomness, which kernels read in words of 8 bytes.
         """
-        sizes, fingerprint = self._scheme.sizes, self._scheme.digest
+        sizes, digest = self._scheme.sizes, self._scheme.digest
         width, pieces = sizes.randomness + TAG_BYTES, sizes.pieces
         if pieces == 1:
-            return self._seed.reader(fingerprint, width, rounds, pairs)
+            return self._seed.reader(digest, width, rounds, pairs)
         most = int(rounds.max(initial=0))
         if most >= (1 << 64) // pieces:
             raise ParameterError(
@@ -346,7 +346,7 @@ class RoundAccess(Access):
         if pairs is not None:
             pairs = DictionaryColumn(pairs.values, np.repeat(pairs.index, pieces))
         try:
-            return self._seed.reader(fingerprint, width, rows, pairs)
+            return self._seed.reader(digest, width, rows, pairs)
         except PadExhaustedError:
             raise PadExhaustedError(
                 f"round {most} lies beyond the pad: a round takes {round_bytes(self._scheme)} bytes"

@@ -315,8 +315,8 @@ class Broker(MatcherRole):
             raise KeyMismatchError(
                 f"update takes what KeyServer.rotate returned, got {type(token).__name__}"
             )
-        fingerprint, key_id, epoch = self.names
-        if token.matcher != fingerprint or token.key_id[:SERVER_BYTES] != key_id[:SERVER_BYTES]:
+        digest, key_id, epoch = self.names
+        if token.matcher != digest or token.key_id[:SERVER_BYTES] != key_id[:SERVER_BYTES]:
             raise KeyMismatchError("the update belongs to another matcher or key server")
         data = token.export_secret_data()
         start = data.get("key"), data.get("from")
@@ -327,7 +327,7 @@ class Broker(MatcherRole):
                 f"the update is for interests of epoch {start[1]}; this broker's are of epoch "
                 f"{epoch}, or of another key"
             )
-        if new != (fingerprint, token.key_id, token.epoch):
+        if new != (digest, token.key_id, token.epoch):
             raise KeyMismatchError(
                 f"the update leads to epoch {token.epoch}; the new broker is of epoch {new[2]}, or "
                 "of another key"
@@ -377,7 +377,7 @@ class Broker(MatcherRole):
 
     @property
     def names(self) -> tuple[bytes, bytes, int]:
-        """The matcher's fingerprint, the key's id and its epoch; for rounds, no id and 0."""
+        """The matcher's digest, the key's id and its epoch; for rounds, no id and 0."""
         return self._access.names
 
     def _keyed(self) -> KeyAccess:

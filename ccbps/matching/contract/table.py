@@ -165,7 +165,7 @@ class Table(Confined):
 
     @property
     def names(self) -> tuple[bytes, bytes, int]:
-        """The matcher's fingerprint, the key's id and its epoch, which the interests belong to."""
+        """The matcher's digest, the key's id and its epoch, which the interests belong to."""
         return self._access.names
 
     @property

@@ -11,7 +11,7 @@ message ahead   header of 8 bytes; the event message's header, 8 bytes; then as 
                 `ccbps.encodings.formula.ahead`
 ==============  ===========================================================================
 
-Both headers have a tag of the publisher's own seed and round. The fingerprint in them is derived
+Both headers have a tag of the publisher's own seed and round. The digest in them is derived
 from the matcher's.
 
 Security: computational (AES-128 is a pseudorandom function; events that are chosen by somebody who
@@ -120,7 +120,7 @@ class DeferredPublisher(Confined):
         self.ahead_bytes = BODY + encoding.ahead_bytes
         self._encoding, self._event_rows = encoding, event_rows
         self._own, self._fresh = own_seed, randomness
-        self._fingerprint = _fingerprint(matcher)
+        self._digest = _digest(matcher)
         self._pairs = RoundAccess(matcher, "publisher", pair_seed, ledger, randomness)
         self._disk = None if ledger is None else DiskLedger(ledger)
         self._used = RoundLedger(rule=_ONE_EVENT)
@@ -205,7 +205,7 @@ class DeferredPublisher(Confined):
 
         def labels(start: int, stop: int) -> Bytes:
             rows = reader(start, stop)
-            write_round_headers(out[start:stop], Kind.AHEAD, self._fingerprint, rows[:, size:])
+            write_round_headers(out[start:stop], Kind.AHEAD, self._digest, rows[:, size:])
             return rows[:, :size]
 
         self._encoding.prepare(draw.rows, labels, draw.fresh, out[:, BODY:])
@@ -236,13 +236,13 @@ class DeferredPublisher(Confined):
         if self._disk is None:
             self._used.claim(numbers)
         elif batch.count:
-            purpose, content = b"labels " + self._fingerprint, event_content(batch)
+            purpose, content = b"labels " + self._digest, event_content(batch)
             self._disk.claim(numbers, self._own.marks(purpose, numbers, None, content))
         bits, size = self._event_rows(batch), self._encoding.labels.round_bytes
         for start in range(0, batch.count, ENCODE_ROWS):
             stop = min(start + ENCODE_ROWS, batch.count)
             rows, messages = reader(start, stop), out[start:stop]
-            write_round_headers(messages, Kind.LABELS, self._fingerprint, rows[:, size:])
+            write_round_headers(messages, Kind.LABELS, self._digest, rows[:, size:])
             self._encoding.encode_event(
                 bits[start:stop], rows[:, :size], messages[:, ROUND_HEADER_BYTES:]
             )
@@ -252,12 +252,12 @@ class DeferredPublisher(Confined):
         """Return names of the publisher's own rounds, as long as the name of an event."""
         schema = self.matcher.schema
         width = 8 * sum(schema[name].limbs for name in schema)
-        return self._own.reader(b"names " + self._fingerprint, width, rounds, None)(0, len(rounds))
+        return self._own.reader(b"names " + self._digest, width, rounds, None)(0, len(rounds))
 
     def _reader(self, rounds: Rounds) -> RandomnessReader:
         """Return a reader of the publisher's own seed: bytes for labels, then a tag."""
         width = self._encoding.labels.round_bytes + TAG_BYTES
-        return self._own.reader(self._fingerprint, width, rounds, None)
+        return self._own.reader(self._digest, width, rounds, None)
 
 
 def completed(matcher: Scheme, encoding: AheadEncoding, labels: Bytes, ahead: Bytes) -> Bytes:
@@ -274,7 +274,7 @@ def completed(matcher: Scheme, encoding: AheadEncoding, labels: Bytes, ahead: By
         raise DecodeError(f"labels of {len(labels)} events do not fit {len(ahead)} messages ahead")
     first, second = (np.ascontiguousarray(rows[:, :ROUND_HEADER_BYTES]) for rows in (labels, ahead))
     kinds = Kind.LABELS, Kind.AHEAD
-    raise_for(check_round_headers(first, second, _fingerprint(matcher), kinds))
+    raise_for(check_round_headers(first, second, _digest(matcher), kinds))
     out = np.empty((len(ahead), ROUND_HEADER_BYTES + encoding.message_bytes), dtype=np.uint8)
     out[:, :ROUND_HEADER_BYTES] = ahead[:, ROUND_HEADER_BYTES:BODY]
     stray = encoding.complete(
@@ -284,6 +284,6 @@ def completed(matcher: Scheme, encoding: AheadEncoding, labels: Bytes, ahead: By
     return out
 
 
-def _fingerprint(matcher: Scheme) -> bytes:
+def _digest(matcher: Scheme) -> bytes:
     """Return 32 bytes that name the labels of a matcher."""
     return sha256(b"ccbps deferred %d\0" % LAYOUT + matcher.digest).digest()

@@ -124,20 +124,24 @@ class ProxySearchMatcher(ReusableMatcher):
         if role == "broker":
             served = fields("key data", data, ("users",))["users"]
             for name, x2 in instance("users", served, dict).items():
-                hex_bytes(name, USER_BYTES), hex_number(x2, 1, last)
+                hex_bytes(name, USER_BYTES)
+                hex_number(x2, 1, last)
         elif role == "server":
             fields("key data", data, ("x", "s", "halves", "users", "revoked"))
             hex_number(data["x"], 1, last)
-            hex_bytes(data["s"], KEY_BYTES), hex_bytes(data["halves"], HALVES_BYTES)
+            hex_bytes(data["s"], KEY_BYTES)
+            hex_bytes(data["halves"], HALVES_BYTES)
             for label, user in instance("users", data["users"], dict).items():
                 text("user", label)
                 fields("user", user, ("id", "x2"))
-                hex_bytes(user["id"], USER_BYTES), hex_number(user["x2"], 1, last)
+                hex_bytes(user["id"], USER_BYTES)
+                hex_number(user["x2"], 1, last)
             for label in instance("revoked", data["revoked"], list):
                 text("user", label)
         else:
             fields("key data", data, ("user", "x1", "s", "h"))
-            hex_bytes(data["user"], USER_BYTES), hex_number(data["x1"], 0, last)
+            hex_bytes(data["user"], USER_BYTES)
+            hex_number(data["x1"], 0, last)
             hex_bytes(data["s"], KEY_BYTES)
             self._cipher.group.decode(hex_bytes(data["h"]))
 

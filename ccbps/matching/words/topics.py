@@ -293,7 +293,8 @@ class CommutativeMatch(TopicMatcher):
         else:
             hex_bytes(fields("key data", data, ("id", "layers"))["id"], ID_BYTES)
             layer, clients = instance("layers", data["layers"], list)
-            self.cipher.key(hex_bytes(layer)), self.cipher.key(hex_bytes(clients))
+            self.cipher.key(hex_bytes(layer))
+            self.cipher.key(hex_bytes(clients))
 
     def _hop(self, key: Mapping[str, Any], role: str, client: bytes) -> Any:
         """Return the layer between the broker and one client."""
