@@ -683,8 +683,8 @@ def test_arrow_and_lists_agree(data: st.DataObject, schema: Schema) -> None:
     single = [schema.encode([row]) for row in batch]
     for name in schema:
         assert np.array_equal(lists.codes[name], tables.codes[name])
-        alone = [unpack(events.codes[name]) for events in single]
-        assert sum(alone, []) == unpack(lists.codes[name])
+        alone = [code for events in single for code in unpack(events.codes[name])]
+        assert alone == unpack(lists.codes[name])
 
 
 def test_import_loads_no_optional_package() -> None:
