@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ccbps.arrays import Bools, Bytes
 from ccbps.errors import DecodeError
 from ccbps.forms.digits import DigitForm
-from ccbps.shares.clients import CLIENT_BYTES, HEAD_BYTES, BrokerKey, SharedKeys, expand
+from ccbps.shares.clients import CLIENT, CLIENT_BYTES, HEAD_BYTES, BrokerKey, SharedKeys, expand
 from ccbps.shares.one_hot import one_hot_steps
 from ccbps.shares.replicated import PARTIES, Evaluation, whole_vectors
 from ccbps.shares.ring import Ring
@@ -120,7 +120,7 @@ class Party:
         out = np.empty((2, len(messages), bits), dtype=np.uint8)
         if messages.ndim != 2 or messages.shape[1] < HEAD_BYTES:
             raise DecodeError(f"{kind}s are rows of at least {HEAD_BYTES} bytes")
-        names = np.ascontiguousarray(messages[:, 1 : 1 + CLIENT_BYTES])
+        names = np.ascontiguousarray(messages[:, CLIENT])
         clients, index = np.unique(names.view(f"V{CLIENT_BYTES}")[:, 0], return_inverse=True)
         for place, name in enumerate(clients):
             keys, rows = self._clients.get(bytes(name)), index.reshape(-1) == place
