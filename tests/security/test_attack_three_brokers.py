@@ -84,13 +84,13 @@ def test_an_event_of_zeros_is_the_last_value_of_each_digit() -> None:
 # -- the view of a broker at real size ------------------------------------------------------------
 
 
-def views(ranges: list[tuple[int, int]], seed: int, *, gate_opened: bool = False) -> list[Bools]:
+def views(ranges: list[tuple[int, int]], seed: int, *, gates_opened: bool = False) -> list[Bools]:
     """Return the view of each broker for an event and many lanes of one interest, (bits, lanes).
 
     Args:
         ranges: the interest.
         seed: seed of all randomness.
-        gate_opened: plant a fault: the value of the first gate is told to all.
+        gates_opened: plant a fault: the values of the first gates are told to all.
     """
     form, rng = MATCHER.form, np.random.default_rng(seed)
     lows, highs = zip(*ranges, strict=True)
@@ -131,7 +131,7 @@ def views(ranges: list[tuple[int, int]], seed: int, *, gate_opened: bool = False
 
     run_together([broker(i) for i in range(3)])
     out = []
-    told = [np.bitwise_xor.reduce([messages[0][:1] for messages in seen])] * gate_opened
+    told = [np.bitwise_xor.reduce([messages[0] for messages in seen])] * gates_opened
     for i in range(3):
         own = [interests[i], interests[(i + 1) % 3], *told]
         out.append(unpacked(np.concatenate([*seen[i], *own]), count))
@@ -147,9 +147,9 @@ def test_views_of_interests_with_the_same_answer_look_alike(one: str, other: str
         assert all(corrected(test) > FAMILY_ERROR for test in tests)
 
 
-def test_a_gate_that_is_opened_is_noticed() -> None:
+def test_gates_that_are_opened_are_noticed() -> None:
     first, second = (
-        views(RANGES[name], seed, gate_opened=True) for name, seed in (("tight", 1), ("full", 2))
+        views(RANGES[name], seed, gates_opened=True) for name, seed in (("tight", 1), ("full", 2))
     )
     for broker in range(3):
         tests = bit_statistics(first[broker], second[broker], 3_000, 7)
