@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,14 +12,12 @@ from ccbps.arrays import Bools, Bytes
 from ccbps.errors import DecodeError, NetworkError
 from ccbps.keys.secret import Confined
 from ccbps.matching.contract.access import require_width
+from ccbps.matching.contract.matcher import Matcher
 from ccbps.shares.clients import BrokerKey, part_of
 from ccbps.shares.party import Party
 from ccbps.shares.replicated import PARTIES
 from ccbps.shares.ring import LocalLink, Ring, local_links
 from ccbps.wire import Cause, raise_for
-
-if TYPE_CHECKING:
-    from ccbps.matching.three_brokers.matcher import ThreeBrokerMatch
 
 
 class LocalBrokers(Confined):
@@ -37,8 +35,9 @@ class LocalBrokers(Confined):
         public: public keys of the brokers, for clients.
     """
 
-    def __init__(self, matcher: ThreeBrokerMatch) -> None:
-        self._matcher = matcher
+    def __init__(self, matcher: Matcher) -> None:
+        # Any: `ThreeBrokerMatch` imports this module.
+        self._matcher: Any = matcher
         self._keys = [BrokerKey.generate() for _ in range(PARTIES)]
         self.public = tuple(key.public for key in self._keys)
         self._hellos: list[Sequence[bytes]] = []
