@@ -142,7 +142,7 @@ def role_secret(
         )
     if matcher.keying is Keying.BROKERS:
         raise ParameterError(
-            f"{scheme} has three brokers: write a program, as docs/matchers/three_brokers.md shows"
+            f"{scheme} has three brokers: write a program, as docs/matchers/three_broker.md shows"
         )
     if matcher.keying is Keying.SERVER:
         return role_key(key)

@@ -25,8 +25,7 @@ from ccbps import (
 from ccbps.errors import ParameterError
 from ccbps.forms.formula import FormulaForm
 from ccbps.forms.leaves import Leaves
-from ccbps.matching import BranchingMatch, BroadcastMatch, FormulaMatch, from_json
-from ccbps.matching.one_time import templates
+from ccbps.matching import BranchingMatch, BroadcastMatch, FormulaMatch, from_json, templates
 from ccbps.matching.templates import MAX_SIZE
 from ccbps.predicates.form import InRange
 from ccbps.programs.formula import gates
