@@ -9,12 +9,17 @@ Colours = tuple[str, str, str]
 # (condition, matcher, what it is for; colours)
 CHOICES: tuple[tuple[str, tuple[tuple[str, str], ...], Colours], ...] = (
     (
-        "1  The broker may not even learn who matched",
+        "1  There are three brokers, no two of which work together",
+        (("any of the predicates of FormulaMatch; encoded once", "ThreeBrokerMatch"),),
+        BROKER,
+    ),
+    (
+        "2  The broker may not even learn who matched",
         (("equality of topics; all receive an event, few can open it", "ObliviousTopicMatch"),),
         SUBSCRIBER,
     ),
     (
-        "2  It may learn who matched, and nothing else: a message per event and subscription",
+        "3  It may learn who matched, and nothing else: a message per event and subscription",
         (
             ("AND of intervals; which attributes are constrained is hidden", "FormulaMatch.box"),
             ("any formula; its form may be known, its constants not", "FormulaMatch, template"),
@@ -27,7 +32,7 @@ CHOICES: tuple[tuple[str, tuple[tuple[str, str], ...], Colours], ...] = (
         BROKER,
     ),
     (
-        "3  There are too many events for that, and the broker may also learn what the card lists",
+        "4  There are too many events for that, and the broker may also learn what the card lists",
         (
             ("AND of intervals", "TagMatch"),
             ("AND of equalities; users can be revoked at the broker", "KeywordMatch"),
@@ -39,7 +44,7 @@ CHOICES: tuple[tuple[str, tuple[tuple[str, str], ...], Colours], ...] = (
         PUBLISHER,
     ),
     (
-        "4  Never to protect data: broken, here for study and comparison",
+        "5  Never to protect data: broken, here for study and comparison",
         (
             ("intervals", "AdditiveMaskMatch, PrefixMatch"),
             ("intervals", "PaillierRangeMatch, AspeMatch"),
@@ -51,7 +56,7 @@ CHOICES: tuple[tuple[str, tuple[tuple[str, str], ...], Colours], ...] = (
 
 
 def draw_choice() -> str:
-    """Draw all matchers under four headings, the first of which that holds decides."""
+    """Draw all matchers under five headings, the first of which that holds decides."""
     rows = sum(len(choices) for _, choices, _ in CHOICES)
     height = 16 + len(CHOICES) * 38 + rows * (TILE + 7)
     drawing = Drawing(

@@ -31,7 +31,12 @@ from ccbps.predicates import Predicate, Schema
 
 MAKERS: Final = ("box", "hidden")
 """Class methods that make a matcher: ``FormulaMatch.box``."""
-_REUSE: Final = {Keying.ROUNDS: "one-time", Keying.SERVER: "reusable", Keying.SESSION: "session"}
+_REUSE: Final = {
+    Keying.ROUNDS: "one-time",
+    Keying.SERVER: "reusable",
+    Keying.BROKERS: "reusable",
+    Keying.SESSION: "session",
+}
 
 
 def _explain(arguments: Namespace) -> int:

@@ -131,13 +131,18 @@ def role_secret(
         ledger: path of the ledger of used rounds; None for none.
 
     Raises:
-        ParameterError: the matcher has rounds and no ledger is given, or it has sessions.
+        ParameterError: the matcher has rounds and no ledger is given, or it has sessions or three
+            brokers.
     """
     scheme = type(matcher).__name__
     if matcher.keying is Keying.SESSION:
         raise ParameterError(
             f"{scheme}'s publishers and subscribers talk first, and keep the result: write a "
             "program for them, as docs/matchers/oblivious_topic.md shows"
+        )
+    if matcher.keying is Keying.BROKERS:
+        raise ParameterError(
+            f"{scheme} has three brokers: write a program, as docs/matchers/three_broker.md shows"
         )
     if matcher.keying is Keying.SERVER:
         return role_key(key)

@@ -107,6 +107,8 @@ def _match(arguments: Namespace) -> int:
     matcher = read_matcher(arguments.matcher)
     if matcher.keying is Keying.SESSION:
         raise ParameterError(f"{type(matcher).__name__} has sessions, which only programs can hold")
+    if matcher.keying is Keying.BROKERS:
+        raise ParameterError(f"{type(matcher).__name__} has three brokers, which match together")
     key = None if arguments.key is None else role_key(key_file(arguments, arguments.key))
     broker = matcher.broker(key)
     kind = _AllPairs if matcher.keying is Keying.SERVER else _Rounds

@@ -30,7 +30,7 @@ from ccbps.cli.signals import ended_by_signals
 from ccbps.errors import CcbpsError, ParameterError, RefusedError
 from ccbps.keys.sources import role_key
 from ccbps.matching import Matcher
-from ccbps.matching.contract.scheme import Answers
+from ccbps.matching.contract.scheme import Answers, Keying
 from ccbps.network.channel import split_address
 from ccbps.rounds.event_ledger import EventLedger
 from ccbps.rounds.remote_ledger import LedgerServer
@@ -97,6 +97,8 @@ def _end(why: threading.Event) -> None:
 
 
 def _matching_broker(arguments: Namespace, matcher: Matcher) -> MatchingBroker:
+    if matcher.keying is Keying.BROKERS:
+        raise ParameterError(f"{type(matcher).__name__} has three brokers, which match together")
     key = None if arguments.key is None else role_key(key_file(arguments, arguments.key))
     quota: dict[str, Any] = read_settings("--quota", arguments.quota)
     for name in quota:

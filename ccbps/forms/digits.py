@@ -106,8 +106,8 @@ class DigitForm:
 
     program: Layers
 
-    def __init__(self, schema: Schema, windows: Mapping[str, int]) -> None:
-        self.schema, self.windows = schema, dict(windows)
+    def __init__(self, schema: Schema, windows: Mapping[str, int], most: int | None = None) -> None:
+        self.schema, self.windows, self._most = schema, dict(windows), most
         self._digits: dict[str, range] = {}
         self.digit_bits: list[int] = []
         for name, bits in schema.widths.items():
@@ -147,6 +147,11 @@ class DigitForm:
     # -- the program ------------------------------------------------------------------------------
 
     def _table(self, digit: int) -> Sum:
+        if len(self.tables) == self._most:
+            raise ParameterError(
+                f"there would be more than the {self._most:,} tables that max_gates allows: use "
+                "fewer or narrower conditions, or digits of more bits"
+            )
         self.tables.append(digit)
         return table(len(self.tables) - 1)
 
@@ -356,10 +361,16 @@ class FormulaDigits(DigitForm):
         schema: the attributes.
         windows: bits of a digit, by attribute.
         form: code form whose private bounds are None.
+        most: greatest number of tables; None for any.
+
+    Raises:
+        ParameterError: there would be more tables.
     """
 
-    def __init__(self, schema: Schema, windows: Mapping[str, int], form: Form) -> None:
-        super().__init__(schema, windows)
+    def __init__(
+        self, schema: Schema, windows: Mapping[str, int], form: Form, most: int | None = None
+    ) -> None:
+        super().__init__(schema, windows, most)
         self._shape = [(type(leaf), leaf.attribute, is_bound(leaf)) for leaf in iter_leaves(form)]
         self._finish(self._build(form))
 
@@ -435,12 +446,21 @@ class HiddenDigits(DigitForm):
         windows: bits of a digit, by attribute.
         depth: levels of nodes.
         kind: kind of leaves.
+        most: greatest number of tables; None for any.
+
+    Raises:
+        ParameterError: there would be more tables.
     """
 
     def __init__(
-        self, schema: Schema, windows: Mapping[str, int], depth: int, kind: LeafKind
+        self,
+        schema: Schema,
+        windows: Mapping[str, int],
+        depth: int,
+        kind: LeafKind,
+        most: int | None = None,
     ) -> None:
-        super().__init__(schema, windows)
+        super().__init__(schema, windows, most)
         self.depth, self.kind = depth, kind
         self._nodes = [(self._row(), self._row()) for _ in range((1 << depth) - 1)]
         self._finish(self._node(0))

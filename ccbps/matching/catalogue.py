@@ -20,6 +20,7 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.matching.one_time.broadcast import BroadcastMatch as BroadcastMatch
     from ccbps.matching.session.oblivious_topic import ObliviousTopicMatch as ObliviousTopicMatch
     from ccbps.matching.tag.tag import TagMatch as TagMatch
+    from ccbps.matching.three_brokers.matcher import ThreeBrokerMatch as ThreeBrokerMatch
     from ccbps.matching.users.keyword import KeywordMatch as KeywordMatch
     from ccbps.matching.words.keyword_dictionary import (
         KeywordDictionaryMatch as KeywordDictionaryMatch,

@@ -6,16 +6,18 @@ three brokers, and clients have no key in common. Bits x of a message are shared
 
     x_0 = F(key of 0 and 2, place),   x_1 = F(key of 0 and 1, place),   x_2 = x + x_0 + x_1
 
-Broker 0 gets the message's head alone, which says the place; brokers 1 and 2 get x_2 as well. A
+A message is its head, which says the place, and x_2. Broker 0 gets the head alone. A
 place is a random nonce of 24 bytes, drawn for each batch, and the row in the batch. So a batch that
 is encoded again, with other content, uses other shares. F binds the client, the kind of message,
-the digest of the public parameters and the epoch: an event that is copied as an interest, or into
+the public parameters and the epoch: an event that is copied as an interest, or into
 another client's messages, has shares that add up to noise.
 
 =======  ===========  =========================================
 head     bytes        content
 =======  ===========  =========================================
-kind     1            1 for events, 2 for interests
+kind     1            `ccbps.wire.Kind`: 1 for events, 2 for interests
+version  1            1
+matcher  6            first bytes of the digest of the public parameters
 client   16           name of the client, given by its hello
 nonce    24           of the batch
 row      4            number of the row, little-endian
@@ -31,7 +33,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Final, Self, TypeAlias
+from typing import Final, Self
 
 import numpy as np
 from cryptography.exceptions import InvalidTag
@@ -48,19 +50,22 @@ from ccbps.keys.plain_key import PlainKey
 from ccbps.keys.secret import Confined
 from ccbps.keys.stream import KeyStream
 from ccbps.shares.replicated import PARTIES
+from ccbps.wire import VERSION, Cause, Kind, padding_causes, raise_for
 
-KINDS: Final = {"event": 1, "interest": 2}
+KINDS: Final = {"event": Kind.EVENT, "interest": Kind.INTEREST}
 CLIENT_BYTES: Final = 16
 NONCE_BYTES: Final = 24
-ROW_BYTES: Final = 4
-HEAD_BYTES: Final = 1 + CLIENT_BYTES + NONCE_BYTES + ROW_BYTES
+HEAD_BYTES: Final = 52
+_MATCHER: Final = slice(2, 8)
+CLIENT: Final = slice(8, 24)
+"""Place of the client's name in a head."""
+_NONCE: Final = slice(24, 48)
+_ROW: Final = slice(48, 52)
 KEY_BYTES: Final = 32
 PUBLIC_BYTES: Final = 32
 HELD: Final = (("02", "01"), ("01",), ("02",))
 """Pairs whose keys each broker has. Share 0 follows from the key of 0 and 2, share 1 from 0 and
 1."""
-Three: TypeAlias = tuple[Bytes, Bytes, Bytes]
-"""Messages for brokers 0, 1 and 2, shape (count, bytes)."""
 
 
 class BrokerKey(PlainKey):
@@ -123,10 +128,12 @@ class SharedKeys(Confined):
 
     Attributes:
         client: name of the client, 16 bytes.
+        matcher: first 6 bytes of the public parameters' digest.
     """
 
     def __init__(self, client: bytes, keys: dict[str, bytes], context: bytes) -> None:
         self.client, self._keys, self._context = client, keys, context
+        self.matcher = context[: _MATCHER.stop - _MATCHER.start]
 
     def __repr__(self) -> str:
         return f"<SharedKeys of client {self.client.hex()}>"
@@ -137,18 +144,17 @@ class SharedKeys(Confined):
         Args:
             pair: "01" or "02".
             kind: kind of the messages.
-            heads: heads of messages of this client, shape (count, 45).
+            heads: heads of messages of this client, shape (count, 52).
             size: bytes of a share.
         """
         if not len(heads):
             return np.empty((0, size), dtype=np.uint8)
-        start = 1 + CLIENT_BYTES
-        nonces = np.ascontiguousarray(heads[:, start : start + NONCE_BYTES])
-        rows = np.ascontiguousarray(heads[:, start + NONCE_BYTES :]).view("<u4")[:, 0]
+        nonces = np.ascontiguousarray(heads[:, _NONCE])
+        rows = np.ascontiguousarray(heads[:, _ROW]).view("<u4")[:, 0]
         batches, index = np.unique(nonces.view(f"V{NONCE_BYTES}")[:, 0], return_inverse=True)
         ciphers = []
         for nonce in batches:
-            place = b"\0".join([b"ccbps shares", pair.encode(), bytes([kind]), self.client])
+            place = b"ccbps shares" + pair.encode() + bytes([kind]) + self.client
             info = place + bytes(nonce) + self._context
             ciphers.append(algorithms.AES256(_derived(self._keys[pair], info)))
         reader = KeyStream(ciphers, index.reshape(-1), rows.astype(np.uint64), size)
@@ -160,7 +166,7 @@ class Client:
 
     Args:
         brokers: public halves of the keys of brokers 0, 1 and 2.
-        context: public parameters and epoch, which client and brokers agree on.
+        context: digest of the public parameters, and the epoch, which all agree on.
         randomness: source of random bytes: the operating system, unless a test says otherwise.
 
     Attributes:
@@ -183,6 +189,7 @@ class Client:
         keys = {pair: randomness(KEY_BYTES) for pair in ("01", "02")}
         client = randomness(CLIENT_BYTES)
         self._shared, self._randomness = SharedKeys(client, keys, context), randomness
+        self._context = context
         hellos = []
         for party, public in enumerate(brokers):
             own = X25519PrivateKey.from_private_bytes(randomness(KEY_BYTES))
@@ -193,35 +200,34 @@ class Client:
             # The key serves one message, so that its nonce may be zero.
             sealed = AESGCM(_derived(agreed, bound)).encrypt(bytes(12), held, bound)
             hellos.append(client + point + sealed)
-        self.hellos = tuple(hellos)
+        self.hellos = hellos[0], hellos[1], hellos[2]
 
-    def share(self, kind: str, bits: Bytes) -> Three:
-        """Share the bits of messages.
+    def heads(self, kind: str, count: int) -> Bytes:
+        """Return heads of new messages, shape (count, 52), in a batch of their own.
 
         Args:
             kind: "event" or "interest".
-            bits: 0 and 1, shape (count, bits), uint8.
-
-        Returns:
-            messages for brokers 0, 1 and 2: heads for broker 0, and heads and shares for the
-            others.
+            count: number of messages.
         """
-        number = KINDS[choice("kind", kind, tuple(KINDS))]
-        count, size = len(bits), -(-bits.shape[1] // 8)
-        heads = np.empty((count, HEAD_BYTES), dtype=np.uint8)
-        start = 1 + CLIENT_BYTES
-        heads[:, 0] = number
-        heads[:, 1:start] = np.frombuffer(self._shared.client, dtype=np.uint8)
-        nonce = np.frombuffer(self._randomness(NONCE_BYTES), dtype=np.uint8)
-        heads[:, start : start + NONCE_BYTES] = nonce
-        heads[:, start + NONCE_BYTES :] = np.arange(count, dtype="<u4")[:, None].view(np.uint8)
-        body = np.packbits(bits, axis=1, bitorder="little")
-        for pair in ("01", "02"):
-            body ^= self._shared.stream(pair, number, heads, size)
-        if bits.shape[1] % 8:
-            body[:, -1] &= np.uint8((1 << bits.shape[1] % 8) - 1)
-        whole_message = np.concatenate([heads, body], axis=1)
-        return heads, whole_message, whole_message.copy()
+        out = np.empty((count, HEAD_BYTES), dtype=np.uint8)
+        first = bytes([KINDS[kind], VERSION]) + self._context[: _MATCHER.stop - _MATCHER.start]
+        start = first + self._shared.client + self._randomness(NONCE_BYTES)
+        out[:, : _ROW.start] = np.frombuffer(start, dtype=np.uint8)
+        out[:, _ROW] = np.arange(count, dtype="<u4")[:, None].view(np.uint8)
+        return out
+
+    def mask(self, kind: str, heads: Bytes, size: int) -> Bytes:
+        """Return the sum of shares 0 and 1 of messages, shape (count, size)."""
+        first, second = (
+            self._shared.stream(pair, KINDS[kind], heads, size) for pair in ("01", "02")
+        )
+        first ^= second
+        return first
+
+
+def part_of(party: int, messages: Bytes) -> Bytes:
+    """Return the part of messages that a broker gets: all of it, or for broker 0 the heads."""
+    return messages if party else messages[:, :HEAD_BYTES]
 
 
 def expand(
@@ -246,9 +252,7 @@ def expand(
             f"{kind}s for broker {party} have {width} bytes, an array of shape (count, {width}); "
             f"got {messages.dtype} {messages.shape}"
         )
-    client = np.frombuffer(keys.client, dtype=np.uint8)
-    if (messages[:, 0] != number).any() or (messages[:, 1 : 1 + CLIENT_BYTES] != client).any():
-        raise DecodeError(f"some messages are not {kind}s of client {keys.client.hex()}")
+    raise_for(head_causes(kind, keys, messages))
     heads = messages[:, :HEAD_BYTES]
 
     def derived(pair: str) -> Bytes:
@@ -257,10 +261,25 @@ def expand(
     if party == 0:
         return derived("02"), derived("01")
     body = messages[:, HEAD_BYTES:]
-    if bits % 8 and (body[:, -1] >> np.uint8(bits % 8)).any():
-        raise DecodeError(f"some {kind}s have bits behind their last one")
+    if bits % 8:
+        raise_for(padding_causes(body[:, -1] >> np.uint8(bits % 8) != 0))
     sent = _bits(body, bits)
     return (derived("01"), sent) if party == 1 else (sent, derived("02"))
+
+
+def head_causes(kind: str, keys: SharedKeys, messages: Bytes) -> Bytes:
+    """Return the `Cause` for refusing each message of a client by its head, or 0."""
+    event = kind == "event"
+    causes = np.zeros(len(messages), dtype=np.uint8)
+    client = np.frombuffer(keys.client, dtype=np.uint8)
+    causes[(messages[:, CLIENT] != client).any(axis=1)] = Cause.KEY
+    matcher = np.frombuffer(keys.matcher, dtype=np.uint8)
+    other = (messages[:, _MATCHER] != matcher).any(axis=1)
+    causes[other] = Cause.EVENT_MATCHER if event else Cause.INTEREST_MATCHER
+    first = np.array([KINDS[kind], VERSION], dtype=np.uint8)
+    wrong = (messages[:, :2] != first).any(axis=1)
+    causes[wrong] = Cause.EVENT_KIND if event else Cause.INTEREST_KIND
+    return causes
 
 
 def _bits(packed: Bytes, count: int) -> Bytes:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ccbps.arrays import Bools, Bytes
 from ccbps.errors import DecodeError
 from ccbps.forms.digits import DigitForm
-from ccbps.shares.clients import CLIENT_BYTES, HEAD_BYTES, BrokerKey, SharedKeys, expand
+from ccbps.shares.clients import CLIENT, CLIENT_BYTES, HEAD_BYTES, BrokerKey, SharedKeys, expand
 from ccbps.shares.one_hot import one_hot_steps
 from ccbps.shares.replicated import PARTIES, Evaluation, whole_vectors
 from ccbps.shares.ring import Ring
@@ -77,7 +77,7 @@ class Party:
             PeerError: the brokers hold other messages.
             NetworkError: a connection broke.
         """
-        shares = self._expanded("interest", messages, self._form.rows)
+        shares = self.shares("interest", messages)
         good = ~self._differing(messages, shares)
         lanes = np.full(len(messages), -1, dtype=np.int64)
         heads = messages[good, :HEAD_BYTES]
@@ -99,7 +99,7 @@ class Party:
             PeerError: the brokers hold other messages or interests.
             NetworkError: a connection broke.
         """
-        sent = self._expanded("event", messages, self._form.event_bits)
+        sent = self.shares("event", messages)
         refused = self._differing(messages, sent)
         first, second = (
             whole_vectors(share, self._form.digit_bits, (self._number + place) % PARTIES == 0)
@@ -115,12 +115,21 @@ class Party:
         answers[good] = matched
         return answers, refused
 
-    def _expanded(self, kind: str, messages: Bytes, bits: int) -> tuple[Bytes, Bytes]:
-        """Expand messages of any clients to this broker's two shares."""
+    def shares(self, kind: str, messages: Bytes) -> tuple[Bytes, Bytes]:
+        """Return this broker's two shares of messages, 0 and 1, each of shape (count, bits).
+
+        Args:
+            kind: "event" or "interest".
+            messages: messages of any clients for this broker, shape (count, bytes).
+
+        Raises:
+            DecodeError: some are no such messages of clients that are known.
+        """
+        bits = self._form.event_bits if kind == "event" else self._form.rows
         out = np.empty((2, len(messages), bits), dtype=np.uint8)
         if messages.ndim != 2 or messages.shape[1] < HEAD_BYTES:
             raise DecodeError(f"{kind}s are rows of at least {HEAD_BYTES} bytes")
-        names = np.ascontiguousarray(messages[:, 1 : 1 + CLIENT_BYTES])
+        names = np.ascontiguousarray(messages[:, CLIENT])
         clients, index = np.unique(names.view(f"V{CLIENT_BYTES}")[:, 0], return_inverse=True)
         for place, name in enumerate(clients):
             keys, rows = self._clients.get(bytes(name)), index.reshape(-1) == place

@@ -79,8 +79,17 @@ def check_key(key: object) -> KeySource:
 
 
 def check_matcher(matcher: object) -> None:
-    """Refuse anything but a matcher."""
-    instance("matcher", matcher, Matcher)
+    """Refuse anything but a matcher, and matchers of three brokers.
+
+    Raises:
+        ParameterError: it is one of these.
+    """
+    known = instance("matcher", matcher, Matcher)
+    if known.keying is Keying.BROKERS:
+        raise ParameterError(
+            f"{type(known).__name__} has three brokers, which Spark's functions do not know: use "
+            "its roles, as its page shows"
+        )
 
 
 def check_answers(matcher: Matcher, function: str) -> None:

@@ -221,6 +221,15 @@ class Party:
             self.subscriber.accept(self.publisher.answer(requests))
             self.keys = {"publisher": self.publisher.key, "subscriber": self.subscriber.key}
             return
+        if matcher.keying is Keying.BROKERS:
+            three: Any = matcher
+            self.broker = three.local()
+            self.publisher = three.publisher(self.broker.public)
+            self.subscriber = three.subscriber(self.broker.public)
+            for role in (self.publisher, self.subscriber):
+                self.broker.greet(role.hellos)
+            self.keys = {}
+            return
         if matcher.keying is Keying.SERVER:
             self.server = server or matcher.key_server()
             self.keys = {
@@ -259,6 +268,9 @@ class Party:
         elif self.matcher.keying is Keying.SERVER:
             events = self.publisher.encode(list(records))
             out = self.broker.match_all(events, self.subscriber.encode(list(interests)))
+        elif self.matcher.keying is Keying.BROKERS:
+            events = self.publisher.encode(list(records))
+            out = self.broker.match_messages(events, self.subscriber.encode(list(interests)))
         else:
             out = self.broker.match(*self.pairs(records, interests))
         return out.reshape(len(records), len(interests))
@@ -366,8 +378,13 @@ def keyed(case: Case) -> bool:
 
 
 def brokered(case: Case) -> bool:
-    """Tell whether a broker answers."""
+    """Tell whether brokers answer."""
     return case.matcher.answers is not Answers.SUBSCRIBER
+
+
+def alone(case: Case) -> bool:
+    """Tell whether clients need one broker at most, not three."""
+    return case.matcher.keying is not Keying.BROKERS
 
 
 def updated(case: Case) -> bool:

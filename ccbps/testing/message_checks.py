@@ -29,7 +29,7 @@ from ccbps.errors import (
 from ccbps.leakage import Protects
 from ccbps.matching import Answers, Cost, Matcher, from_json
 from ccbps.matching.contract.access import MAC_BYTES, header_bytes
-from ccbps.testing.cases import Case, Party, brokered, check, keyed, one_time, refuses
+from ccbps.testing.cases import Case, Party, alone, brokered, check, keyed, one_time, refuses
 from ccbps.wire import Cause
 
 # -- descriptions ---------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ def rows_answer_as_all_pairs_do(case: Case) -> None:
     assert case.party.broker.match(*case.pairs()).tolist() == case.meaning.ravel().tolist()
 
 
-@check()
+@check(alone)
 def a_running_broker_delivers_what_matches(case: Case) -> None:
     """Check that a `MatchingBroker` delivers the events that match, and no others."""
     party, matcher = case.party, case.matcher
@@ -271,7 +271,7 @@ def messages_of_another_width_are_refused(case: Case) -> None:
         refuses(DecodeError, party.broker.match, *pair)
 
 
-@check(brokered)
+@check(brokered, alone)
 def messages_of_another_kind_or_version_are_refused(case: Case) -> None:
     """Check the first bytes of headers."""
     # With rounds, kind and version share a byte: other kinds, other versions, and a kind alone.

@@ -29,7 +29,17 @@ from ccbps.errors import (
 from ccbps.matching import Matcher, RoleKey, Table
 from ccbps.matching.contract import broker as broker_module
 from ccbps.matching.contract.access import header_bytes
-from ccbps.testing.cases import Case, Party, brokered, check, keyed, one_time, refuses, updated
+from ccbps.testing.cases import (
+    Case,
+    Party,
+    alone,
+    brokered,
+    check,
+    keyed,
+    one_time,
+    refuses,
+    updated,
+)
 from ccbps.wire import Cause
 
 CONCURRENT: Final = 0.03
@@ -38,7 +48,7 @@ CONCURRENT: Final = 0.03
 # -- keys -----------------------------------------------------------------------------------------
 
 
-@check(brokered)
+@check(brokered, alone)
 def messages_under_another_key_are_refused(case: Case) -> None:
     """Check messages of one side under another seed or server."""
     party, other = case.party, Party(case.matcher)
@@ -97,7 +107,7 @@ def keys_of_another_role_or_matcher_are_refused(case: Case) -> None:
         refuses(KeyMismatchError, makers[name], foreign)
 
 
-@check()
+@check(alone)
 def roles_go_on_from_saved_keys(case: Case) -> None:
     """Check that restored roles understand the roles that were saved."""
     matcher, party = case.matcher, case.party

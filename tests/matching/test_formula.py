@@ -25,9 +25,8 @@ from ccbps import (
 from ccbps.errors import ParameterError
 from ccbps.forms.formula import FormulaForm
 from ccbps.forms.leaves import Leaves
-from ccbps.matching import BranchingMatch, BroadcastMatch, FormulaMatch, from_json
-from ccbps.matching.one_time import templates
-from ccbps.matching.one_time.templates import MAX_SIZE
+from ccbps.matching import BranchingMatch, BroadcastMatch, FormulaMatch, from_json, templates
+from ccbps.matching.templates import MAX_SIZE
 from ccbps.predicates.form import InRange
 from ccbps.programs.formula import gates
 from ccbps.wire import ROUND_HEADER_BYTES, TAG_BYTES

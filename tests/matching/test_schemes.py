@@ -31,13 +31,13 @@ from ccbps.matching import (
     UGPMatch,
     from_json,
     proposals,
+    templates,
 )
 from ccbps.matching.broken import AdditiveMaskMatch, PaillierRangeMatch
 from ccbps.matching.contract.matcher import MAX_TEXT, MAX_TEXT_BYTES
 from ccbps.matching.contract.roles import interest_column
 from ccbps.matching.group.universal import least_length
-from ccbps.matching.one_time import templates
-from ccbps.matching.one_time.templates import MAX_SIZE
+from ccbps.matching.templates import MAX_SIZE
 from ccbps.programs.barrington import preserving_length
 from ccbps.programs.selector import barrington_selector, optimized_selector
 from tests.support.one_time import WIDE, cheap_refusal, text_of

@@ -30,6 +30,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 ARGUMENTS = {
     "bootstrap_then_match.py": [],
     "mqtt_prefilter.py": [],
+    "three_brokers.py": ["--events", "600", "--subscribers", "60"],
     "whole_story.py": ["--quotes", "60"],
     "hidden_predicates.py": ["--events", "1500", "--subscribers", "24"],
     "share_through_networks.py": ["--samples", "50", "--held", "300000", "--output", "."],

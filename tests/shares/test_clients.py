@@ -12,8 +12,9 @@ from ccbps.errors import DecodeError, ParameterError, SerializationError
 from ccbps.forms.branching import box_form
 from ccbps.forms.digits import FormulaDigits
 from ccbps.predicates import Schema, UInt
-from ccbps.shares.clients import HEAD_BYTES, BrokerKey, Client, SharedKeys, Three, expand
+from ccbps.shares.clients import HEAD_BYTES, BrokerKey, Client, SharedKeys, expand
 from ccbps.shares.replicated import Evaluation, lanes, run_together, unpacked, whole_vectors
+from tests.support.three_brokers import Three, share
 
 CONTEXT = b"digest and epoch"
 KEYS = [BrokerKey.generate() for _ in range(3)]
@@ -34,14 +35,14 @@ def expanded(client: Client, kind: str, messages: Three, bits: int) -> list[tupl
 def test_shares_add_up(bits: int) -> None:
     client, rng = Client(PUBLIC, CONTEXT), np.random.default_rng(bits)
     plain = rng.integers(0, 2, (40, bits), dtype=np.uint8)
-    messages = client.share("event", plain)
+    messages = share(client, "event", plain)
     assert [part.shape[1] - HEAD_BYTES for part in messages] == [0, -(-bits // 8), -(-bits // 8)]
     held = expanded(client, "event", messages, bits)
     for i in range(3):
         assert np.array_equal(held[i][1], held[(i + 1) % 3][0])
     assert np.array_equal(held[0][0] ^ held[1][0] ^ held[2][0], plain)
     # Rows may come in any order and from any batch.
-    again = client.share("event", plain)
+    again = share(client, "event", plain)
     mixed = [np.concatenate([b, a])[::-1] for a, b in zip(messages, again, strict=True)]
     held = expanded(client, "event", (mixed[0], mixed[1], mixed[2]), bits)
     total = held[0][0] ^ held[1][0] ^ held[2][0]
@@ -57,9 +58,9 @@ def test_clients_and_brokers_match() -> None:
     predicates = [schema.parse(text) for text in texts]
     events = schema.encode({"price": [119, 120, 3, 65_535], "volume": [None, 6, 7, 65_535]})
     publisher, subscriber = Client(PUBLIC, CONTEXT), Client(PUBLIC, CONTEXT)
-    sent = publisher.share("event", form.event_rows(events))
+    sent = share(publisher, "event", form.event_rows(events))
     rows = form.interest_rows([box_form(schema, p.box()) for p in predicates])
-    wanted = subscriber.share("interest", rows)
+    wanted = share(subscriber, "interest", rows)
     evaluation = Evaluation(form.program, form.digit_bits, form.tables, form.table_rows)
     events_held = expanded(publisher, "event", sent, form.event_bits)
     interests_held = expanded(subscriber, "interest", wanted, form.rows)
@@ -108,14 +109,14 @@ def test_hellos_are_for_one_broker_and_one_context() -> None:
 def test_what_is_copied_is_refused_or_noise() -> None:
     ann, bob = Client(PUBLIC, CONTEXT), Client(PUBLIC, CONTEXT)
     plain = np.zeros((50, 200), dtype=np.uint8)
-    messages = ann.share("event", plain)
-    with pytest.raises(DecodeError, match="not interests of client"):
+    messages = share(ann, "event", plain)
+    with pytest.raises(DecodeError, match="are not an interest message"):
         expanded(ann, "interest", messages, 200)
-    with pytest.raises(DecodeError, match="not events of client"):
+    with pytest.raises(DecodeError, match="another master key"):
         expanded(bob, "event", messages, 200)
     # With a head that fits, the shares do not.
-    heads = bob.share("interest", plain)[0]
-    heads[:, 17:] = messages[0][:, 17:]
+    heads = share(bob, "interest", plain)[0]
+    heads[:, 24:] = messages[0][:, 24:]
     copied = [np.concatenate([heads, m[:, HEAD_BYTES:]], axis=1) for m in messages]
     held = expanded(bob, "interest", (copied[0], copied[1], copied[2]), 200)
     total = held[0][0] ^ held[1][0] ^ held[2][0]
@@ -124,14 +125,14 @@ def test_what_is_copied_is_refused_or_noise() -> None:
 
 def test_malformed_messages_are_refused() -> None:
     client = Client(PUBLIC, CONTEXT)
-    first, second, _ = client.share("event", np.zeros((3, 9), dtype=np.uint8))
+    first, second, _ = share(client, "event", np.zeros((3, 9), dtype=np.uint8))
     held = opened(client)
-    with pytest.raises(DecodeError, match="have 45 bytes"):
+    with pytest.raises(DecodeError, match="have 52 bytes"):
         expand(0, held[0], "event", second, 9)
-    with pytest.raises(DecodeError, match="have 47 bytes"):
+    with pytest.raises(DecodeError, match="have 54 bytes"):
         expand(1, held[1], "event", first, 9)
-    with pytest.raises(DecodeError, match="behind their last"):
-        expand(1, held[1], "event", second | np.uint8(0xFF) * (np.arange(47) == 46), 9)
+    with pytest.raises(DecodeError, match="unused bits"):
+        expand(1, held[1], "event", second | np.uint8(0xFF) * (np.arange(54) == 53), 9)
     with pytest.raises(ParameterError, match="kind"):
         expand(1, held[1], "events", second, 9)
 

@@ -12,11 +12,11 @@ from ccbps.forms.branching import box_form
 from ccbps.forms.digits import FormulaDigits
 from ccbps.network import Channel
 from ccbps.predicates import Predicate, Schema, UInt
-from ccbps.shares.clients import HEAD_BYTES, BrokerKey, Client, Three, expand
+from ccbps.shares.clients import HEAD_BYTES, BrokerKey, Client, expand
 from ccbps.shares.replicated import Evaluation, whole_vectors
 from ccbps.shares.ring import Ring
 from ccbps.shares.table import ShareTable
-from tests.support.three_brokers import together
+from tests.support.three_brokers import Three, share, together
 
 SCHEMA = Schema(price=UInt(8), volume=UInt(6))
 FORM = FormulaDigits(SCHEMA, {"price": 4, "volume": 3}, box_form(SCHEMA))
@@ -27,7 +27,7 @@ CLIENT = Client([key.public for key in KEYS], CONTEXT)
 HELD = [key.open(i, CLIENT.hellos[i], CONTEXT) for i, key in enumerate(KEYS)]
 RNG = np.random.default_rng(5)
 EVENTS = SCHEMA.encode({"price": RNG.integers(0, 256, 40), "volume": RNG.integers(0, 64, 40)})
-SENT = CLIENT.share("event", FORM.event_rows(EVENTS))
+SENT = share(CLIENT, "event", FORM.event_rows(EVENTS))
 
 
 def drawn(count: int) -> list[Predicate]:
@@ -37,7 +37,7 @@ def drawn(count: int) -> list[Predicate]:
 
 def encoded(predicates: list[Predicate]) -> Three:
     forms = [box_form(SCHEMA, predicate.box()) for predicate in predicates]
-    return CLIENT.share("interest", FORM.interest_rows(forms))
+    return share(CLIENT, "interest", FORM.interest_rows(forms))
 
 
 def add(table: ShareTable, party: int, messages: Three) -> Any:

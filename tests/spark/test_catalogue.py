@@ -74,9 +74,11 @@ def first_proposal(scheme: type[Matcher]) -> Matcher:
 
 
 MATCHERS: Final[dict[type[Matcher], Matcher]] = {
-    scheme: CHOSEN[scheme] if scheme in CHOSEN else first_proposal(scheme) for scheme in SCHEMES
+    scheme: CHOSEN[scheme] if scheme in CHOSEN else first_proposal(scheme)
+    for scheme in SCHEMES
+    if scheme.keying is not Keying.BROKERS
 }
-"""One of each scheme of the catalogue."""
+"""One of each scheme of the catalogue that has one broker."""
 
 EVENTS: Final = 9
 GONE: Final = {5: "NULL", 6: "no value"}

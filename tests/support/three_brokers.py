@@ -6,9 +6,16 @@ import queue
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
+import numpy as np
+
+from ccbps.arrays import Bytes
 from ccbps.network import Channel, Credentials, Identity, Server, connect
+from ccbps.shares.clients import HEAD_BYTES, Client, part_of
+
+Three: TypeAlias = tuple[Bytes, Bytes, Bytes]
+"""Messages for brokers 0, 1 and 2."""
 
 
 @contextmanager
@@ -60,3 +67,15 @@ def together(act: Callable[[int, Channel, Channel], Any]) -> list[Any]:
         for thread in threads:
             thread.join()
     return results
+
+
+def share(client: Client, kind: str, bits: Bytes) -> Three:
+    """Return the messages of a client for brokers 0, 1 and 2; bits are 0 and 1, (count, bits)."""
+    packed = np.packbits(bits, axis=1, bitorder="little")
+    heads = client.heads(kind, len(bits))
+    packed ^= client.mask(kind, heads, packed.shape[1])
+    if bits.shape[1] % 8:
+        packed[:, -1] &= np.uint8((1 << bits.shape[1] % 8) - 1)
+    messages = np.concatenate([heads, packed], axis=1)
+    assert heads.shape[1] == HEAD_BYTES
+    return part_of(0, messages).copy(), messages, messages.copy()

@@ -46,6 +46,7 @@ from ccbps.matching.contract.scheme import (
     TableScheme,
 )
 from ccbps.rounds.disk_ledger import DiskLedger
+from ccbps.shares.clients import HEAD_BYTES, Client
 from ccbps.wire import (
     KEY_HEADER_BYTES,
     ROUND_HEADER_BYTES,
@@ -120,6 +121,8 @@ def check_data(check: Callable[[], object]) -> None:
 
 def header_bytes(scheme: Scheme) -> int:
     """Return the bytes of the header of a message."""
+    if scheme.keying is Keying.BROKERS:
+        return HEAD_BYTES
     return ROUND_HEADER_BYTES if scheme.keying is Keying.ROUNDS else KEY_HEADER_BYTES
 
 
@@ -394,11 +397,7 @@ class KeyAccess(Access):
     def open(
         self, rounds: ArrayLike | None, count: int, pairs: Labels, content: Content, messages: Bytes
     ) -> Draw:
-        if rounds is not None or pairs is not None:
-            raise ParameterError(
-                f"{type(self._scheme).__name__} has neither rounds nor pairs: its messages are "
-                "made with the key alone"
-            )
+        _refuse_rounds(self._scheme, rounds, pairs)
         if len(self._sides) != 1:
             raise ParameterError("a broker encodes nothing: take another role's key")
         messages[:, :KEY_HEADER_BYTES] = self.header(self._sides[0])
@@ -437,6 +436,43 @@ class KeyAccess(Access):
         return causes
 
 
+class SharesAccess(Access):
+    """Keys that a client agrees on with three brokers.
+
+    Attributes:
+        client: the client.
+    """
+
+    def __init__(
+        self, scheme: Scheme, role: RoleName, brokers: Sequence[bytes], randomness: Randomness
+    ) -> None:
+        super().__init__(scheme)
+        self.client = Client(brokers, scheme.digest, randomness)
+        self._fresh = randomness
+        self._side: Side = "event" if role == "publisher" else "interest"
+
+    def open(
+        self, rounds: ArrayLike | None, count: int, pairs: Labels, content: Content, messages: Bytes
+    ) -> Draw:
+        _refuse_rounds(self._scheme, rounds, pairs)
+        heads = self.client.heads(self._side, count)
+        messages[:, :HEAD_BYTES] = heads
+        size = int(getattr(self._scheme.sizes, self._side))
+
+        def shared(start: int, stop: int, piece: int = 0) -> Bytes:
+            return self.client.mask(self._side, heads[start:stop], size)
+
+        return Draw(self._fresh, shared)
+
+
+def _refuse_rounds(scheme: Scheme, rounds: ArrayLike | None, pairs: Labels) -> None:
+    if rounds is not None or pairs is not None:
+        raise ParameterError(
+            f"{type(scheme).__name__} has neither rounds nor pairs: its messages are made with the "
+            "key alone"
+        )
+
+
 def _with_side(marks: Marks, side: Marks) -> Marks:
     """Append a row for the side to the marks of a batch."""
     index = np.zeros(len(marks.tags), np.intp) if marks.index is None else marks.index
@@ -463,6 +499,8 @@ def access(
     if scheme.keying is not Keying.ROUNDS:
         if ledger is not None:
             raise ParameterError(f"{type(scheme).__name__} has no rounds, and so no ledger of them")
+        if scheme.keying is Keying.BROKERS:
+            return SharesAccess(scheme, role, key, randomness)
         return KeyAccess(scheme, role, key, randomness)
     if role != "broker":
         return RoundAccess(scheme, role, key, ledger, randomness)

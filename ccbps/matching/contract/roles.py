@@ -21,7 +21,14 @@ from ccbps.dictionary import DictionaryColumn, dictionary_of_strings
 from ccbps.errors import CcbpsError, ParameterError, PredicateError, ShapeError
 from ccbps.keys.secret import Confined
 from ccbps.keys.used_rounds import as_rounds
-from ccbps.matching.contract.access import Labels, RoleName, access, bodies_of, message_bytes
+from ccbps.matching.contract.access import (
+    Labels,
+    RoleName,
+    SharesAccess,
+    access,
+    bodies_of,
+    message_bytes,
+)
 from ccbps.matching.contract.scheme import Interest, Keying, PairScheme, Scheme
 from ccbps.predicates import Events, Predicate
 from ccbps.predicates.schema import told_apart
@@ -48,6 +55,17 @@ class MatcherRole(Confined):
     def epoch(self) -> int:
         """Epoch of the key; 0 where there is none."""
         return self._access.epoch
+
+    @property
+    def hellos(self) -> tuple[bytes, bytes, bytes]:
+        """Messages by which brokers 0, 1 and 2 get this client's keys, once.
+
+        Raises:
+            ParameterError: the matcher does not have three brokers.
+        """
+        if not isinstance(self._access, SharesAccess):
+            raise ParameterError(f"{type(self.matcher).__name__} has one broker, and no hellos")
+        return self._access.client.hellos
 
     def __repr__(self) -> str:
         epoch = f", epoch {self.epoch}" if self.matcher.keying is Keying.SERVER else ""

@@ -6,15 +6,16 @@ apart:
 
 - *keying*: where does the randomness come from that makes messages private? From a seed that a
   publisher and a subscriber share, used once for each pair (`Keying.ROUNDS`); from a key server,
-  again and again (`Keying.SERVER`); or from an exchange between the two (`Keying.SESSION`).
+  again and again (`Keying.SERVER`); from an exchange between the two (`Keying.SESSION`); or from
+  keys that each client agrees on with three brokers (`Keying.BROKERS`).
 - *answers*: who finds out what? The broker, for a pair of messages (`Answers.PAIRS`); the broker,
   for the event of a round and all interests of it (`Answers.ROUND`); the broker, for every event
   and every interest of a table (`Answers.ALL`); or the subscriber (`Answers.SUBSCRIBER`).
 
-A scheme derives from one of `PairScheme`, `TableScheme` and `SessionScheme`; from `ServerScheme`
-if it has a key server; and from `ccbps.matching.contract.matcher.Matcher`, which gives it roles,
-text form, equality, pickling and an explanation. All arrays of bytes are bodies: messages without
-the bytes that the roles put in front of them and behind.
+A scheme derives from one of `PairScheme`, `TableScheme`, `SharesScheme` and `SessionScheme`; from
+`ServerScheme` if it has a key server; and from `ccbps.matching.contract.matcher.Matcher`, which
+gives it roles, text form, equality, pickling and an explanation. All arrays of bytes are bodies:
+messages without the bytes that the roles put in front of them and behind.
 """
 
 from __future__ import annotations
@@ -68,6 +69,8 @@ class Keying(Enum):
     """A key server; messages are made once and used again and again."""
     SESSION = "session"
     """Messages between publisher and subscriber, before there are events."""
+    BROKERS = "brokers"
+    """Public keys of three brokers; messages are made once and used again and again."""
 
 
 class Answers(Enum):
@@ -86,6 +89,8 @@ class Answers(Enum):
     """The broker, for the event of a round and every interest of it: one event serves all."""
     ALL = "all"
     """The broker, for every event and every interest."""
+    TOGETHER = "together"
+    """Three brokers together, for every event and every interest."""
     SUBSCRIBER = "subscriber"
     """The subscriber, for its own interests."""
 
@@ -575,6 +580,16 @@ class TableScheme(Scheme):
         Every match of the narrow one is a match of the wide one. Called where `covering` is true.
         """
         raise ParameterError(f"{type(self).__name__} does not support covering")
+
+
+class SharesScheme(Scheme):
+    """A scheme whose messages are shared between three brokers, which answer together.
+
+    `Draw.shared` gives what is added to a body: the shares of the other two brokers.
+    """
+
+    keying = Keying.BROKERS
+    answers = Answers.TOGETHER
 
 
 class SessionScheme(Scheme):

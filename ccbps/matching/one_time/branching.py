@@ -22,7 +22,8 @@ from ccbps.encodings.branching.encoding import BranchingEncoding
 from ccbps.forms.bits import event_words
 from ccbps.forms.branching import CompiledForm, too_many_nodes
 from ccbps.matching.contract.scheme import Draw
-from ccbps.matching.one_time.templates import MAX_SIZE, TemplateScheme
+from ccbps.matching.one_time.templates import TemplateScheme
+from ccbps.matching.templates import MAX_SIZE
 from ccbps.predicates import Events, Predicate, Schema
 from ccbps.predicates.form import Form
 from ccbps.programs.branching import sorted_edges

@@ -29,7 +29,7 @@ from ccbps.forms.leaves import WindowLeaves, digit_values
 from ccbps.leakage import LeakageCard
 from ccbps.matching.contract.scheme import Answers, Cost, Draw, Operation
 from ccbps.matching.one_time.formula_scheme import FormulaScheme
-from ccbps.matching.one_time.templates import MAX_SIZE
+from ccbps.matching.templates import MAX_SIZE
 from ccbps.predicates import Events, Predicate, Schema
 from ccbps.predicates.hiding import LeafKind
 

@@ -35,7 +35,7 @@ from ccbps.keys.seeds import SharedSeed
 from ccbps.matching.contract.scheme import Draw
 from ccbps.matching.one_time.deferred import DeferredPublisher, completed
 from ccbps.matching.one_time.formula_scheme import FormulaScheme
-from ccbps.matching.one_time.templates import MAX_SIZE
+from ccbps.matching.templates import MAX_SIZE
 from ccbps.predicates import Events, Predicate, Schema
 from ccbps.predicates.hiding import LeafKind
 

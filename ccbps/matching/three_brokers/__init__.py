@@ -1,0 +1,1 @@
+"""The scheme of three brokers, no two of which work together."""

@@ -1,0 +1,128 @@
+"""Three brokers in one process: for tests, notebooks and comparisons, where one machine has all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from ccbps.arrays import Bools, Bytes
+from ccbps.errors import DecodeError, NetworkError
+from ccbps.keys.secret import Confined
+from ccbps.matching.contract.access import require_width
+from ccbps.matching.contract.matcher import Matcher
+from ccbps.shares.clients import BrokerKey, part_of
+from ccbps.shares.party import Party
+from ccbps.shares.replicated import PARTIES
+from ccbps.shares.ring import LocalLink, Ring, local_links
+from ccbps.wire import Cause, raise_for
+
+
+class LocalBrokers(Confined):
+    """Three brokers in threads of this process. Who can read the process reads everything.
+
+    Example:
+        >>> from ccbps import Schema, UInt
+        >>> from ccbps.matching import ThreeBrokerMatch
+        >>> brokers = ThreeBrokerMatch.box(Schema(price=UInt(16))).local()
+        >>> brokers.match_all({"price": [119, 120]}, ["price < 120", "price > 5"])
+        array([[ True,  True],
+               [False,  True]])
+
+    Attributes:
+        public: public keys of the brokers, for clients.
+    """
+
+    def __init__(self, matcher: Matcher) -> None:
+        # Any: `ThreeBrokerMatch` imports this module.
+        self._matcher: Any = matcher
+        self._keys = [BrokerKey.generate() for _ in range(PARTIES)]
+        self.public = tuple(key.public for key in self._keys)
+        self._hellos: list[Sequence[bytes]] = []
+
+    def __repr__(self) -> str:
+        return f"<LocalBrokers of {self._matcher!r}>"
+
+    def greet(self, hellos: Sequence[bytes]) -> None:
+        """Take a client's hellos, for brokers 0, 1 and 2.
+
+        Raises:
+            DecodeError: they are not for these brokers and their public parameters.
+        """
+        for party, (key, hello) in enumerate(zip(self._keys, hellos, strict=True)):
+            key.open(party, hello, self._matcher.digest)
+        self._hellos.append(hellos)
+
+    def match_all(self, events: Any, interests: Any) -> Bools:
+        """Encode and match all events with all interests.
+
+        Args:
+            events: records, as `Publisher.encode` takes them.
+            interests: predicates, as `Subscriber.encode` takes them.
+
+        Returns:
+            bool, shape (events, interests).
+        """
+        publisher = self._matcher.publisher(self.public)
+        subscriber = self._matcher.subscriber(self.public)
+        sent = publisher.encode(events), subscriber.encode(interests)
+        return self._matched(*sent, [*self._hellos, publisher.hellos, subscriber.hellos])
+
+    def match(self, events: Bytes, interests: Bytes) -> Bools:
+        """Match messages row by row; this takes as long as `match_messages`.
+
+        Raises:
+            DecodeError: as `match_messages`, or there are not as many events as interests.
+        """
+        answers = self.match_messages(events, interests)
+        if answers.shape[0] != answers.shape[1]:
+            raise DecodeError(f"{len(events)} events do not pair with {len(interests)} interests")
+        return answers.diagonal().copy()
+
+    def match_messages(self, events: Bytes, interests: Bytes) -> Bools:
+        """Match messages of clients that were greeted.
+
+        Args:
+            events: event messages, shape (events, event_bytes).
+            interests: interest messages, shape (interests, interest_bytes).
+
+        Returns:
+            bool, shape (events, interests).
+
+        Raises:
+            DecodeError: some are no messages of such clients, or their shares are malformed.
+        """
+        require_width(self._matcher, events, "event")
+        require_width(self._matcher, interests, "interest")
+        return self._matched(events, interests, self._hellos)
+
+    def _matched(self, events: Bytes, interests: Bytes, hellos: Sequence[Sequence[bytes]]) -> Bools:
+        def serve(number: int, lower: LocalLink, upper: LocalLink) -> tuple[Bools, Bools]:
+            try:
+                with Ring(number, lower, upper, self._matcher.digest) as ring:
+                    party = self._matcher.broker(number, self._keys[number], ring)
+                    for hello in hellos:
+                        party.greet(hello[number])
+                    return self._work(party, part_of(number, events), part_of(number, interests))
+            finally:
+                lower.close()
+                upper.close()
+
+        with ThreadPoolExecutor(PARTIES) as threads:
+            links = enumerate(local_links())
+            running = [threads.submit(serve, number, *pair) for number, pair in links]
+            errors = [error for task in running if (error := task.exception()) is not None]
+        for error in sorted(errors, key=lambda error: isinstance(error, NetworkError)):
+            raise error
+        answers, refused = running[0].result()
+        raise_for(refused.astype(np.uint8) * np.uint8(Cause.VALUE))
+        return answers
+
+    @staticmethod
+    def _work(party: Party, events: Bytes, interests: Bytes) -> tuple[Bools, Bools]:
+        lanes = party.subscribe(interests)
+        if (lanes < 0).any():
+            raise DecodeError("some interests are held differently by two brokers")
+        return party.publish(events)
