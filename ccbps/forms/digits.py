@@ -78,14 +78,12 @@ class _Leaf:
     Attributes:
         kind: kind of the leaf.
         name: the attribute; empty for a literal.
-        first: number of the first table.
         negated: whether the public formula negates the leaf.
         states: limits of a Hamming distance for which the first digit has tables.
     """
 
     kind: Kind
     name: str
-    first: int
     negated: bool = False
     states: tuple[int, ...] = ()
 
@@ -167,7 +165,7 @@ class DigitForm:
 
     def _leaf(self, kind: Kind, name: str, negated: bool = False, limit: int = 0) -> Sum:
         """Write a leaf, and keep how it is filled."""
-        first, digits = len(self.tables), self._digits.get(name, range(0))
+        digits = self._digits.get(name, range(0))
         states: tuple[int, ...] = ()
         if kind == "interval":
             inside = self._table(digits[0])
@@ -181,7 +179,7 @@ class DigitForm:
             answer, states = self._distance(digits, limit, negated)
         else:
             answer = total([self._table(digit) for digit in range(len(self.digit_bits))])
-        self._leaves.append(_Leaf(kind, name, first, negated, states))
+        self._leaves.append(_Leaf(kind, name, negated, states))
         return answer
 
     def _rest(self, digits: range) -> Sum:

@@ -16,9 +16,10 @@ is a sum of 2^w products that the layer's gates take along for nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import NamedTuple
 
 Pair = tuple[int, int]
 
@@ -40,10 +41,6 @@ class Sum:
     bits: tuple[int, ...] = ()
     rows: tuple[int, ...] = ()
     gates: tuple[Sum, ...] = ()
-
-
-NOTHING: Final = Sum()
-"""The sum that is 0 everywhere."""
 
 
 def table(number: int) -> Sum:
@@ -85,11 +82,7 @@ def gate(part: Sum) -> Sum:
 
 def conjunction(parts: Sequence[Sum]) -> Sum:
     """Write an AND of at least one part, as a tree of few layers."""
-    parts = list(parts)
-    while len(parts) > 1:
-        halves = [product(a, b) for a, b in zip(parts[::2], parts[1::2], strict=False)]
-        parts = [*halves, *parts[2 * len(halves) :]]
-    return parts[0]
+    return _tree(parts, product)
 
 
 def either(left: Sum, right: Sum) -> Sum:
@@ -99,10 +92,13 @@ def either(left: Sum, right: Sum) -> Sum:
 
 def disjunction(parts: Sequence[Sum]) -> Sum:
     """Write an OR of at least one part, as a tree of few layers."""
-    parts = list(parts)
+    return _tree(parts, either)
+
+
+def _tree(parts: Sequence[Sum], join: Callable[[Sum, Sum], Sum]) -> Sum:
     while len(parts) > 1:
-        halves = [either(a, b) for a, b in zip(parts[::2], parts[1::2], strict=False)]
-        parts = [*halves, *parts[2 * len(halves) :]]
+        pairs = [join(a, b) for a, b in zip(parts[::2], parts[1::2], strict=False)]
+        parts = [*pairs, *parts[2 * len(pairs) :]]
     return parts[0]
 
 
@@ -135,7 +131,7 @@ class Gate(NamedTuple):
     operands: tuple[int, ...]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Layers:
     """A program: its gates by layer, with the answer as the only gate of the last one.
 
@@ -147,48 +143,42 @@ class Layers:
 
     bits: int
     rows: int
-    layers: list[list[Gate]] = field(default_factory=list)
+    layers: list[list[Gate]]
 
     @classmethod
     def of(cls, answer: Sum, bits: int, rows: int) -> Layers:
         """Sort the gates of a sum into as few layers as there can be."""
-        program = cls(bits, rows)
         levels: dict[Sum, int] = {}
-        order: list[Sum] = []
-
         # Without recursion: a chain of digits may be longer than Python's stack.
         pending = [(answer, False)]
         while pending:
             node, ready = pending.pop()
+            if node in levels:
+                continue
             factors = [part for pair in node.products for part in pair]
             needed = [*node.gates, *(_inner(part) for part in factors if not _input(part))]
             if ready:
-                if node not in levels:
-                    levels[node] = 1 + max((levels[part] for part in needed), default=-1)
-                    order.append(node)
-            elif node not in levels:
+                levels[node] = 1 + max((levels[part] for part in needed), default=-1)
+            else:
                 pending.append((node, True))
                 pending += [(part, False) for part in needed]
-        numbers: dict[Sum, int] = {}
+        order = sorted(levels, key=levels.__getitem__)
+        numbers = {node: place for place, node in enumerate(order, bits + rows)}
 
         def number(part: Sum) -> int:
             """Return the number of an operand."""
-            if part.bits and _input(part):
-                return part.bits[0]
-            return bits + part.rows[0] if _input(part) else numbers[_inner(part)]
+            if not _input(part):
+                return numbers[_inner(part)]
+            return part.bits[0] if part.bits else bits + part.rows[0]
 
-        for level in range(levels[answer] + 1):
-            layer = []
-            for node in (node for node in order if levels[node] == level):
-                operands = [*node.bits, *(bits + place for place in node.rows)]
-                operands += (numbers[part] for part in node.gates)
-                products = tuple((number(a), number(b)) for a, b in node.products)
-                layer.append(Gate(node.tables, products, tuple(operands)))
-            first = bits + rows + len(numbers)
-            new = (node for node in order if levels[node] == level)
-            numbers |= {node: place for place, node in enumerate(new, first)}
-            program.layers.append(layer)
-        return program
+        def gate_of(node: Sum) -> Gate:
+            operands = [*node.bits, *(bits + place for place in node.rows)]
+            operands += (numbers[part] for part in node.gates)
+            products = tuple((number(a), number(b)) for a, b in node.products)
+            return Gate(node.tables, products, tuple(operands))
+
+        layers = groupby(order, key=levels.__getitem__)
+        return cls(bits, rows, [[gate_of(node) for node in nodes] for _, nodes in layers])
 
     @property
     def gates(self) -> int:

@@ -189,7 +189,6 @@ class Client:
         keys = {pair: randomness(KEY_BYTES) for pair in ("01", "02")}
         client = randomness(CLIENT_BYTES)
         self._shared, self._randomness = SharedKeys(client, keys, context), randomness
-        self._context = context
         hellos = []
         for party, public in enumerate(brokers):
             own = X25519PrivateKey.from_private_bytes(randomness(KEY_BYTES))
@@ -210,7 +209,7 @@ class Client:
             count: number of messages.
         """
         out = np.empty((count, HEAD_BYTES), dtype=np.uint8)
-        first = bytes([KINDS[kind], VERSION]) + self._context[: _MATCHER.stop - _MATCHER.start]
+        first = bytes([KINDS[kind], VERSION]) + self._shared.matcher
         start = first + self._shared.client + self._randomness(NONCE_BYTES)
         out[:, : _ROW.start] = np.frombuffer(start, dtype=np.uint8)
         out[:, _ROW] = np.arange(count, dtype="<u4")[:, None].view(np.uint8)

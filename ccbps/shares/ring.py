@@ -10,8 +10,9 @@ masks.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from hashlib import sha256
 from queue import SimpleQueue
 from typing import Annotated, Any, Final, Protocol, Self, TypeVar
@@ -208,7 +209,7 @@ class Ring(Confined):
             PeerError: a neighbour stands at another position, or sends what does not fit.
             NetworkError: a connection broke. After any error the ring is closed: connect anew.
         """
-        try:
+        with self._closed_after_errors():
             position = Position(unit, digest)
             self._lower.send(position.to_bytes())
             other = self._read(Position, self._upper)
@@ -218,9 +219,6 @@ class Ring(Confined):
                     f"at {unit}, or they hold other events or interests: connect anew"
                 )
             return self._run(begin(self._masks.unit(unit)))
-        except BaseException:
-            self.close()
-            raise
 
     def differing(self, first: Bytes, second: Bytes) -> Bools:
         """Find the rows of which two brokers hold different shares, shape (count,).
@@ -238,7 +236,7 @@ class Ring(Confined):
             PeerError: a neighbour has another number of rows.
             NetworkError: a connection broke.
         """
-        try:
+        with self._closed_after_errors():
             own = self._macs[0].tags(first)
             arrived = self._both(own.tobytes(), own.nbytes)
             theirs = np.frombuffer(arrived, dtype=np.uint8).reshape(own.shape)
@@ -248,18 +246,21 @@ class Ring(Confined):
                 arrived = self._both(wrong.tobytes(), wrong.nbytes)
                 wrong = wrong | np.frombuffer(arrived, dtype=np.uint8)
             return np.unpackbits(wrong, count=len(first)).view(np.bool_)
-        except BaseException:
-            self.close()
-            raise
 
     def coin(self) -> bytes:
         """Draw 32 bytes together with the other two brokers, which all three know."""
-        try:
+        with self._closed_after_errors():
             drawn = [self._randomness(FRESH_BYTES)]
             for _ in range(PARTIES - 1):
                 drawn.append(bytes(self._both(drawn[-1], FRESH_BYTES)))
             first = -self._party % PARTIES  # place of broker 0's bytes
             return sha256(b"".join(drawn[first:] + drawn[:first])).digest()
+
+    @contextmanager
+    def _closed_after_errors(self) -> Iterator[None]:
+        """Close the ring after any error: its brokers may stand at different places."""
+        try:
+            yield
         except BaseException:
             self.close()
             raise

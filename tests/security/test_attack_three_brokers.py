@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ccbps.arrays import Bools, Bytes, Words
+from ccbps.arrays import Bools, Bytes
 from ccbps.matching import ThreeBrokerMatch
 from ccbps.predicates import Schema, UInt
 from ccbps.shares.clients import HEAD_BYTES, BrokerKey, expand
 from ccbps.shares.masks import MaskStreams
-from ccbps.shares.replicated import Evaluation, lanes, run_together, unpacked, whole_vectors
+from ccbps.shares.replicated import Evaluation, lanes, unpacked, whole_vectors
 from tests.support.statistics import (
     BITS,
     EVENT,
@@ -24,6 +24,7 @@ from tests.support.statistics import (
     bit_statistics,
     corrected,
 )
+from tests.support.three_brokers import recorded
 
 SCHEMA = Schema(price=UInt(16), volume=UInt(16), issue=UInt(20))
 MATCHER = ThreeBrokerMatch.box(SCHEMA)
@@ -114,27 +115,19 @@ def views(ranges: list[tuple[int, int]], seed: int, *, gates_opened: bool = Fals
     ]
     keys = [rng.bytes(32) for _ in range(3)]
     evaluation = Evaluation(form.program, form.digit_bits, form.tables, form.table_rows)
-    seen: list[list[Words]] = [[], [], []]
 
     def broker(i: int) -> Any:
         j = (i + 1) % 3
         masks = MaskStreams(keys[i], keys[j]).unit(seed)
-        steps = evaluation.steps((events[i], events[j]), (interests[i], interests[j]), masks)
-        sent = next(steps)
-        while True:
-            arrived = yield sent
-            seen[i].append(arrived.reshape(-1, arrived.shape[-1]))
-            try:
-                sent = steps.send(arrived)
-            except StopIteration as stop:
-                return stop.value
+        return evaluation.steps((events[i], events[j]), (interests[i], interests[j]), masks)
 
-    run_together([broker(i) for i in range(3)])
+    _, seen = recorded([broker(i) for i in range(3)])
+    received = [[part.reshape(-1, part.shape[-1]) for part in parts] for parts in seen]
     out = []
-    told = [np.bitwise_xor.reduce([messages[0] for messages in seen])] * gates_opened
+    told = [np.bitwise_xor.reduce([messages[0] for messages in received])] * gates_opened
     for i in range(3):
         own = [interests[i], interests[(i + 1) % 3], *told]
-        out.append(unpacked(np.concatenate([*seen[i], *own]), count))
+        out.append(unpacked(np.concatenate([*received[i], *own]), count))
     return out
 
 

@@ -21,13 +21,13 @@ from ccbps.shares.replicated import (
     Shares,
     add_rows,
     lanes,
-    run_together,
     unpacked,
     whole_vectors,
 )
 from tests.reference import three_brokers
 from tests.support.effort import examples
 from tests.support.strategies import predicates, record, rows, schemas
+from tests.support.three_brokers import recorded
 
 KINDS = ("literal", "compare", "interval", "box")
 
@@ -44,9 +44,8 @@ def evaluated(
     keys: Sequence[Words],
     *,
     opened: bool = True,
-    seen: list[list[Words]] | None = None,
-) -> list[Shares]:
-    """Run three brokers on shares.
+) -> tuple[list[Shares], list[list[Words]]]:
+    """Run three brokers on shares; return what each returns, and what each receives.
 
     Args:
         form: the lookups and layers.
@@ -54,7 +53,6 @@ def evaluated(
         interests: three shares of interests in lanes.
         keys: masks F(k_0), F(k_1) and F(k_2), shape (gates, events, words).
         opened: whether the answers are told to all.
-        seen: place of what each broker receives.
     """
     whole = [whole_vectors(s, form.digit_bits, i == 0) for i, s in enumerate(events)]
     evaluation = Evaluation(form.program, form.digit_bits, form.tables, form.table_rows)
@@ -68,18 +66,9 @@ def evaluated(
             return np.broadcast_to(keys[i][at] ^ keys[j][at], shape)
 
         pairs = (whole[i], whole[j]), (interests[i], interests[j])
-        steps = evaluation.steps(*pairs, masks, opened=opened)
-        sent = next(steps)
-        while True:
-            received = yield sent
-            if seen is not None:
-                seen[i].append(received.copy())
-            try:
-                sent = steps.send(received)
-            except StopIteration as stop:
-                return stop.value
+        return evaluation.steps(*pairs, masks, opened=opened)
 
-    return run_together([broker(i) for i in range(3)])
+    return recorded([broker(i) for i in range(3)])
 
 
 def answers(form: DigitForm, events: Bytes, interests: Bytes, seed: int = 0) -> Bools:
@@ -88,7 +77,7 @@ def answers(form: DigitForm, events: Bytes, interests: Bytes, seed: int = 0) -> 
     shares = [lanes(part) for part in shared(interests, rng)]
     shape = form.program.gates, len(events), shares[0].shape[1]
     keys = rng.integers(0, 1 << 64, (3, *shape), dtype=np.uint64)
-    done = evaluated(form, shared(events, rng), shares, keys)
+    done, _ = evaluated(form, shared(events, rng), shares, keys)
     assert all(np.array_equal(done[0][0], other[0]) for other in done)
     return unpacked(done[0][0], len(interests))
 
@@ -194,8 +183,7 @@ def test_messages_are_those_of_the_twin(data: st.DataObject, schema: Schema) -> 
     event = shared(form.event_rows(events)[:1], rng)
     interest = shared(form.interest_rows([template.bind(**drawn.private).true_form()]), rng)
     keys = rng.integers(0, 2, (3, form.program.gates, 1, 1), dtype=np.uint64)
-    seen: list[list[Words]] = [[], [], []]
-    done = evaluated(form, event, [lanes(s) for s in interest], keys, opened=False, seen=seen)
+    done, seen = evaluated(form, event, [lanes(s) for s in interest], keys, opened=False)
     sent, shares = three_brokers.messages(
         form,
         np.concatenate(event).T.tolist(),
@@ -233,8 +221,7 @@ def all_views(
         three = [*shares[n], shares[n][0] ^ shares[n][1] ^ plain[n]]
         keys = [lanes(random[:, [places[n] + i]] * (masks != "none"))[None] for i in range(3)]
         keys = [np.broadcast_to(key, (1, len(events), key.shape[2])) for key in keys]
-        seen: list[list[Words]] = [[], [], []]
-        done = evaluated(form, three, interests, keys, opened=opened, seen=seen)
+        done, seen = evaluated(form, three, interests, keys, opened=opened)
         for i in range(3):
             j = (i + 1) % 3
             used = [seen[i][0][0], *((done[i][0],) if opened else ())]

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from ccbps.arrays import Bytes
+from ccbps.arrays import Bytes, Words
 from ccbps.network import Channel, Credentials, Identity, Server, connect
 from ccbps.shares.clients import HEAD_BYTES, Client, part_of
+from ccbps.shares.replicated import Shares, Steps, run_together
 
 Three: TypeAlias = tuple[Bytes, Bytes, Bytes]
 """Messages for brokers 0, 1 and 2."""
@@ -79,3 +80,21 @@ def share(client: Client, kind: str, bits: Bytes) -> Three:
     messages = np.concatenate([heads, packed], axis=1)
     assert heads.shape[1] == HEAD_BYTES
     return part_of(0, messages).copy(), messages, messages.copy()
+
+
+def recorded(brokers: Sequence[Steps]) -> tuple[list[Shares], list[list[Words]]]:
+    """Run three brokers in step; return what each returns, and what each received."""
+    seen: list[list[Words]] = [[], [], []]
+
+    def watched(number: int, steps: Steps) -> Steps:
+        sent = next(steps)
+        while True:
+            arrived = yield sent
+            seen[number].append(arrived.copy())
+            try:
+                sent = steps.send(arrived)
+            except StopIteration as stop:
+                done: Shares = stop.value
+                return done
+
+    return run_together([watched(*pair) for pair in enumerate(brokers)]), seen

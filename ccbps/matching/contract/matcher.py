@@ -47,6 +47,10 @@ MAX_TEXT: Final = 1 << 24
 """Greatest number of characters of a matcher's text."""
 MAX_TEXT_BYTES: Final = 1 << 26
 """Greatest number of bytes of a message of a matcher that is made of a text."""
+ANSWERS_ONLY: Final = frozenset(
+    {Protects.EVENT, Protects.EQUALITY_OF_EVENTS, Protects.EQUALITY_OF_INTERESTS}
+)
+"""Data that all schemes protect whose brokers learn the answers only."""
 _again: ContextVar[bool] = ContextVar("_again", default=False)
 """True while a matcher is made again, after somebody was told that it is broken."""
 _from_text: ContextVar[bool] = ContextVar("_from_text", default=False)
@@ -347,14 +351,7 @@ class Matcher(Scheme):
         """
         return self._card(
             hides=("every attribute of the event, beyond what the answer says about it", hidden),
-            protects=frozenset(
-                {
-                    Protects.EVENT,
-                    Protects.EQUALITY_OF_EVENTS,
-                    Protects.EQUALITY_OF_INTERESTS,
-                    *protects,
-                }
-            ),
+            protects=ANSWERS_ONLY.union(protects),
             learns=(
                 "whether the event matches the predicate",
                 f"public parameters: {public}",

@@ -29,7 +29,8 @@ from ccbps.dictionary import DictionaryColumn
 from ccbps.encodings.rows import used_bits
 from ccbps.errors import ParameterError
 from ccbps.forms.digits import MAX_WINDOW, DigitForm, FormulaDigits, HiddenDigits
-from ccbps.leakage import LeakageCard, Protects
+from ccbps.leakage import LeakageCard
+from ccbps.matching.contract.matcher import ANSWERS_ONLY
 from ccbps.matching.contract.roles import Publisher, Subscriber
 from ccbps.matching.contract.scheme import Cost, Draw, Operation, SharesScheme, Side, Sizes
 from ccbps.matching.templates import MAX_SIZE, HiddenMatcher
@@ -198,14 +199,7 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
             adversary="one of the three brokers, which follows the protocol and keeps all it sees, "
             "also together with any clients",
             hides=("every attribute of the event, beyond what the answers say about it", hidden),
-            protects=frozenset(
-                {
-                    Protects.EVENT,
-                    Protects.EQUALITY_OF_EVENTS,
-                    Protects.EQUALITY_OF_INTERESTS,
-                    *protects,
-                }
-            ),
+            protects=ANSWERS_ONLY.union(protects),
             learns=(
                 "whether each event matches each subscription",
                 f"public parameters: {public}",
@@ -230,7 +224,7 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
         return (
             Cost("publisher", "event", Operation.AES_BLOCK, shares[0]),
             Cost("subscriber", "interest", Operation.AES_BLOCK, shares[1]),
-            Cost("broker", "pair", Operation.BIT, 2 * form.table_rows[-1] // 2, note="on average"),
+            Cost("broker", "pair", Operation.BIT, form.table_rows[-1], note="on average"),
             Cost("broker", "pair", Operation.AES_BLOCK, 2 * form.program.gates / 128),
         )
 
