@@ -78,6 +78,11 @@ HELD: Final = (("02", "01"), ("01",), ("02",))
 1."""
 
 
+def hello_bytes(party: int) -> int:
+    """Return the bytes of a hello for a broker."""
+    return CLIENT_BYTES + PUBLIC_BYTES + len(HELD[party]) * KEY_BYTES + TAG_BYTES
+
+
 class BrokerKey(PlainKey):
     """The secret half of a broker's key, by which it opens clients' hellos (X25519).
 
@@ -112,11 +117,9 @@ class BrokerKey(PlainKey):
             DecodeError: it is no hello for this broker, party and context.
         """
         whole("party", party, 0, PARTIES - 1)
-        size = len(HELD[party]) * KEY_BYTES
-        if len(hello) != CLIENT_BYTES + PUBLIC_BYTES + size + 16:
+        if len(hello) != hello_bytes(party):
             raise DecodeError(
-                f"a hello for broker {party} has {CLIENT_BYTES + PUBLIC_BYTES + size + 16} bytes, "
-                f"got {len(hello)}"
+                f"a hello for broker {party} has {hello_bytes(party)} bytes, got {len(hello)}"
             )
         client, rest = hello[:CLIENT_BYTES], hello[CLIENT_BYTES:]
         point, sealed = rest[:PUBLIC_BYTES], rest[PUBLIC_BYTES:]

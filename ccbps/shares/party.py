@@ -119,6 +119,19 @@ class Party:
         table.put(out[good], messages[good, :HEAD_BYTES], (shares[0][good], shares[1][good]))
         return out
 
+    def verify(self, parts: Bytes) -> Bools:
+        """Return the interests that the brokers would refuse, shape (count,).
+
+        Args:
+            parts: this broker's parts of sealed messages, shape (count, bytes).
+
+        Raises:
+            DecodeError: some are no interests of clients that are known.
+            NetworkError: a connection broke.
+        """
+        messages, broken = self._opened("interest", parts, True)
+        return self._differing(messages, self.shares("interest", messages), broken)
+
     def publish(
         self, messages: Bytes, *, table: ShareTable | None = None, sealed: bool = False
     ) -> tuple[Bools, Bools]:
