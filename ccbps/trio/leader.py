@@ -134,6 +134,10 @@ class Leader(Confined):
                 self._workers.close()
             self._threads.shutdown()
 
+    def width(self, kind: str) -> int:
+        """Return the bytes of sealed messages of a kind, "event" or "interest"."""
+        return self._width[kind]
+
     # -- clients ----------------------------------------------------------------------------------
 
     def greet(self, owner: str, hellos: Sequence[bytes]) -> bytes:
@@ -248,7 +252,7 @@ class Leader(Confined):
             if gone:
                 self._at_leisure(lambda: self._remove(table, np.array(gone), heads))
 
-    def match(self, table: int, events: Bytes) -> Bools:
+    def match(self, table: int, events: Bytes) -> tuple[Bools, Bools]:
         """Match events with a table. Calls of several threads are matched together.
 
         Args:
@@ -256,11 +260,10 @@ class Leader(Confined):
             events: sealed messages that were checked, shape (count, bytes).
 
         Returns:
-            answers, shape (count, lanes).
+            answers, shape (count, lanes); and the events that are refused, shape (count,): those
+            that were altered on their way, differ between two brokers, or are not one-hot.
 
         Raises:
-            DecodeError: an event was altered on its way, two brokers got different ones, or it is
-                not one-hot.
             RefusedError: the other brokers cannot be reached.
         """
         request = _Request(table, events)
@@ -272,22 +275,22 @@ class Leader(Confined):
         if request.error is not None:
             raise request.error
         assert request.result is not None
-        answers, refused = request.result
-        self._raise_for(refused)
-        return answers
+        return request.result
 
     def match_once(self, interests: Bytes, events: Bytes) -> Bools:
         """Match events with interests of no table, shape (events, interests).
 
         Raises:
-            DecodeError: as for `match`.
+            DecodeError: an event is refused.
             RefusedError: the other brokers cannot be reached.
         """
         with self._lock:
             table, chosen = self.new_table(), np.arange(len(interests))
             self.put(table, chosen, interests)
             try:
-                return self.match(table, events)[:, : len(interests)]
+                answers, refused = self.match(table, events)
+                self._raise_for(refused)
+                return answers[:, : len(interests)]
             finally:
                 self._held.pop(table, None)
                 self._at_leisure(

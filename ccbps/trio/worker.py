@@ -284,7 +284,8 @@ class Workers(Confined):
 
         Hellos that are known change nothing.
         """
-        return np.logical_or.reduce(self._all("greet", [*hellos]), axis=0, dtype=np.bool_)
+        refused = np.asarray(np.any(self._all("greet", [*hellos]), axis=0), dtype=np.bool_)
+        return refused
 
     def forget(self, clients: Sequence[bytes]) -> None:
         """Forget clients."""
