@@ -21,7 +21,7 @@ from ccbps.arrays import Bools, Bytes, Index
 from ccbps.checks import whole
 from ccbps.errors import ParameterError
 from ccbps.shares.replicated import WORD, Evaluation, Shares, lanes, unpacked
-from ccbps.shares.ring import Ring
+from ccbps.shares.ring import Ring, Work
 
 BLOCK_LANES: Final = 1 << 16
 """Lanes of a block."""
@@ -172,19 +172,21 @@ class ShareTable:
         """
         if not self.blocks or not len(heads):
             return np.zeros((len(heads), self.used), dtype=np.bool_), unit
-        parts = []
+        answers = np.empty((len(heads), self.used), dtype=np.bool_)
+        places: list[tuple[Block, Bools]] = []
+        work: list[Work] = []
         for rows in batches(len(heads)):
-            answers = []
-            batch = events[0][rows], events[1][rows]
             sent = sha256(heads[rows].tobytes()).digest()
+            batch, start = (events[0][rows], events[1][rows]), 0
             for number, block in enumerate(self.blocks):
-                place = number.to_bytes(8, "little") + block.digest
+                digest = sha256(sent + number.to_bytes(8, "little") + block.digest).digest()
                 steps = partial(self._evaluation.steps, batch, block.words())
-                words, _ = ring.evaluate(unit, sha256(sent + place).digest(), steps)
-                answers.append(unpacked(words, block.used) & block.live[: block.used])
-                unit += 1
-            parts.append(np.concatenate(answers, axis=1))
-        return np.concatenate(parts), unit
+                work.append(Work(unit + len(work), digest, steps))
+                places.append((block, answers[rows, start : start + block.used]))
+                start += block.used
+        for (block, out), (words, _) in zip(places, ring.evaluate_all(work), strict=True):
+            np.logical_and(unpacked(words, block.used), block.live[: block.used], out=out)
+        return answers, unit + len(work)
 
 
 def batches(count: int) -> Iterator[slice]:

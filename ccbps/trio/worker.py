@@ -284,8 +284,7 @@ class Workers(Confined):
 
         Hellos that are known change nothing.
         """
-        refused = np.asarray(np.any(self._all("greet", [*hellos]), axis=0), dtype=np.bool_)
-        return refused
+        return np.asarray(np.any(self._all("greet", [*hellos]), axis=0), dtype=np.bool_)
 
     def forget(self, clients: Sequence[bytes]) -> None:
         """Forget clients."""
