@@ -22,19 +22,20 @@ import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Index
 from ccbps.errors import CcbpsError, DecodeError, NetworkError, PeerError, RefusedError
+from ccbps.keys.plain_key import OperatorKey
 from ccbps.keys.secret import Confined
-from ccbps.network import Channel, Identity, connect
+from ccbps.network import Channel, connect
 from ccbps.shares.clients import (
     CLIENT,
     CLIENT_BYTES,
     HEAD_BYTES,
-    BrokerKey,
     SharedKeys,
     head_causes,
     hello_bytes,
     sealed_bytes,
     sealed_part,
 )
+from ccbps.shares.operators import identity
 from ccbps.shares.replicated import PARTIES
 from ccbps.trio.members import Trio
 from ccbps.trio.orders import MOST_BYTES, MOST_ROWS, Order, Reply, lane_bytes
@@ -74,26 +75,28 @@ class Leader(Confined):
 
     Args:
         trio: the three brokers.
-        identity: this broker's network identity.
-        key: this broker's key.
+        key: key of this broker's operator.
         matcher: the matcher, a `ccbps.matching.ThreeBrokerMatch`.
         patience: seconds for which an order is repeated before it is given up.
 
     Raises:
+        KeyMismatchError: the key is not that of broker 0.
         NetworkError: its workers cannot listen at their ports.
     """
 
     def __init__(
         self,
         trio: Trio,
-        identity: Identity,
-        key: BrokerKey,
+        key: OperatorKey,
         matcher: Any,
         *,
         patience: float = PATIENCE,
     ) -> None:
-        self._trio, self._identity, self._key, self.matcher = trio, identity, key, matcher
-        self.names = matcher.digest, sha256(key.public).digest()[:CLIENT_BYTES], 0
+        trio.check(0, key)
+        self._trio, self._key, self.matcher = trio, key, matcher
+        self._identity = identity(key)
+        public = b"".join(operator.public for operator in trio.operators)
+        self.names = matcher.digest, sha256(public).digest()[:CLIENT_BYTES], 0
         self._patience, self._width = (
             patience,
             {
@@ -111,7 +114,7 @@ class Leader(Confined):
         self._tables, self._attempt = 0, 0
         self._is_joined = self._is_closed = False
         self._threads = ThreadPoolExecutor(PARTIES, thread_name_prefix="ccbps trio")
-        self._workers: Workers | None = Workers(0, trio, identity, key, matcher)
+        self._workers: Workers | None = Workers(0, trio, key, matcher)
 
     def __repr__(self) -> str:
         return f"<Leader of {self.matcher!r}>"
@@ -377,13 +380,13 @@ class Leader(Confined):
         if self._is_joined:
             return
         if self._workers is None:
-            self._workers = Workers(0, self._trio, self._identity, self._key, self.matcher)
+            self._workers = Workers(0, self._trio, self._key, self.matcher)
             self._sessions.clear()
         self._attempt = max(self._attempt + 1, int(1000 * time.time()))
         sessions = {}
         for party in FOLLOWERS:
-            member = self._trio.members[party]
-            channel = connect(member.address, self._identity, member.certificate, seconds=10)
+            operator = self._trio.operators[party]
+            channel = connect(operator.address, self._identity, operator.pin, seconds=10)
             self._channels[party] = channel
             self._send(party, Order("about"))
             sessions[party] = self._reply(party).session

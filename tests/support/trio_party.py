@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from ccbps.broker import MatchingBroker
+from ccbps.keys import OperatorKey
 from ccbps.matching import from_json
 from ccbps.mqtt import MqttService, MqttUrl
-from ccbps.network import Certificate, Identity
-from ccbps.shares.clients import BrokerKey
 from ccbps.shares.masks import MaskStreams
-from ccbps.trio import Follower, Leader, Member, Trio
+from ccbps.shares.operators import Operator
+from ccbps.trio import Follower, Leader, Trio
 
 FOLDER, PARTY = Path(sys.argv[-2]), int(sys.argv[-1])
 
@@ -50,19 +50,15 @@ log_units()
 def main() -> None:
     settings = json.loads((FOLDER / "settings.json").read_text())
     matcher: Any = from_json(settings["matcher"])
-    members = [
-        Member(address, Certificate(bytes.fromhex(der)))
-        for address, der in settings["members"][PARTY]
-    ]
-    trio = Trio((members[0], members[1], members[2]), settings["workers"])
-    identity = Identity(bytes.fromhex(settings["identities"][PARTY]))
-    key = BrokerKey(bytes.fromhex(settings["keys"][PARTY]))
+    a, b, c = (Operator.from_bytes(bytes.fromhex(one)) for one in settings["operators"][PARTY])
+    trio = Trio((a, b, c), settings["workers"])
+    key = OperatorKey(bytes.fromhex(settings["keys"][PARTY]))
     if PARTY:
         path = FOLDER / f"shelf{PARTY}"
-        with Follower(PARTY, trio, identity, key, matcher, path=path):
+        with Follower(PARTY, trio, key, matcher, path=path):
             threading.Event().wait()
     url = MqttUrl(settings["url"], "broker", settings["password"])
-    with Leader(trio, identity, key, matcher) as leader:
+    with Leader(trio, key, matcher) as leader:
         broker = MatchingBroker(leader, path=FOLDER / "broker.db")
         with MqttService(broker, url):
             threading.Event().wait()

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from ccbps import Schema, UInt
 from ccbps.broker import Hellos, Publication, Subscription
@@ -39,17 +40,16 @@ class Trio:
     def __init__(self, folder: Path, url: str, stack: ExitStack, workers: int) -> None:
         parts = Parts(workers)
         self.public, self.folder = parts.public, folder
-        own = [member.address for member in parts.trio.members]
-        ders = [member.certificate.der.hex() for member in parts.trio.members]
+        own = parts.trio.operators
         self.links: dict[tuple[int, int], list[Relay]] = {}
-        members = []
+        operators = []
         for party in range(3):
             seen = []
             for other in range(3):
-                address = own[other]
+                operator = own[other]
                 if other != party:
                     (port,) = free_ports(1)
-                    target = int(address.rpartition(":")[2])
+                    target = int(operator.address.rpartition(":")[2])
                     relays = [
                         Relay(f"127.0.0.1:{target + at}", lambda _, piece: piece, port=port + at)
                         for at in range(workers + 1)
@@ -57,13 +57,12 @@ class Trio:
                     for relay in relays:
                         stack.callback(relay.close)
                     self.links[party, other] = relays
-                    address = f"127.0.0.1:{port}"
-                seen.append((address, ders[other]))
-            members.append(seen)
+                    operator = structs.replace(operator, address=f"127.0.0.1:{port}")
+                seen.append(operator.to_bytes().hex())
+            operators.append(seen)
         settings = {
             "matcher": MATCHER.to_json(),
-            "members": members,
-            "identities": [one.export_secret().hex() for one in parts.identities],
+            "operators": operators,
             "keys": [one.export_secret().hex() for one in parts.keys],
             "workers": workers,
             "url": url,
