@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
+
+from msgspec import structs
 
 from ccbps.keys import OperatorKey
 from ccbps.shares.operators import Operator
 from ccbps.trio import Follower, Leader, Trio
 from ccbps.trio.members import WORKERS
+from tests.support.relay import Relay
+
+PROGRAM = Path(__file__).parent / "trio_party.py"
 
 
 def free_ports(count: int) -> list[int]:
@@ -48,6 +59,77 @@ class Parts:
     def leader(self, matcher: Any, **options: Any) -> Leader:
         """Start broker 0."""
         return Leader(self.trio, self.keys[0], matcher, **options)
+
+
+class Processes:
+    """Three brokers in processes of their own, which may be killed, as may the links between them.
+
+    Broker 0 is a client of an MQTT server, where its name is "broker".
+    """
+
+    def __init__(
+        self,
+        matcher: Any,
+        folder: Path,
+        server: tuple[str, str],
+        stack: ExitStack,
+        workers: int = 1,
+    ) -> None:
+        url, password = server
+        parts = Parts(workers)
+        self.public, self.folder = parts.public, folder
+        own = parts.trio.operators
+        self.links: dict[tuple[int, int], list[Relay]] = {}
+        operators = []
+        for party in range(3):
+            seen = []
+            for other in range(3):
+                operator = own[other]
+                if other != party:
+                    (port,) = free_ports(1)
+                    target = int(operator.address.rpartition(":")[2])
+                    relays = [
+                        Relay(f"127.0.0.1:{target + at}", lambda _, piece: piece, port=port + at)
+                        for at in range(workers + 1)
+                    ]
+                    for relay in relays:
+                        stack.callback(relay.close)
+                    self.links[party, other] = relays
+                    operator = structs.replace(operator, address=f"127.0.0.1:{port}")
+                seen.append(operator.to_bytes().hex())
+            operators.append(seen)
+        settings = {
+            "matcher": matcher.to_json(),
+            "operators": operators,
+            "keys": [one.export_secret().hex() for one in parts.keys],
+            "workers": workers,
+            "url": url,
+            "password": password,
+        }
+        (folder / "settings.json").write_text(json.dumps(settings))
+        self.processes: list[Any] = [None] * 3
+        for party in range(3):
+            self.start(party)
+        stack.callback(self.stop)
+
+    def start(self, party: int) -> None:
+        log = (self.folder / f"log{party}").open("ab")
+        self.processes[party] = subprocess.Popen(
+            [sys.executable, PROGRAM, self.folder, str(party)],
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+
+    def kill(self, party: int) -> None:
+        self.processes[party].kill()
+        self.processes[party].wait()
+        self.start(party)
+
+    def stop(self) -> None:
+        for process in self.processes:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 @contextmanager
