@@ -8,8 +8,8 @@ messages, and all three learn the answer. Clients have no key in common with one
 the three brokers' public keys.
 
 There are three kinds of matchers, which differ in what everybody may see of a subscription: a box
-(nothing but the schema), a template (its formula, but for private constants), and hidden formulas
-(the number and kind of leaves).
+(the schema, and how many intervals an attribute has), a template (its formula, but for private
+constants), and hidden formulas (the number and kind of leaves).
 
 Security: against any one broker that follows the protocol, alone or with any clients. Two brokers
 together read everything. Source: [AFLNO16]; the layers are those of `ccbps.forms.digits`.
@@ -18,7 +18,8 @@ together read everything. Source: [AFLNO16]; the layers are those of `ccbps.form
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -28,12 +29,12 @@ from ccbps.checks import whole
 from ccbps.dictionary import DictionaryColumn
 from ccbps.encodings.rows import used_bits
 from ccbps.errors import ParameterError
-from ccbps.forms.digits import MAX_WINDOW, DigitForm, FormulaDigits, HiddenDigits
+from ccbps.forms.digits import MAX_WINDOW, BoxDigits, DigitForm, FormulaDigits, HiddenDigits
 from ccbps.leakage import LeakageCard
 from ccbps.matching.contract.matcher import ANSWERS_ONLY
 from ccbps.matching.contract.roles import Publisher, Subscriber
 from ccbps.matching.contract.scheme import Cost, Draw, Operation, SharesScheme, Side, Sizes
-from ccbps.matching.templates import MAX_SIZE, HiddenMatcher
+from ccbps.matching.templates import MAX_SIZE, MOST_PROPOSED, HiddenMatcher
 from ccbps.matching.three_brokers.local import LocalBrokers
 from ccbps.predicates import Events, Predicate, Schema
 from ccbps.predicates.form import Form
@@ -49,6 +50,8 @@ MOST_TABLES = 4
 """Greatest number of tables for each gate that is allowed."""
 DIGITS = 4
 """Bits of a digit by default: the fewest bytes and bits a pair together, and the fastest."""
+PREPARED = 1 << 12
+"""Interests whose tables are filled at a time."""
 
 
 class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
@@ -74,13 +77,15 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
         template: the public predicate, or None.
         hidden_tree: levels and kind of leaves of a hidden formula, or None.
         digits: bits of a digit, by attribute.
+        intervals: intervals of an attribute, for a box; or None.
         size: number of gates: bits that each broker sends for a pair, but for the answer.
     """
 
     name = "three brokers"
-    _own_parameters: ClassVar[tuple[str, ...]] = ("hidden", "digits")
+    _own_parameters: ClassVar[tuple[str, ...]] = ("hidden", "digits", "intervals")
     digits: Mapping[str, int]
-    _form: FormulaDigits | HiddenDigits
+    intervals: Mapping[str, int] | None = None
+    _form: FormulaDigits | BoxDigits | HiddenDigits
 
     def __init__(
         self,
@@ -115,23 +120,31 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
         cls,
         schema: Schema,
         *,
+        intervals: int | Mapping[str, int] = 1,
         digits: int | Mapping[str, int] = DIGITS,
         max_gates: int = MAX_SIZE,
     ) -> Self:
         """Make the matcher that hides which attributes a predicate constrains, and how.
 
+        An attribute lies in one of its intervals, or outside all of them. An attribute whose codes
+        are one digit takes any set of values, whatever `intervals` says.
+
         Args:
             schema: schema of the events.
+            intervals: greatest number of intervals of an attribute: for all, or by attribute, and
+                then 1 for the others. Each takes ``4 m - 4`` gates more for a code of m digits.
             digits: bits of a digit, as for a template.
             max_gates: largest number of gates.
 
         Raises:
-            ParameterError: `digits` are not possible, or there would be more gates.
+            ParameterError: `intervals` or `digits` are not possible, or there would be more gates.
         """
         matcher = cls.__new__(cls, schema)
-        windows, form = _windows(schema, digits), matcher._box_form(schema)
-        digit_form = FormulaDigits(schema, windows, form, _most(max_gates))
-        matcher._use_form(schema, digit_form, max_gates)
+        windows, most = _windows(schema, digits), _most(max_gates)
+        matcher.operators = ("=", "<", "interval", "prefix", "in", "and", "not")
+        matcher.intervals = _intervals(schema, intervals, windows)
+        form = BoxDigits(schema, windows, matcher.intervals, most)
+        matcher._use_form(schema, form, max_gates)
         return matcher
 
     @classmethod
@@ -166,7 +179,9 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
         matcher._use_form(schema, HiddenDigits(schema, windows, levels, leaf), max_gates)
         return matcher
 
-    def _use_form(self, schema: Schema, form: FormulaDigits | HiddenDigits, max_gates: int) -> None:
+    def _use_form(
+        self, schema: Schema, form: FormulaDigits | BoxDigits | HiddenDigits, max_gates: int
+    ) -> None:
         _check_gates(form.program.gates, max_gates)
         self._form, self.digits = form, form.windows
         sizes = Sizes(-(-form.event_bits // 8), -(-form.rows // 8))
@@ -185,7 +200,23 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
         return self._form
 
     def parameters(self) -> dict[str, Any]:
-        return {**super().parameters(), "digits": dict(self.digits)}
+        intervals = None if self.intervals is None else dict(self.intervals)
+        return {**super().parameters(), "digits": dict(self.digits), "intervals": intervals}
+
+    @classmethod
+    def _again(cls, schema: Schema, template: Any, options: dict[str, Any]) -> Self:
+        if options["intervals"] is None:
+            # A box without intervals has the default, and its parameters are others then.
+            del options["intervals"]
+        return super()._again(schema, template, options)
+
+    @classmethod
+    def _candidates(cls, schema: Schema, predicate: Predicate) -> list[Callable[[], Self]]:
+        box, *others = super()._candidates(schema, predicate)
+        if predicate.private_names:
+            return [box, *others]
+        # Hazard: as for leaves, everybody sees the number.
+        return [box, partial(cls.box, schema, intervals=MOST_PROPOSED), *others]
 
     def layout(self) -> Any:
         form = self._form
@@ -234,6 +265,7 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
         return self._explain(
             [
                 ("shape", self._shape),
+                *self._sets_shown(),
                 ("digits", f"{digits} bits"),
                 (
                     "traffic",
@@ -242,6 +274,15 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
                 ),
             ]
         )
+
+    def _sets_shown(self) -> list[tuple[str, str]]:
+        """Return the line of `explain` on the sets that attributes of a box take."""
+        if not isinstance(self._form, BoxDigits):
+            return []
+        free = [name for name in self.schema if self.schema[name].bits <= self.digits[name]]
+        counts = {name: str(count) for name, count in (self.intervals or {}).items()}
+        counts |= dict.fromkeys(free, "any set of values")
+        return [("intervals", ", ".join(f"{name}: {count}" for name, count in counts.items()))]
 
     # -- roles ------------------------------------------------------------------------------------
 
@@ -281,19 +322,27 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
 
     # -- interests and messages -------------------------------------------------------------------
 
-    def _interest_row(self, form: Form | HiddenTree) -> Bytes:
-        rows: Bytes = self._form.interest_rows([form])  # type: ignore[list-item]
-        return np.packbits(rows, axis=1, bitorder="little")
+    def _box_row(self, predicate: Predicate) -> Any:
+        assert isinstance(self._form, BoxDigits)
+        return predicate.sets(self._form.intervals)
+
+    def _interest_row(self, form: Form | HiddenTree) -> Any:
+        """Return the form: tables are filled for many interests at a time."""
+        return form
 
     def encode_events(self, key: Mapping[str, Any], events: Events, draw: Draw, out: Bytes) -> None:
         bits = np.packbits(self._form.event_rows(events), axis=1, bitorder="little")
         self._share(bits, self._form.event_bits, draw, out)
 
     def encode_interests(
-        self, key: Mapping[str, Any], interests: DictionaryColumn[Bytes], draw: Draw, out: Bytes
+        self, key: Mapping[str, Any], interests: DictionaryColumn[Any], draw: Draw, out: Bytes
     ) -> None:
-        rows = np.concatenate(interests.values)[interests.index]
-        self._share(rows, self._form.rows, draw, out)
+        values, form = interests.values, self._form
+        rows = np.empty((len(values), self.sizes.interest), dtype=np.uint8)
+        for start in range(0, len(values), PREPARED):
+            bits = form.interest_rows(values[start : start + PREPARED])
+            rows[start : start + PREPARED] = np.packbits(bits, axis=1, bitorder="little")
+        self._share(rows[interests.index], form.rows, draw, out)
 
     def _share(self, packed: Bytes, bits: int, draw: Draw, out: Bytes) -> None:
         np.bitwise_xor(packed, draw.rows(0, len(packed)), out=out)
@@ -313,6 +362,22 @@ def _windows(schema: Schema, digits: int | Mapping[str, int]) -> dict[str, int]:
             )
         return {name: whole(f"digits[{name!r}]", digits[name], 1, MAX_WINDOW) for name in schema}
     return dict.fromkeys(schema, whole("digits", digits, 1, MAX_WINDOW))
+
+
+def _intervals(
+    schema: Schema, intervals: int | Mapping[str, int], windows: Mapping[str, int]
+) -> dict[str, int]:
+    """Return the intervals of an attribute by attribute; 1 where codes are one digit."""
+    given = intervals if isinstance(intervals, Mapping) else dict.fromkeys(schema, intervals)
+    if others := given.keys() - set(schema):
+        raise ParameterError(
+            f"intervals names {', '.join(sorted(others))}, and the attributes are "
+            f"{', '.join(schema)}"
+        )
+    label = "intervals[{!r}]" if isinstance(intervals, Mapping) else "intervals"
+    counts = {name: whole(label.format(name), given[name], 1) for name in given}
+    one_digit = {name for name in schema if schema[name].bits <= windows[name]}
+    return {name: 1 if name in one_digit else counts.get(name, 1) for name in schema}
 
 
 def _most(max_gates: int) -> int:
