@@ -220,7 +220,7 @@ class Ring(Confined):
                 )
             return self._run(begin(self._masks.unit(unit)))
 
-    def differing(self, first: Bytes, second: Bytes) -> Bools:
+    def differing(self, first: Bytes, second: Bytes, refused: Bools | None = None) -> Bools:
         """Find the rows of which two brokers hold different shares, shape (count,).
 
         A client that hands two brokers different shares turns answers into bits of other clients'
@@ -231,6 +231,8 @@ class Ring(Confined):
         Args:
             first: heads and first shares, packed, shape (count, bytes).
             second: heads and second shares, packed, of the same shape.
+            refused: rows that this broker refuses by itself, shape (count,), which all three then
+                count as different; None for none.
 
         Raises:
             PeerError: a neighbour has another number of rows.
@@ -240,7 +242,8 @@ class Ring(Confined):
             own = self._macs[0].tags(first)
             arrived = self._both(own.tobytes(), own.nbytes)
             theirs = np.frombuffer(arrived, dtype=np.uint8).reshape(own.shape)
-            wrong = np.packbits((theirs != self._macs[1].tags(second)).any(axis=1))
+            differ = (theirs != self._macs[1].tags(second)).any(axis=1)
+            wrong = np.packbits(differ if refused is None else differ | refused)
             # Each broker tells both others, by way of the one below.
             for _ in range(PARTIES - 1):
                 arrived = self._both(wrong.tobytes(), wrong.nbytes)
