@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from ccbps.arrays import Bools, Bytes, Index
+from ccbps.arrays import Bools, Bytes, Index, Words
 from ccbps.checks import whole
 from ccbps.errors import ParameterError
 from ccbps.shares.replicated import WORD, Evaluation, Shares, lanes, unpacked
@@ -152,6 +152,18 @@ class ShareTable:
             if 0 <= number < len(self.blocks):
                 self.blocks[number].clear(places[numbers == number])
 
+    @property
+    def heads(self) -> Bytes:
+        """Heads of the interests in all lanes that were ever used, shape (lanes, head_bytes)."""
+        none = np.zeros((0, self._head_bytes), dtype=np.uint8)
+        return np.concatenate([none, *(block.heads[: block.used] for block in self.blocks)])
+
+    @property
+    def live(self) -> Bools:
+        """Lanes that have an interest, of all that were ever used, shape (lanes,)."""
+        none = np.zeros(0, dtype=np.bool_)
+        return np.concatenate([none, *(block.live[: block.used] for block in self.blocks)])
+
     def match(
         self, ring: Ring, unit: int, heads: Bytes, events: tuple[Bytes, Bytes]
     ) -> tuple[Bools, int]:
@@ -170,21 +182,64 @@ class ShareTable:
             PeerError: the brokers hold other events or interests.
             NetworkError: a connection broke.
         """
-        if not self.blocks or not len(heads):
-            return np.zeros((len(heads), self.used), dtype=np.bool_), unit
-        parts = []
+        out = np.zeros((len(heads), self.used), dtype=np.bool_)
+        for rows, start, block, words in self._evaluated(ring, unit, heads, events):
+            answers = unpacked(words, block.used) & block.live[: block.used]
+            out[rows, start : start + block.used] = answers
+            unit += 1
+        return out, unit
+
+    def times_keys(
+        self,
+        ring: Ring,
+        unit: int,
+        heads: Bytes,
+        events: tuple[Bytes, Bytes],
+        keys: tuple[Bytes, Bytes],
+    ) -> tuple[Bytes, int]:
+        """Multiply answers by keys of events, together with the other two brokers.
+
+        Args:
+            ring: connections to the others.
+            unit: number of the first unit; greater than all that the ring has evaluated.
+            heads: heads of the events' messages.
+            events: this broker's shares of events with whole vectors, shape (events, bits).
+            keys: this broker's shares of a key of each event, shape (events, bytes).
+
+        Returns:
+            this broker's shares of the products, masked, shape (events, lanes, bytes); and the
+            number of the unit after the last one.
+
+        Raises:
+            PeerError: the brokers hold other events or interests.
+            NetworkError: a connection broke.
+        """
+        out = np.zeros((len(heads), self.used, keys[0].shape[1]), dtype=np.uint8)
+        for rows, start, block, words in self._evaluated(ring, unit, heads, events, keys):
+            shares = words.astype("<u8", copy=False)[:, : block.used].view(np.uint8)
+            out[rows, start : start + block.used] = shares
+            unit += 1
+        return out, unit
+
+    def _evaluated(
+        self,
+        ring: Ring,
+        unit: int,
+        heads: Bytes,
+        events: tuple[Bytes, Bytes],
+        keys: tuple[Bytes, Bytes] | None = None,
+    ) -> Iterator[tuple[slice, int, Block, Words]]:
+        """Evaluate units; yield a batch's rows, a block's first lane, the block, and the result."""
         for rows in batches(len(heads)):
-            answers = []
             batch = events[0][rows], events[1][rows]
+            some = None if keys is None else (keys[0][rows], keys[1][rows])
             sent = sha256(heads[rows].tobytes()).digest()
             for number, block in enumerate(self.blocks):
                 place = number.to_bytes(8, "little") + block.digest
-                steps = partial(self._evaluation.steps, batch, block.words())
+                steps = partial(self._evaluation.steps, batch, block.words(), keys=some)
                 words, _ = ring.evaluate(unit, sha256(sent + place).digest(), steps)
-                answers.append(unpacked(words, block.used) & block.live[: block.used])
+                yield rows, number * self._size, block, words
                 unit += 1
-            parts.append(np.concatenate(answers, axis=1))
-        return np.concatenate(parts), unit
 
 
 def batches(count: int) -> Iterator[slice]:

@@ -20,30 +20,37 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Final, Literal, Self, get_args
 
 import numpy as np
 
 from ccbps.arrays import Bytes, Randomness
-from ccbps.checks import whole
+from ccbps.checks import choice, whole
 from ccbps.dictionary import DictionaryColumn
 from ccbps.encodings.rows import used_bits
 from ccbps.errors import ParameterError
 from ccbps.forms.digits import MAX_WINDOW, BoxDigits, DigitForm, FormulaDigits, HiddenDigits
-from ccbps.leakage import LeakageCard
+from ccbps.leakage import LeakageCard, Protects
 from ccbps.matching.contract.matcher import ANSWERS_ONLY
-from ccbps.matching.contract.roles import Publisher, Subscriber
 from ccbps.matching.contract.scheme import Cost, Draw, Operation, SharesScheme, Side, Sizes
 from ccbps.matching.templates import MAX_SIZE, MOST_PROPOSED, HiddenMatcher
 from ccbps.matching.three_brokers.local import LocalBrokers
+from ccbps.matching.three_brokers.roles import ThreeBrokerPublisher, ThreeBrokerSubscriber
 from ccbps.predicates import Events, Predicate, Schema
 from ccbps.predicates.form import Form
 from ccbps.predicates.hiding import HiddenTree, LeafKind
-from ccbps.shares.clients import BrokerKey
+from ccbps.shares.answers import PAD_BLOCKS, PAYLOAD_KEY_BYTES
+from ccbps.shares.clients import HEAD_BYTES, BrokerKey
 from ccbps.shares.party import Party
+from ccbps.shares.replicated import PARTIES
 from ccbps.shares.ring import Ring
 from ccbps.wire import padding_causes
 
+Reveal = Literal["brokers", "subscriber"]
+REVEALED: Final = {
+    "brokers": "the three brokers learn the answers",
+    "subscriber": "no broker learns the answers",
+}
 LAYOUT = 1
 """Number of the rule by which tables and gates follow from a form; part of fingerprints."""
 MOST_TABLES = 4
@@ -78,13 +85,15 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
         hidden_tree: levels and kind of leaves of a hidden formula, or None.
         digits: bits of a digit, by attribute.
         intervals: intervals of an attribute, for a box; or None.
+        reveal: those who learn the answers: "brokers" or "subscriber".
         size: number of gates: bits that each broker sends for a pair, but for the answer.
     """
 
     name = "three brokers"
-    _own_parameters: ClassVar[tuple[str, ...]] = ("hidden", "digits", "intervals")
+    _own_parameters: ClassVar[tuple[str, ...]] = ("hidden", "digits", "intervals", "reveal")
     digits: Mapping[str, int]
     intervals: Mapping[str, int] | None = None
+    reveal: Reveal
     _form: FormulaDigits | BoxDigits | HiddenDigits
 
     def __init__(
@@ -93,6 +102,7 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
         template: str | Predicate | None = None,
         *,
         digits: int | Mapping[str, int] = DIGITS,
+        reveal: Reveal = "brokers",
         max_gates: int = MAX_SIZE,
     ) -> None:
         """Write the layers of a template.
@@ -103,17 +113,21 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
                 without one, take `ThreeBrokerMatch.box` or `ThreeBrokerMatch.hidden`.
             digits: bits of a digit, for all attributes or by attribute. More bits make interests
                 longer, and take fewer gates and layers.
+            reveal: those who learn the answers: "brokers", or "subscriber" for nobody else, at 16
+                bytes a pair from each broker to the subscriber.
             max_gates: largest number of gates.
 
         Raises:
             ParameterError: there is no template, it is for another schema or already bound,
-                `digits` are not possible, or there would be more than `max_gates` gates.
+                `digits` or `reveal` are not possible, or there would be more gates.
             PredicateError: the template does not parse or does not fit the schema.
         """
         more = f"; for any formula, {type(self).__name__}.hidden(schema, ...)"
         form = self._template_form(schema, template, more)
         windows = _windows(schema, digits)
-        self._use_form(schema, FormulaDigits(schema, windows, form, _most(max_gates)), max_gates)
+        self._use_form(
+            schema, FormulaDigits(schema, windows, form, _most(max_gates)), reveal, max_gates
+        )
 
     @classmethod
     def box(
@@ -122,6 +136,7 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
         *,
         intervals: int | Mapping[str, int] = 1,
         digits: int | Mapping[str, int] = DIGITS,
+        reveal: Reveal = "brokers",
         max_gates: int = MAX_SIZE,
     ) -> Self:
         """Make the matcher that hides which attributes a predicate constrains, and how.
@@ -134,17 +149,18 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
             intervals: greatest number of intervals of an attribute: for all, or by attribute, and
                 then 1 for the others. Each takes ``4 m - 4`` gates more for a code of m digits.
             digits: bits of a digit, as for a template.
+            reveal: those who learn the answers, as for a template.
             max_gates: largest number of gates.
 
         Raises:
-            ParameterError: `intervals` or `digits` are not possible, or there would be more gates.
+            ParameterError: a value is not possible, or there would be more gates.
         """
         matcher = cls.__new__(cls, schema)
         windows, most = _windows(schema, digits), _most(max_gates)
         matcher.operators = ("=", "<", "interval", "prefix", "in", "and", "not")
         matcher.intervals = _intervals(schema, intervals, windows)
         form = BoxDigits(schema, windows, matcher.intervals, most)
-        matcher._use_form(schema, form, max_gates)
+        matcher._use_form(schema, form, reveal, max_gates)
         return matcher
 
     @classmethod
@@ -156,6 +172,7 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
         depth: int | None = None,
         leaf: LeafKind = "box",
         digits: int | Mapping[str, int] = DIGITS,
+        reveal: Reveal = "brokers",
         max_gates: int = MAX_SIZE,
     ) -> Self:
         """Make the matcher that hides the formula itself.
@@ -166,6 +183,7 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
             depth: levels of nodes of the tree.
             leaf: kind of the leaves, as for `FormulaMatch.hidden`.
             digits: bits of a digit, as for a template.
+            reveal: those who learn the answers, as for a template.
             max_gates: largest number of gates.
 
         Raises:
@@ -176,16 +194,31 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
         # One leaf tells how many gates there would be, before they are made.
         one = HiddenDigits(schema, windows, 0, leaf, _most(max_gates))
         _check_gates(max(one.program.gates, len(one.tables) // MOST_TABLES) << levels, max_gates)
-        matcher._use_form(schema, HiddenDigits(schema, windows, levels, leaf), max_gates)
+        matcher._use_form(schema, HiddenDigits(schema, windows, levels, leaf), reveal, max_gates)
         return matcher
 
     def _use_form(
-        self, schema: Schema, form: FormulaDigits | BoxDigits | HiddenDigits, max_gates: int
+        self,
+        schema: Schema,
+        form: FormulaDigits | BoxDigits | HiddenDigits,
+        reveal: Reveal,
+        max_gates: int,
     ) -> None:
         _check_gates(form.program.gates, max_gates)
         self._form, self.digits = form, form.windows
-        sizes = Sizes(-(-form.event_bits // 8), -(-form.rows // 8))
+        self.reveal = choice("reveal", reveal, get_args(Reveal))
+        sizes = Sizes(-(-self._bits("event") // 8), -(-self._bits("interest") // 8))
         self._set_up(schema, sizes)
+
+    def _bits(self, side: Side) -> int:
+        """Return the bits of a body; those of an event have a payload key for its subscribers."""
+        if side == "interest":
+            return self._form.rows
+        return self._form.event_bits + 8 * PAYLOAD_KEY_BYTES * self._for_subscribers
+
+    @property
+    def _for_subscribers(self) -> bool:
+        return self.reveal == "subscriber"
 
     # -- public parameters ------------------------------------------------------------------------
 
@@ -201,7 +234,8 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
 
     def parameters(self) -> dict[str, Any]:
         intervals = None if self.intervals is None else dict(self.intervals)
-        return {**super().parameters(), "digits": dict(self.digits), "intervals": intervals}
+        own = {"digits": dict(self.digits), "intervals": intervals, "reveal": self.reveal}
+        return {**super().parameters(), **own}
 
     @classmethod
     def _again(cls, schema: Schema, template: Any, options: dict[str, Any]) -> Self:
@@ -226,50 +260,101 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
     @property
     def leakage(self) -> LeakageCard:
         public, hidden, protects = self._hidden_part()
+        if self.intervals is not None:
+            public += ", and how many intervals an attribute of a predicate has at the most"
+        fields = self._subscribers_card() if self._for_subscribers else self._brokers_card()
+        protected = ANSWERS_ONLY.union(protects, fields.pop("protects"))
         return self._card(
             adversary="one of the three brokers, which follows the protocol and keeps all it sees, "
             "also together with any clients",
-            hides=("every attribute of the event, beyond what the answers say about it", hidden),
-            protects=ANSWERS_ONLY.union(protects),
+            hides=(fields.pop("event"), hidden, *fields.pop("hides")),
+            protects=protected,
             learns=(
-                "whether each event matches each subscription",
+                *fields.pop("learns"),
                 f"public parameters: {public}",
                 "how many events and subscriptions there are, when they arrive, and which client "
                 "each is from",
             ),
             security="computational",
             assumption="no two brokers work together, and one of them with clients learns what "
-            "these clients' answers say; AES-256, HKDF-SHA256 and X25519",
-            hazards=(
-                "two brokers together read everything",
-                "a broker that does not follow the protocol may change answers",
-            ),
+            f"these clients' answers say; AES-256, HKDF-SHA256, {fields.pop('assumption')}X25519",
+            hazards=("two brokers together read everything", *fields.pop("hazards")),
             integrity="the brokers compare what two of them have in common, and refuse a message "
-            "that was altered on its way to one of them; a broker that deviates may change answers",
+            f"that was altered on its way to one of them; {fields.pop('integrity')}",
+            **fields,
         )
+
+    def _brokers_card(self) -> dict[str, Any]:
+        """Return what the card says where the brokers learn the answers."""
+        return {
+            "event": "every attribute of the event, beyond what the answers say about it",
+            "hides": (),
+            "protects": (),
+            "learns": ("whether each event matches each subscription",),
+            "assumption": "",
+            "hazards": ("a broker that does not follow the protocol may change answers",),
+            "integrity": "a broker that deviates may change answers",
+        }
+
+    def _subscribers_card(self) -> dict[str, Any]:
+        """Return what the card says where the subscriber learns the answers."""
+        return {
+            "event": "every attribute of the event",
+            "hides": ("whether an event matches a subscription",),
+            "protects": (Protects.MATCH,),
+            "learns": (),
+            "assumption": "SHA-256 as a commitment, ",
+            "hazards": (
+                "payloads are sent to matching subscribers only, or fetched by them: their way "
+                "shows who matches",
+                "a broker that does not follow the protocol may turn answers: then those get an "
+                "event who do not match, or others miss it",
+            ),
+            "integrity": "a subscriber refuses an answer that does not fit the event's commitment, "
+            "so that no broker makes up a key; a broker that deviates may still turn answers",
+            "answers": False,
+        }
 
     @property
     def costs(self) -> tuple[Cost, ...]:
         sizes, form = self.sizes, self._form
         shares = [2 * -(-size // 16) for size in (sizes.event, sizes.interest)]
-        return (
-            Cost("publisher", "event", Operation.AES_BLOCK, shares[0]),
+        key = -(-HEAD_BYTES // 16) if self._for_subscribers else 0
+        costs = (
+            Cost("publisher", "event", Operation.AES_BLOCK, shares[0] + key),
             Cost("subscriber", "interest", Operation.AES_BLOCK, shares[1]),
             Cost("broker", "pair", Operation.BIT, form.table_rows[-1], note="on average"),
             Cost("broker", "pair", Operation.AES_BLOCK, 2 * form.program.gates / 128),
+        )
+        if not self._for_subscribers:
+            return costs
+        return (
+            *costs,
+            Cost(
+                "broker",
+                "pair",
+                Operation.AES_BLOCK,
+                2 + PAD_BLOCKS,
+                note="key",
+            ),
+            Cost("subscriber", "pair", Operation.AES_BLOCK, PARTIES * PAD_BLOCKS),
         )
 
     def explain(self) -> str:
         program, widths = self._form.program, sorted(set(self.digits.values()))
         digits = " or ".join(map(str, widths))
+        last = "1 to open the answer"
+        if self._for_subscribers:
+            last = f"{PAYLOAD_KEY_BYTES} bytes to the subscriber"
         return self._explain(
             [
                 ("shape", self._shape),
                 *self._sets_shown(),
                 ("digits", f"{digits} bits"),
+                ("reveal", REVEALED[self.reveal]),
                 (
                     "traffic",
-                    f"{program.gates:,} bits a pair sent by each broker, and 1 to open the answer; "
+                    f"{program.gates:,} bits a pair sent by each broker, and {last}; "
                     f"{len(program.layers) + 1} messages one after the other",
                 ),
             ]
@@ -288,7 +373,7 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
 
     def publisher(  # type: ignore[override]  # There are no ledgers, and keys are public.
         self, brokers: Sequence[bytes], *, randomness: Randomness = os.urandom
-    ) -> Publisher:
+    ) -> ThreeBrokerPublisher:
         """Make the role that encodes events.
 
         Args:
@@ -298,13 +383,13 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
         Raises:
             ParameterError: these are not three different public keys.
         """
-        return Publisher(self, brokers, None, randomness)
+        return ThreeBrokerPublisher(self, brokers, None, randomness)
 
     def subscriber(  # type: ignore[override]
         self, brokers: Sequence[bytes], *, randomness: Randomness = os.urandom
-    ) -> Subscriber:
+    ) -> ThreeBrokerSubscriber:
         """Make the role that encodes predicates; arguments as for `publisher`."""
-        return Subscriber(self, brokers, None, randomness)
+        return ThreeBrokerSubscriber(self, brokers, None, randomness)
 
     def broker(self, party: int, key: BrokerKey, ring: Ring) -> Party:  # type: ignore[override]
         """Make one of the three brokers.
@@ -314,7 +399,8 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
             key: its key.
             ring: connections to the other two, made for the matcher's `digest`.
         """
-        return Party(party, self._form, key, ring, self.digest)
+        form, sealed = self._form, self._for_subscribers
+        return Party(party, form, key, ring, self.digest, for_subscribers=sealed)
 
     def local(self) -> LocalBrokers:
         """Make three brokers in this process, for tests and notebooks."""
@@ -331,8 +417,11 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
         return form
 
     def encode_events(self, key: Mapping[str, Any], events: Events, draw: Draw, out: Bytes) -> None:
-        bits = np.packbits(self._form.event_rows(events), axis=1, bitorder="little")
-        self._share(bits, self._form.event_bits, draw, out)
+        bits = self._form.event_rows(events)
+        if self._for_subscribers:
+            keys = np.unpackbits(draw.payload_keys(0, len(bits)), axis=1, bitorder="little")
+            bits = np.concatenate([bits, keys], axis=1)
+        self._share(np.packbits(bits, axis=1, bitorder="little"), self._bits("event"), draw, out)
 
     def encode_interests(
         self, key: Mapping[str, Any], interests: DictionaryColumn[Any], draw: Draw, out: Bytes
@@ -342,15 +431,14 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
         for start in range(0, len(values), PREPARED):
             bits = form.interest_rows(values[start : start + PREPARED])
             rows[start : start + PREPARED] = np.packbits(bits, axis=1, bitorder="little")
-        self._share(rows[interests.index], form.rows, draw, out)
+        self._share(rows[interests.index], self._bits("interest"), draw, out)
 
     def _share(self, packed: Bytes, bits: int, draw: Draw, out: Bytes) -> None:
         np.bitwise_xor(packed, draw.rows(0, len(packed)), out=out)
         out[:, -1] &= used_bits(bits)
 
     def check(self, key: Mapping[str, Any], side: Side, bodies: Bytes) -> Bytes:
-        bits = self._form.event_bits if side == "event" else self._form.rows
-        return padding_causes((bodies[:, -1] & ~used_bits(bits)) != 0)
+        return padding_causes((bodies[:, -1] & ~used_bits(self._bits(side))) != 0)
 
 
 def _windows(schema: Schema, digits: int | Mapping[str, int]) -> dict[str, int]:
