@@ -199,7 +199,9 @@ class Client:
     Args:
         brokers: public halves of the keys of brokers 0, 1 and 2.
         context: digest of the public parameters, and the epoch, which all agree on.
-        randomness: source of random bytes: the operating system, unless a test says otherwise.
+        randomness: source of the client's keys: the operating system, unless a `ClientKey` or a
+            test says otherwise.
+        nonces: source of nonces, which never gives the same bytes again; None for `randomness`.
 
     Attributes:
         hellos: messages by which brokers 0, 1 and 2 get their keys, once.
@@ -209,7 +211,11 @@ class Client:
     """
 
     def __init__(
-        self, brokers: Sequence[bytes], context: bytes, randomness: Randomness = os.urandom
+        self,
+        brokers: Sequence[bytes],
+        context: bytes,
+        randomness: Randomness = os.urandom,
+        nonces: Randomness | None = None,
     ) -> None:
         if len(brokers) != PARTIES or len(set(brokers)) != PARTIES:
             raise ParameterError(
@@ -232,8 +238,9 @@ class Client:
             sealed = AESGCM(_derived(agreed, bound)).encrypt(bytes(12), held, bound)
             hellos.append(client + point + sealed)
         self.hellos = hellos[0], hellos[1], hellos[2]
-        self._shared, self._randomness = SharedKeys(client, keys | own_keys, context), randomness
+        self._shared = SharedKeys(client, keys | own_keys, context)
         self._payload_key = algorithms.AES256(randomness(KEY_BYTES))  # known to nobody else
+        self._randomness = randomness if nonces is None else nonces
 
     def heads(self, kind: str, count: int) -> Bytes:
         """Return heads of new messages, shape (count, 52), in a batch of their own.

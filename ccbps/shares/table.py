@@ -17,11 +17,11 @@ from typing import Final
 
 import numpy as np
 
-from ccbps.arrays import Bools, Bytes, Index, Words
+from ccbps.arrays import Bools, Bytes, Index
 from ccbps.checks import whole
 from ccbps.errors import ParameterError
 from ccbps.shares.replicated import WORD, Evaluation, Shares, lanes, unpacked
-from ccbps.shares.ring import Ring
+from ccbps.shares.ring import Ring, Work
 
 BLOCK_LANES: Final = 1 << 16
 """Lanes of a block."""
@@ -183,11 +183,11 @@ class ShareTable:
             NetworkError: a connection broke.
         """
         out = np.zeros((len(heads), self.used), dtype=np.bool_)
-        for rows, start, block, words in self._evaluated(ring, unit, heads, events):
-            answers = unpacked(words, block.used) & block.live[: block.used]
-            out[rows, start : start + block.used] = answers
-            unit += 1
-        return out, unit
+        places, work = self._work(unit, heads, events)
+        for (rows, at, block), (words, _) in zip(places, ring.evaluate_all(work), strict=True):
+            answers = unpacked(words, block.used)
+            np.logical_and(answers, block.live[: block.used], out=out[rows, at])
+        return out, unit + len(work)
 
     def times_keys(
         self,
@@ -215,31 +215,32 @@ class ShareTable:
             NetworkError: a connection broke.
         """
         out = np.zeros((len(heads), self.used, keys[0].shape[1]), dtype=np.uint8)
-        for rows, start, block, words in self._evaluated(ring, unit, heads, events, keys):
-            shares = words.astype("<u8", copy=False)[:, : block.used].view(np.uint8)
-            out[rows, start : start + block.used] = shares
-            unit += 1
-        return out, unit
+        places, work = self._work(unit, heads, events, keys)
+        for (rows, at, block), (words, _) in zip(places, ring.evaluate_all(work), strict=True):
+            out[rows, at] = words.astype("<u8", copy=False)[:, : block.used].view(np.uint8)
+        return out, unit + len(work)
 
-    def _evaluated(
+    def _work(
         self,
-        ring: Ring,
         unit: int,
         heads: Bytes,
         events: tuple[Bytes, Bytes],
         keys: tuple[Bytes, Bytes] | None = None,
-    ) -> Iterator[tuple[slice, int, Block, Words]]:
-        """Evaluate units; yield a batch's rows, a block's first lane, the block, and the result."""
+    ) -> tuple[list[tuple[slice, slice, Block]], list[Work]]:
+        """Return the rows, lanes and block of each unit of work, and the units."""
+        places: list[tuple[slice, slice, Block]] = []
+        work: list[Work] = []
         for rows in batches(len(heads)):
-            batch = events[0][rows], events[1][rows]
-            some = None if keys is None else (keys[0][rows], keys[1][rows])
             sent = sha256(heads[rows].tobytes()).digest()
+            batch, start = (events[0][rows], events[1][rows]), 0
+            some = None if keys is None else (keys[0][rows], keys[1][rows])
             for number, block in enumerate(self.blocks):
-                place = number.to_bytes(8, "little") + block.digest
+                digest = sha256(sent + number.to_bytes(8, "little") + block.digest).digest()
                 steps = partial(self._evaluation.steps, batch, block.words(), keys=some)
-                words, _ = ring.evaluate(unit, sha256(sent + place).digest(), steps)
-                yield rows, number * self._size, block, words
-                unit += 1
+                places.append((rows, slice(start, start + block.used), block))
+                work.append(Work(unit + len(work), digest, steps))
+                start += block.used
+        return places, work
 
 
 def batches(count: int) -> Iterator[slice]:

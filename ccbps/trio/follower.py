@@ -19,9 +19,11 @@ import numpy as np
 from ccbps.arrays import Bools
 from ccbps.checks import whole
 from ccbps.errors import CcbpsError, DecodeError, LedgerError, NetworkError, PeerError
+from ccbps.keys.plain_key import OperatorKey
 from ccbps.keys.secret import Confined
-from ccbps.network import Channel, Credentials, Identity, Server
-from ccbps.shares.clients import BrokerKey, sealed_width
+from ccbps.network import Channel, Credentials, Server
+from ccbps.shares.clients import sealed_width
+from ccbps.shares.operators import broker_key, identity
 from ccbps.trio.members import Trio
 from ccbps.trio.orders import MOST_BYTES, SESSION_BYTES, Order, Reply
 from ccbps.trio.shelf import Shelf
@@ -37,14 +39,14 @@ class Follower(Confined):
     Args:
         party: 1 or 2.
         trio: the three brokers.
-        identity: this broker's network identity.
-        key: this broker's key.
+        key: key of this broker's operator.
         matcher: the matcher, a `ccbps.matching.ThreeBrokerMatch`.
         path: path of its file; None keeps everything in memory.
 
     Raises:
         LedgerError: the file cannot be used.
         NetworkError: it cannot listen at its address.
+        KeyMismatchError: the key is not that of broker `party`.
         ParameterError: the file is another broker's.
     """
 
@@ -52,15 +54,14 @@ class Follower(Confined):
         self,
         party: int,
         trio: Trio,
-        identity: Identity,
-        key: BrokerKey,
+        key: OperatorKey,
         matcher: Any,
         *,
         path: str | PathLike[str] | None = None,
     ) -> None:
-        whole("party", party, 1, 2)
-        self._make_workers = partial(Workers, party, trio, identity, key, matcher)
-        owner = sha256(bytes([party]) + key.public + matcher.digest).digest()
+        trio.check(whole("party", party, 1, 2), key)
+        self._make_workers = partial(Workers, party, trio, key, matcher)
+        owner = sha256(bytes([party]) + broker_key(key).public + matcher.digest).digest()
         width = sealed_width(party, matcher.form.rows)
         self._shelf = Shelf(None if path is None else Path(path), owner, width)
         self._lock, self._leader = threading.Lock(), threading.Lock()
@@ -68,9 +69,9 @@ class Follower(Confined):
         self._workers: Workers | None = None
         try:
             self._begin()
-            host, port = trio.members[party].place
+            host, port = trio.place(party)
             self._server = Server(
-                Credentials(identity, (trio.members[0].certificate,)),
+                Credentials(identity(key), (trio.operators[0].pin,)),
                 self._serve,
                 host=host,
                 port=port,

@@ -22,19 +22,20 @@ import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Index
 from ccbps.errors import CcbpsError, DecodeError, NetworkError, PeerError, RefusedError
+from ccbps.keys.plain_key import OperatorKey
 from ccbps.keys.secret import Confined
-from ccbps.network import Channel, Identity, connect
+from ccbps.network import Channel, connect
 from ccbps.shares.clients import (
     CLIENT,
     CLIENT_BYTES,
     HEAD_BYTES,
-    BrokerKey,
     SharedKeys,
     head_causes,
     hello_bytes,
     sealed_bytes,
     sealed_part,
 )
+from ccbps.shares.operators import identity
 from ccbps.shares.replicated import PARTIES
 from ccbps.trio.members import Trio
 from ccbps.trio.orders import MOST_BYTES, MOST_ROWS, Order, Reply, lane_bytes
@@ -74,26 +75,28 @@ class Leader(Confined):
 
     Args:
         trio: the three brokers.
-        identity: this broker's network identity.
-        key: this broker's key.
+        key: key of this broker's operator.
         matcher: the matcher, a `ccbps.matching.ThreeBrokerMatch`.
         patience: seconds for which an order is repeated before it is given up.
 
     Raises:
+        KeyMismatchError: the key is not that of broker 0.
         NetworkError: its workers cannot listen at their ports.
     """
 
     def __init__(
         self,
         trio: Trio,
-        identity: Identity,
-        key: BrokerKey,
+        key: OperatorKey,
         matcher: Any,
         *,
         patience: float = PATIENCE,
     ) -> None:
-        self._trio, self._identity, self._key, self.matcher = trio, identity, key, matcher
-        self.names = matcher.digest, sha256(key.public).digest()[:CLIENT_BYTES], 0
+        trio.check(0, key)
+        self._trio, self._key, self.matcher = trio, key, matcher
+        self._identity = identity(key)
+        public = b"".join(operator.public for operator in trio.operators)
+        self.names = matcher.digest, sha256(public).digest()[:CLIENT_BYTES], 0
         self._patience, self._width = (
             patience,
             {
@@ -111,7 +114,7 @@ class Leader(Confined):
         self._tables, self._attempt = 0, 0
         self._is_joined = self._is_closed = False
         self._threads = ThreadPoolExecutor(PARTIES, thread_name_prefix="ccbps trio")
-        self._workers: Workers | None = Workers(0, trio, identity, key, matcher)
+        self._workers: Workers | None = Workers(0, trio, key, matcher)
 
     def __repr__(self) -> str:
         return f"<Leader of {self.matcher!r}>"
@@ -133,6 +136,10 @@ class Leader(Confined):
             if self._workers is not None:
                 self._workers.close()
             self._threads.shutdown()
+
+    def width(self, kind: str) -> int:
+        """Return the bytes of sealed messages of a kind, "event" or "interest"."""
+        return self._width[kind]
 
     # -- clients ----------------------------------------------------------------------------------
 
@@ -248,7 +255,7 @@ class Leader(Confined):
             if gone:
                 self._at_leisure(lambda: self._remove(table, np.array(gone), heads))
 
-    def match(self, table: int, events: Bytes) -> Bools:
+    def match(self, table: int, events: Bytes) -> tuple[Bools, Bools]:
         """Match events with a table. Calls of several threads are matched together.
 
         Args:
@@ -256,11 +263,10 @@ class Leader(Confined):
             events: sealed messages that were checked, shape (count, bytes).
 
         Returns:
-            answers, shape (count, lanes).
+            answers, shape (count, lanes); and the events that are refused, shape (count,): those
+            that were altered on their way, differ between two brokers, or are not one-hot.
 
         Raises:
-            DecodeError: an event was altered on its way, two brokers got different ones, or it is
-                not one-hot.
             RefusedError: the other brokers cannot be reached.
         """
         request = _Request(table, events)
@@ -272,22 +278,22 @@ class Leader(Confined):
         if request.error is not None:
             raise request.error
         assert request.result is not None
-        answers, refused = request.result
-        self._raise_for(refused)
-        return answers
+        return request.result
 
     def match_once(self, interests: Bytes, events: Bytes) -> Bools:
         """Match events with interests of no table, shape (events, interests).
 
         Raises:
-            DecodeError: as for `match`.
+            DecodeError: an event is refused.
             RefusedError: the other brokers cannot be reached.
         """
         with self._lock:
             table, chosen = self.new_table(), np.arange(len(interests))
             self.put(table, chosen, interests)
             try:
-                return self.match(table, events)[:, : len(interests)]
+                answers, refused = self.match(table, events)
+                self._raise_for(refused)
+                return answers[:, : len(interests)]
             finally:
                 self._held.pop(table, None)
                 self._at_leisure(
@@ -374,13 +380,13 @@ class Leader(Confined):
         if self._is_joined:
             return
         if self._workers is None:
-            self._workers = Workers(0, self._trio, self._identity, self._key, self.matcher)
+            self._workers = Workers(0, self._trio, self._key, self.matcher)
             self._sessions.clear()
         self._attempt = max(self._attempt + 1, int(1000 * time.time()))
         sessions = {}
         for party in FOLLOWERS:
-            member = self._trio.members[party]
-            channel = connect(member.address, self._identity, member.certificate, seconds=10)
+            operator = self._trio.operators[party]
+            channel = connect(operator.address, self._identity, operator.pin, seconds=10)
             self._channels[party] = channel
             self._send(party, Order("about"))
             sessions[party] = self._reply(party).session

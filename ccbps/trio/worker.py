@@ -20,11 +20,14 @@ import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Index
 from ccbps.errors import CcbpsError, DecodeError, NetworkError, PeerError
+from ccbps.keys.plain_key import OperatorKey
 from ccbps.keys.secret import Confined
 from ccbps.matching.contract.matcher import Matcher
-from ccbps.network import Channel, Credentials, Identity, Server, connect
-from ccbps.shares.clients import CLIENT_BYTES, BrokerKey
+from ccbps.network import Channel, Credentials, Server, connect
+from ccbps.shares.clients import CLIENT_BYTES
+from ccbps.shares.operators import broker_key, identity
 from ccbps.shares.party import Party
+from ccbps.shares.replicated import PARTIES
 from ccbps.shares.ring import Ring
 from ccbps.shares.table import ShareTable
 from ccbps.trio.members import Trio
@@ -39,11 +42,10 @@ _ATTEMPT_BYTES: Final = 8
 class _Worker(Confined):
     """What a worker process does."""
 
-    def __init__(
-        self, party: int, number: int, trio: Trio, identity: Identity, key: BrokerKey, matcher: Any
-    ) -> None:
-        self._party, self._number, self._trio, self._identity = party, number, trio, identity
-        self._broker: Party = matcher.broker(party, key, None)
+    def __init__(self, party: int, number: int, trio: Trio, key: OperatorKey, matcher: Any) -> None:
+        self._party, self._number, self._trio = party, number, trio
+        self._identity = identity(key)
+        self._broker: Party = matcher.broker(party, broker_key(key), None)
         self._context = matcher.digest
         self._tables: dict[int, ShareTable] = {}
         self._hellos: dict[bytes, bytes] = {}
@@ -51,8 +53,9 @@ class _Worker(Confined):
         self._changed = threading.Condition()
         self._attempt, self._arrived = -1, dict[int, Channel]()
         self._over: dict[int, threading.Event] = {}
-        credentials = Credentials(identity, (trio.above(party).certificate,))
-        host, port = trio.members[party].worker_place(number)
+        above = trio.operators[(party + 1) % PARTIES]
+        credentials = Credentials(self._identity, (above.pin,))
+        host, port = trio.place(party, number + 1)
         self._server = Server(
             credentials,
             self._keep,
@@ -89,16 +92,15 @@ class _Worker(Confined):
                 del self._arrived[old]
                 self._over.pop(old).set()
         until = time.monotonic() + JOIN_SECONDS
-        below = self._trio.below(self._party)
-        host, port = below.worker_place(self._number)
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        lower = connect(address, self._identity, below.certificate, seconds=JOIN_SECONDS)
+        address = self._trio.address(self._party - 1, self._number + 1)
+        pin = self._trio.operators[self._party - 1].pin
+        lower = connect(address, self._identity, pin, seconds=JOIN_SECONDS)
         lower.send(attempt.to_bytes(_ATTEMPT_BYTES, "big"))
         with self._changed:
             while attempt not in self._arrived:
                 if not self._changed.wait(max(0.0, until - time.monotonic())):
                     lower.close()
-                    raise NetworkError(f"broker {(self._party + 1) % 3} did not connect")
+                    raise NetworkError(f"broker {(self._party + 1) % PARTIES} did not connect")
             upper = self._arrived[attempt]
         try:
             self._ring = Ring(
@@ -167,7 +169,7 @@ class _Worker(Confined):
 
 def _run(line: Connection, settings: tuple[Any, ...]) -> None:
     """Serve the process that started this one, until it ends."""
-    party, number, trio, identity, key, matcher = settings
+    party, number, trio, key, matcher = settings
     parent = multiprocessing.parent_process()
     assert parent is not None
 
@@ -177,7 +179,7 @@ def _run(line: Connection, settings: tuple[Any, ...]) -> None:
 
     threading.Thread(target=end_with_parent, daemon=True).start()
     try:
-        worker = _Worker(party, number, trio, Identity(identity), BrokerKey(key), matcher)
+        worker = _Worker(party, number, trio, OperatorKey(key), matcher)
     except CcbpsError as error:
         line.send((False, type(error).__name__, str(error)))
         return
@@ -215,24 +217,20 @@ class Workers(Confined):
     Args:
         party: number of the broker.
         trio: the three brokers.
-        identity: the broker's network identity.
-        key: the broker's key.
+        key: key of the broker's operator.
         matcher: the matcher.
 
     Raises:
         NetworkError: a worker cannot listen at its port.
     """
 
-    def __init__(
-        self, party: int, trio: Trio, identity: Identity, key: BrokerKey, matcher: Matcher
-    ) -> None:
+    def __init__(self, party: int, trio: Trio, key: OperatorKey, matcher: Matcher) -> None:
         context = multiprocessing.get_context("spawn")
         self._lines: list[Connection] = []
         self._processes: list[Any] = []
-        secrets = identity.export_secret(), key.export_secret()
         for number in range(trio.workers):
             line, other = context.Pipe()
-            settings = (party, number, trio, *secrets, matcher)
+            settings = (party, number, trio, key.export_secret(), matcher)
             process = context.Process(
                 target=_run, args=(other, settings), daemon=True, name=f"ccbps worker {number}"
             )
@@ -284,7 +282,7 @@ class Workers(Confined):
 
         Hellos that are known change nothing.
         """
-        return np.logical_or.reduce(self._all("greet", [*hellos]), axis=0, dtype=np.bool_)
+        return np.asarray(np.any(self._all("greet", [*hellos]), axis=0), dtype=np.bool_)
 
     def forget(self, clients: Sequence[bytes]) -> None:
         """Forget clients."""

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from ccbps.network import Identity
-from ccbps.shares.clients import BrokerKey
-from ccbps.trio import Follower, Leader, Member, Trio
+from ccbps.keys import OperatorKey
+from ccbps.shares.operators import Operator
+from ccbps.trio import Follower, Leader, Trio
 from ccbps.trio.members import WORKERS
 
 
@@ -32,24 +32,22 @@ def free_ports(count: int) -> list[int]:
 
 
 class Parts:
-    """What three brokers need: keys, identities, and what they know of one another."""
+    """What three brokers need: keys, and what they know of one another."""
 
     def __init__(self, workers: int = 1) -> None:
-        self.identities = [Identity.generate() for _ in range(3)]
-        self.keys = [BrokerKey.generate() for _ in range(3)]
-        self.public = tuple(key.public for key in self.keys)
-        pairs = zip(free_ports(3), self.identities, strict=True)
-        a, b, c = (Member(f"127.0.0.1:{port}", one.certificate()) for port, one in pairs)
+        self.keys = [OperatorKey.generate() for _ in range(3)]
+        pairs = zip(self.keys, free_ports(3), strict=True)
+        a, b, c = (Operator.of(key, f"127.0.0.1:{port}") for key, port in pairs)
         self.trio = Trio((a, b, c), workers)
+        self.public = a.public, b.public, c.public
 
     def follower(self, party: int, matcher: Any, **options: Any) -> Follower:
         """Start broker 1 or 2."""
-        own = self.identities[party], self.keys[party]
-        return Follower(party, self.trio, *own, matcher, **options)
+        return Follower(party, self.trio, self.keys[party], matcher, **options)
 
     def leader(self, matcher: Any, **options: Any) -> Leader:
         """Start broker 0."""
-        return Leader(self.trio, self.identities[0], self.keys[0], matcher, **options)
+        return Leader(self.trio, self.keys[0], matcher, **options)
 
 
 @contextmanager
