@@ -1,19 +1,24 @@
-"""ThreeBrokerMatch: boxes of sets, the errors of predicates that do not fit, public parameters."""
+"""ThreeBrokerMatch: boxes of sets, predicates that do not fit, answers for subscribers only."""
 
 from __future__ import annotations
 
 import json
 import pickle
 import re
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 from ccbps import Category, Schema, Text, UInt
-from ccbps.errors import ParameterError, UnsupportedPredicateError
-from ccbps.matching import ThreeBrokerMatch, from_json
+from ccbps.errors import DecodeError, ParameterError, ShapeError, UnsupportedPredicateError
+from ccbps.leakage import FROM_ANSWERS, Protects
+from ccbps.matching import Matcher, ThreeBrokerMatch, from_json
 from ccbps.matching.three_brokers import matcher as module
+from ccbps.predicates import Predicate
+from ccbps.shares.answers import SealedAnswers
 from ccbps.shares.clients import HEAD_BYTES
+from ccbps.testing import conformance_tests
 
 QUOTES = Schema(
     issue=Category(["AAPL", "GOOG", "IBM", "MSFT"], nullable=True),
@@ -136,3 +141,81 @@ def test_many_interests_are_encoded_by_blocks(monkeypatch: pytest.MonkeyPatch) -
     expected = [[n > p and t != "b" for n in (0, 5, 9, 511, 5, 7, 300, 9)] for p, t in
                 zip(records["price"], records["note"], strict=True)]  # fmt: skip
     assert np.array_equal(brokers.match_all(records, texts), expected)
+
+
+# -- answers for subscribers only -----------------------------------------------------------------
+
+
+class ForSubscribers(ThreeBrokerMatch):
+    """The same scheme, which proposes matchers whose brokers learn no answers."""
+
+    @classmethod
+    def propose(cls, schema: Schema, predicate: Predicate) -> Iterator[Matcher]:  # type: ignore[override]
+        for matcher in super().propose(schema, predicate):
+            parameters = {**matcher.parameters(), "reveal": "subscriber"}
+            yield cls.from_parameters(schema, parameters)
+
+
+TestForSubscribers = conformance_tests(ForSubscribers)
+SMALL = Schema(price=UInt(8), volume=UInt(4))
+MATCHERS = {
+    "box": ThreeBrokerMatch.box(SMALL, reveal="subscriber"),
+    "template": ThreeBrokerMatch(SMALL, "price < :p OR volume = 3", reveal="subscriber"),
+    "hidden": ThreeBrokerMatch.hidden(SMALL, leaves=2, reveal="subscriber"),
+}
+
+
+@pytest.mark.parametrize("kind", MATCHERS)
+def test_answers_reach_subscribers_as_in_plaintext(kind: str) -> None:
+    matcher, rng = MATCHERS[kind], np.random.default_rng(2)
+    records = {"price": rng.integers(0, 256, 30), "volume": rng.integers(0, 16, 30)}
+    interests: list[object] = ["price < 100", "price >= 30 AND volume < 9", "volume = 3"]
+    if kind == "template":
+        interests = [{"p": 100}, {"p": 7}, {"p": 0}]
+    events = SMALL.encode(records)
+    expected = np.stack([matcher.meaning(one, events) for one in interests], axis=1)
+    assert 0 < expected.sum() < expected.size
+    assert np.array_equal(matcher.local().match_all(records, interests), expected)
+
+
+def test_reveal_is_public_and_stated() -> None:
+    matcher, usual = MATCHERS["box"], ThreeBrokerMatch.box(SMALL)
+    assert matcher != usual and matcher.fingerprint != usual.fingerprint
+    assert from_json(matcher.to_json()) == pickle.loads(pickle.dumps(matcher)) == matcher
+    assert (matcher.event_bytes, matcher.interest_bytes) == (
+        usual.event_bytes + 16,
+        usual.interest_bytes,
+    )
+    assert matcher.size == usual.size
+    assert "and 16 bytes to the subscriber; " in matcher.explain()
+    assert "reveal:      no broker learns the answers\n" in matcher.explain()
+    assert "reveal:      the three brokers learn the answers\n" in usual.explain()
+    card = matcher.leakage
+    assert Protects.MATCH in card.protects and Protects.MATCH not in usual.leakage.protects
+    assert not card.answers and not set(FROM_ANSWERS) & set(card.attacks)
+    assert not any("whether each event matches" in text for text in card.learns)
+    with pytest.raises(ParameterError, match="reveal must be 'brokers' or 'subscriber'"):
+        ThreeBrokerMatch.box(SMALL, reveal="nobody")  # type: ignore[arg-type]
+
+
+def test_roles_refuse_what_is_not_theirs() -> None:
+    matcher = MATCHERS["box"]
+    brokers = matcher.local()
+    publisher, subscriber = matcher.publisher(brokers.public), matcher.subscriber(brokers.public)
+    sent, own = publisher.encode({"price": [1], "volume": [1]}), subscriber.encode(["price < 9"])
+    keys = publisher.payload_keys(sent)
+    assert np.array_equal(publisher.payload_keys(sent[:, :HEAD_BYTES]), keys)
+    with pytest.raises(DecodeError, match="row 0"):
+        matcher.publisher(brokers.public).payload_keys(sent)
+    with pytest.raises(ShapeError, match="at least 52"):
+        publisher.commitments(sent[:, :51])
+    parts = [SealedAnswers(np.zeros((1, 16), np.uint8), np.zeros((1, 1, 16), np.uint8))] * 3
+    with pytest.raises(DecodeError, match="row 0"):
+        matcher.subscriber(brokers.public).open(sent, own, parts, publisher.commitments(sent))
+    with pytest.raises(DecodeError, match="event 0: the answers do not fit"):
+        subscriber.open(sent, own, parts, publisher.commitments(sent))
+    usual = ThreeBrokerMatch.box(SMALL)
+    with pytest.raises(ParameterError, match='take one with reveal="subscriber"'):
+        usual.publisher(brokers.public).payload_keys(sent)
+    with pytest.raises(ParameterError, match='take one with reveal="subscriber"'):
+        usual.subscriber(brokers.public).open(sent, own, parts, publisher.commitments(sent))
