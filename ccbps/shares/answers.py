@@ -20,8 +20,9 @@ publisher makes a *commitment* H(head, K) public for each event. What does not f
 and not a match. The fault is seen for events that match and for others alike, so that nothing that
 the subscriber does shows which.
 
-F is CBC-MAC with AES-256 over rows of one length: half a SHA-256 of the attempt's name and the
-event's head, then the batch and row of the interest.
+F is AES-256 of the sum of two names: half a SHA-256 of the attempt's name and the event's head, and
+the CBC-MAC of the interest's place under another key of the two. Names of attempts are random, and
+those of interests are known to nobody else, so nobody makes two sums equal.
 
 Hazard: a broker that turns m itself gives K to those who do not match, or keeps it from those who
 do. Hazard: payloads that only those fetch who match tell who matches.
@@ -46,9 +47,8 @@ from ccbps.shares.replicated import PARTIES
 PAYLOAD_KEY_BYTES: Final = 16
 ATTEMPT_BYTES: Final = 16
 COMMITMENT_BYTES: Final = 32
-PAD_BLOCKS: Final = 3
-"""AES blocks that seal a share."""
-_LABEL_BYTES: Final = PAD_BLOCKS * BLOCK
+PAD_BLOCKS: Final = 1
+"""AES blocks that seal a share, besides two for all answers of a batch to an interest."""
 _PAIRS: Final = 1 << 16
 """Pairs whose pads are computed at a time."""
 
@@ -142,24 +142,28 @@ def add_pads(
     held = [clients.get(bytes(name)) for name in distinct]
     known = np.array([keys is not None for keys in held], dtype=np.bool_)[owner]
     shares[:, ~known] = 0
-    ciphers = [keys.answer_key(party) for keys in held if keys is not None]
+    ciphers = [keys.answer_keys(party) for keys in held if keys is not None]
     numbers = np.cumsum([keys is not None for keys in held]) - 1
     order = np.flatnonzero(known)
     order = order[np.argsort(owner[order], kind="stable")]
     named = np.concatenate([attempts, events], axis=1)
     hashed = (sha256(b"ccbps answer\0" + row.tobytes()).digest() for row in named)
-    labels = np.frombuffer(b"".join(half[:BLOCK] for half in hashed), dtype=np.uint8)
-    labels = labels.reshape(len(events), BLOCK)
+    labels = np.frombuffer(b"".join(half[:BLOCK] for half in hashed), dtype="<u8").reshape(-1, 2)
+    words = shares.view("<u8")
     step = max(1, _PAIRS // max(1, len(events)))
     for start in range(0, len(order), step):
         lanes = order[start : start + step]
-        rows = np.zeros((len(lanes), len(events), _LABEL_BYTES), dtype=np.uint8)
-        rows[:, :, :BLOCK] = labels
-        place = interests[lanes, PLACE]
-        rows[:, :, BLOCK : BLOCK + place.shape[1]] = place[:, None]
-        index = np.repeat(numbers[owner[lanes]], len(events))
-        pads = row_tags(ciphers, index, rows.reshape(-1, _LABEL_BYTES))
-        shares[:, lanes] ^= pads.reshape(len(lanes), len(events), BLOCK).transpose(1, 0, 2)
+        index, rows = numbers[owner[lanes]], np.zeros((len(lanes), 2 * BLOCK), dtype=np.uint8)
+        rows[:, : PLACE.stop - PLACE.start] = interests[lanes, PLACE]
+        names = row_tags([pair[0] for pair in ciphers], index, rows).view("<u8")
+        blocks = (names[:, None] ^ labels).view(np.uint8).reshape(-1, BLOCK)
+        seals = [pair[1] for pair in ciphers]
+        pads = row_tags(seals, np.repeat(index, len(events)), blocks).view("<u8")
+        pads = pads.reshape(len(lanes), len(events), 2).transpose(1, 0, 2)
+        if lanes[-1] - lanes[0] == len(lanes) - 1:
+            words[:, lanes[0] : lanes[-1] + 1] ^= pads
+        else:
+            words[:, lanes] ^= pads
 
 
 def opened_answers(

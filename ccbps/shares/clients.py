@@ -150,7 +150,7 @@ class SharedKeys(Confined):
     def __init__(self, client: bytes, keys: dict[str, bytes], context: bytes) -> None:
         self.client, self._keys, self._context = client, keys, context
         self._macs: dict[int, RowMac] = {}
-        self._answer_keys: dict[int, algorithms.AES256] = {}
+        self._answer_keys: dict[int, tuple[algorithms.AES256, algorithms.AES256]] = {}
         self.matcher = context[: _MATCHER.stop - _MATCHER.start]
 
     def __repr__(self) -> str:
@@ -185,11 +185,14 @@ class SharedKeys(Confined):
             self._macs[party] = RowMac(key)
         return self._macs[party]
 
-    def answer_key(self, party: int) -> algorithms.AES256:
-        """Return the key under which a broker seals answers for this client."""
+    def answer_keys(self, party: int) -> tuple[algorithms.AES256, algorithms.AES256]:
+        """Return the keys with which a broker names this client's interests, and seals answers."""
         if party not in self._answer_keys:
-            key = _derived(self._keys[str(party)], b"ccbps sealed answers")
-            self._answer_keys[party] = algorithms.AES256(key)
+            own = self._keys[str(party)]
+            self._answer_keys[party] = (
+                algorithms.AES256(_derived(own, b"ccbps names of interests")),
+                algorithms.AES256(_derived(own, b"ccbps sealed answers")),
+            )
         return self._answer_keys[party]
 
 
