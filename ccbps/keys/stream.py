@@ -127,20 +127,26 @@ def row_tags(
         index: place of each row's key, shape (batch,); None where there is one key.
         rows: bytes, shape (batch, a multiple of 16); rows of one key always have that width.
     """
-    order = np.arange(len(rows)) if index is None else np.argsort(index, kind="stable")
-    owner = np.zeros(len(rows), dtype=np.intp) if index is None else index[order]
+    owner = np.zeros(len(rows), dtype=np.intp) if index is None else index
+    order = None if (owner[1:] >= owner[:-1]).all() else np.argsort(owner, kind="stable")
+    if order is not None:
+        owner, rows = owner[order], rows[order]
     contexts = [
         (low, high, Cipher(ciphers[owner[low]], modes.ECB()).encryptor())
         for low, high in _stretches(owner)
     ]
-    blocks = rows[order].reshape(len(rows), -1, BLOCK)
-    state = np.zeros((len(rows), BLOCK), dtype=np.uint8)
-    room = np.empty(len(rows) * BLOCK + BLOCK - 1, dtype=np.uint8)
+    size, blocks = len(rows) * BLOCK, rows.reshape(len(rows), -1, BLOCK)
+    state = np.ascontiguousarray(blocks[:, 0])
+    rooms = [np.empty(size + BLOCK - 1, dtype=np.uint8) for _ in range(2)]
     for place in range(blocks.shape[1]):
-        state ^= blocks[:, place]
+        if place:
+            state ^= blocks[:, place]
+        room = rooms[place % 2]
         for low, high, context in contexts:
             context.update_into(state[low:high].data, room[low * BLOCK :].data)
-        state[:] = room[: len(rows) * BLOCK].reshape(-1, BLOCK)
+        state = room[:size].reshape(-1, BLOCK)
+    if order is None:
+        return state
     tags = np.empty_like(state)
     tags[order] = state
     return tags

@@ -179,8 +179,8 @@ class TemplateMatcher(Matcher):
     def prepare(self, interest: Interest) -> Any:
         """Return the private bits of a subscription."""
         if self.template is None:
-            box = bound_predicate(self.schema, interest, "this matcher is a box: an interest").box()
-            return self._interest_row(box_form(self.schema, box))
+            about = "this matcher is a box: an interest"
+            return self._box_row(bound_predicate(self.schema, interest, about))
         if not isinstance(interest, Mapping):
             names = ", ".join(f":{name}" for name in self.template.private_names)
             raise ParameterError(
@@ -190,6 +190,10 @@ class TemplateMatcher(Matcher):
         if not all(isinstance(name, str) for name in interest):
             raise ParameterError("names of private constants must be strings")
         return self._interest_row(self.template.bind(**interest).true_form())
+
+    def _box_row(self, predicate: Predicate) -> Any:
+        """Return the private bits of a predicate that is a box."""
+        return self._interest_row(box_form(self.schema, predicate.box()))
 
     @abstractmethod
     def _interest_row(self, form: Form | HiddenTree) -> Any:

@@ -25,8 +25,8 @@ from ccbps.errors import (
     UnsupportedPredicateError,
 )
 from ccbps.predicates.attributes import Attributes
-from ccbps.predicates.box import Box, box_of, is_empty
-from ccbps.predicates.codes import BoolArray
+from ccbps.predicates.box import Box, box_of, is_empty, sets_of
+from ccbps.predicates.codes import BoolArray, Intervals
 from ccbps.predicates.described import from_text, to_text, types_of
 from ccbps.predicates.expression import (
     Expression,
@@ -391,6 +391,27 @@ class Predicate(Printable):
         """
         # Its dict is the caller's; this predicate may be others' too.
         return Box(self.schema, dict(self._box.ranges))
+
+    def sets(self, intervals: Mapping[str, int]) -> dict[str, Intervals]:
+        """Write the predicate as a set of codes for every attribute.
+
+        Example:
+            >>> from ccbps import Schema, UInt
+            >>> schema = Schema(price=UInt(16), volume=UInt(16))
+            >>> schema.parse("price <> 5 AND volume IN (1, 2, 7)").sets({"price": 1, "volume": 2})
+            {'price': ((0, 4), (6, 65535)), 'volume': ((1, 2), (7, 7))}
+
+        Args:
+            intervals: greatest number of intervals of each attribute. The codes outside of so many
+                are such a set, too.
+
+        Raises:
+            ParameterError: a private constant has no value.
+            UnsupportedPredicateError: the predicate is no AND of such sets; names the attribute
+                that needs more, and how many.
+        """
+        self._require_bound()
+        return sets_of(self.schema, self._form, self.expression, self.text, intervals)
 
     @cached_property
     def _box(self) -> Box:

@@ -85,13 +85,22 @@ def test_an_event_of_zeros_is_the_last_value_of_each_digit() -> None:
 # -- the view of a broker at real size ------------------------------------------------------------
 
 
-def views(ranges: list[tuple[int, int]], seed: int, *, gates_opened: bool = False) -> list[Bools]:
+def views(
+    ranges: list[tuple[int, int]],
+    seed: int,
+    *,
+    gates_opened: bool = False,
+    for_subscribers: bool = False,
+    answers_opened: bool = False,
+) -> list[Bools]:
     """Return the view of each broker for an event and many lanes of one interest, (bits, lanes).
 
     Args:
         ranges: the interest.
         seed: seed of all randomness.
         gates_opened: plant a fault: the values of the first gates are told to all.
+        for_subscribers: True for answers that no broker learns.
+        answers_opened: plant a fault: all three brokers learn these answers.
     """
     form, rng = MATCHER.form, np.random.default_rng(seed)
     lows, highs = zip(*ranges, strict=True)
@@ -113,20 +122,30 @@ def views(ranges: list[tuple[int, int]], seed: int, *, gates_opened: bool = Fals
         whole_vectors(share, form.digit_bits, number == 0)
         for number, share in enumerate(shared(event))
     ]
+    payload = shared(rng.integers(0, 256, (1, 16), dtype=np.uint8))
     keys = [rng.bytes(32) for _ in range(3)]
     evaluation = Evaluation(form.program, form.digit_bits, form.tables, form.table_rows)
 
     def broker(i: int) -> Any:
         j = (i + 1) % 3
         masks = MaskStreams(keys[i], keys[j]).unit(seed)
-        return evaluation.steps((events[i], events[j]), (interests[i], interests[j]), masks)
+        pairs = (events[i], events[j]), (interests[i], interests[j])
+        sealed = (payload[i], payload[j]) if for_subscribers else None
+        return evaluation.steps(*pairs, masks, keys=sealed)
 
-    _, seen = recorded([broker(i) for i in range(3)])
+    done, seen = recorded([broker(i) for i in range(3)])
     received = [[part.reshape(-1, part.shape[-1]) for part in parts] for parts in seen]
     out = []
     told = [np.bitwise_xor.reduce([messages[0] for messages in received])] * gates_opened
+    if for_subscribers:
+        # What a broker seals: shares of m K, bit by bit.
+        sealed_bits = [lanes(np.unpackbits(z[0].view(np.uint8), axis=1)) for z, _ in done]
+        if answers_opened:
+            total = np.bitwise_xor.reduce(sealed_bits)
+            told = [np.bitwise_or.reduce(total, keepdims=True)]
     for i in range(3):
         own = [interests[i], interests[(i + 1) % 3], *told]
+        own += [sealed_bits[i]] if for_subscribers else []
         out.append(unpacked(np.concatenate([*received[i], *own]), count))
     return out
 
@@ -138,6 +157,29 @@ def test_views_of_interests_with_the_same_answer_look_alike(one: str, other: str
     for broker in range(3):
         tests = bit_statistics(first[broker], second[broker], 3_000, 7)
         assert all(corrected(test) > FAMILY_ERROR for test in tests)
+
+
+OTHERS = [("tight", "empty"), ("full", "beside"), ("tight", "full")]
+
+
+@pytest.mark.parametrize(("one", "other"), OTHERS)
+def test_views_look_alike_whatever_the_answer_is_for_subscribers(one: str, other: str) -> None:
+    first, second = (
+        views(RANGES[name], seed, for_subscribers=True) for name, seed in ((one, 3), (other, 4))
+    )
+    for broker in range(3):
+        tests = bit_statistics(first[broker], second[broker], 3_000, 7)
+        assert all(corrected(test) > FAMILY_ERROR for test in tests)
+
+
+def test_answers_for_subscribers_that_are_opened_are_noticed() -> None:
+    first, second = (
+        views(RANGES[name], seed, for_subscribers=True, answers_opened=True)
+        for name, seed in (("tight", 3), ("empty", 4))
+    )
+    for broker in range(3):
+        tests = bit_statistics(first[broker], second[broker], 3_000, 7)
+        assert min(map(corrected, tests)) < FAMILY_ERROR
 
 
 def test_gates_that_are_opened_are_noticed() -> None:

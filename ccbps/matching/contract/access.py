@@ -471,7 +471,10 @@ class SharesAccess(Access):
         def shared(start: int, stop: int, piece: int = 0) -> Bytes:
             return self.client.mask(self._side, heads[start:stop], size)
 
-        return Draw(self._fresh, shared)
+        def payload_keys(start: int, stop: int) -> Bytes:
+            return self.client.payload_keys(heads[start:stop])
+
+        return Draw(self._fresh, shared, payload_keys=payload_keys)
 
     def seal(self, messages: Bytes) -> Bytes:
         """Seal messages of this role for a way through broker 0."""
