@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from ccbps.errors import ShapeError
 Draw: TypeAlias = Callable[[int, int], Bytes]
 """``draw(start, stop)``: the shared randomness of pairs start .. stop - 1, asked for in order and
 once; shape (stop - start, randomness_bytes), uint8, rows contiguous. May reuse one buffer."""
+
+FEW_ROWS: Final = 64
+"""Largest number of rows that are copied byte by byte."""
 
 
 class PairEncoding(ABC):
@@ -189,10 +192,11 @@ def draw_rows(
 
 
 def copy_rows(rows: Bytes, out: Bytes) -> None:
-    """Copy rows whose bytes are contiguous: as one item each, which is faster than byte by byte."""
-    if rows.shape[1]:
+    """Copy rows whose bytes are contiguous: as one item each where there are many, for speed."""
+    if len(rows) > FEW_ROWS and rows.shape[1]:
         kind = f"V{rows.shape[1]}"
-        out.view(kind)[...] = rows.view(kind)
+        rows, out = rows.view(kind), out.view(kind)
+    out[...] = rows
 
 
 def used_bits(bits: int) -> np.uint8:

@@ -253,25 +253,24 @@ class ArrayEncoder:
         self, program: StraightLine, random_bytes: int, mask_bits: int, batch: int
     ) -> None:
         self._planes = array_planes(program, batch)
-        self.rows = self._planes.rows
-        self._joined = np.zeros((self.rows, program.inputs), dtype=np.uint64)
-        self._messages = np.empty((self.rows, program.outputs), dtype=np.uint64)
-        self._masks = np.zeros_like(self._messages)
+        self.rows = rows = self._planes.rows
+        self._joined = np.zeros((rows, program.inputs), dtype=np.uint64)
+        self._messages = np.empty((rows, program.outputs), dtype=np.uint64)
+        self._masks = np.zeros((rows, program.outputs), dtype=np.uint64)
         self._random_bytes, self._mask_bits = random_bytes, mask_bits
 
     def encode(self, random: Bytes, inputs: Words, index: Index, out: Bytes) -> None:
         """Write messages of rows of randomness, and of rows of inputs by `index`."""
         count, drawn, masked = len(out), self._random_bytes, -(-self._mask_bits // 8)
-        joined, messages, masks = (
-            rows[:count] for rows in (self._joined, self._messages, self._masks)
-        )
+        joined, messages, masks = self._joined[:count], self._messages[:count], self._masks[:count]
         copy_rows(random[:, :drawn], joined.view(np.uint8)[:, :drawn])
-        np.take(inputs, index, axis=0, out=joined[:, -(-drawn // 8) :])
+        inputs.take(index, axis=0, out=joined[:, -(-drawn // 8) :])
         self._planes.run(self._joined, messages)
         if masked:
             mask = masks.view(np.uint8)[:, :masked]
             copy_rows(random[:, drawn : drawn + masked], mask)
-            mask[:, -1] &= used_bits(self._mask_bits)
+            if self._mask_bits % 8:
+                mask[:, -1] &= used_bits(self._mask_bits)
             np.bitwise_xor(messages, masks, out=messages)
         copy_rows(messages.view(np.uint8)[:, : out.shape[1]], out)
 
