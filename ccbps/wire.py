@@ -188,9 +188,8 @@ def write_round_headers(messages: Bytes, kind: Kind, digest: bytes, tags: Bytes)
     # This uses words: single bytes of each row would take longer than all other steps together.
     heads = np.zeros((len(tags), ROUND_HEADER_BYTES), dtype=np.uint8)
     heads[:, 1:] = tags
-    words = heads.view("<u8")
-    words ^= _unmasked(kind, digest).view("<u8")
-    messages[:, :ROUND_HEADER_BYTES] = heads
+    words = heads.view(np.uint64) ^ _unmasked(kind, digest).view(np.uint64)
+    messages[:, :ROUND_HEADER_BYTES] = words.view(np.uint8)
 
 
 def round_tags(messages: Bytes, kind: Kind, digest: bytes) -> Bytes:
@@ -212,10 +211,10 @@ def check_round_headers(
         digest: digest of the parameters of the broker's matcher, 32 bytes.
         kinds: kinds of these messages: events and interests, or labels and messages ahead.
     """
-    event, interest = (_unmasked(kind, digest) for kind in kinds)
+    event, interest = _unmasked(kinds[0], digest), _unmasked(kinds[1], digest)
     causes = np.zeros(len(events), dtype=np.uint8)
-    sums = events.view("<u8") ^ interests.view("<u8")
-    if (sums == (event ^ interest).view("<u8")).all() and (events[:, 0] == event[0]).all():
+    others = (events ^ interests).view(np.uint64) != (event ^ interest).view(np.uint64)
+    if not np.count_nonzero(others) and not np.count_nonzero(events[:, 0] != event[0]):
         return causes
     wrong = (events ^ interests)[:, 1:] != (event ^ interest)[1:]
     causes[wrong.any(axis=1)] = Cause.PAIRING if kinds == _PAIR else Cause.LABELS
@@ -288,9 +287,9 @@ def padding_causes(stray: NDArray[np.bool_]) -> NDArray[np.uint8]:
 
 def raise_for(causes: NDArray[np.uint8]) -> None:
     """Raise a `DecodeError` that names the refused rows, if there are any."""
-    rows = np.flatnonzero(causes)
-    if not len(rows):
+    if not np.count_nonzero(causes):
         return
+    rows = np.flatnonzero(causes)
     texts = tuple(Cause(c).text for c in causes[rows])
     more = f" (and {len(rows) - 1} more rows)" if len(rows) > 1 else ""
     raise DecodeError(f"row {rows[0]}: {texts[0]}{more}", rows=tuple(rows.tolist()), causes=texts)

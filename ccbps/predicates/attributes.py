@@ -148,7 +148,7 @@ class Attributes(Printable):
         return Events(self, count, codes)
 
     def _columns(self, records: Any) -> dict[str, Any]:
-        table = named_columns(records)
+        table = None if type(records) is list else named_columns(records)
         if table is not None:
             names, column = table
             for name in self:

@@ -38,7 +38,6 @@ from typing import Final, Self
 import numpy as np
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.ciphers import algorithms
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -48,7 +47,7 @@ from ccbps.checks import choice, octets, whole
 from ccbps.errors import DecodeError, ParameterError
 from ccbps.keys.plain_key import PlainKey
 from ccbps.keys.secret import Confined
-from ccbps.keys.stream import KeyStream
+from ccbps.keys.stream import KeyStream, StreamKey
 from ccbps.shares.replicated import PARTIES
 from ccbps.wire import VERSION, Cause, Kind, padding_causes, raise_for
 
@@ -152,12 +151,12 @@ class SharedKeys(Confined):
         nonces = np.ascontiguousarray(heads[:, _NONCE])
         rows = np.ascontiguousarray(heads[:, _ROW]).view("<u4")[:, 0]
         batches, index = np.unique(nonces.view(f"V{NONCE_BYTES}")[:, 0], return_inverse=True)
-        ciphers = []
+        keys = []
         for nonce in batches:
             place = b"ccbps shares" + pair.encode() + bytes([kind]) + self.client
             info = place + bytes(nonce) + self._context
-            ciphers.append(algorithms.AES256(_derived(self._keys[pair], info)))
-        reader = KeyStream(ciphers, index.reshape(-1), rows.astype(np.uint64), size)
+            keys.append(StreamKey(_derived(self._keys[pair], info)))
+        reader = KeyStream(keys, index.reshape(-1), rows.astype(np.uint64), size)
         return reader(0, len(heads)).copy()
 
 
