@@ -80,20 +80,20 @@ class PairEncoding(ABC):
         Raises:
             ShapeError: a shape does not fit.
         """
-        batch = len(events)
-        events, interests = (
-            rows if rows.strides[-1:] == (1,) else np.ascontiguousarray(rows)
-            for rows in (events, interests)
-        )
-        require_rows("events", events, heads.shape[-1] + self.event_bytes)
-        require_rows("interests", interests, heads.shape[-1] + self.interest_bytes)
+        batch, skip = len(events), heads.shape[-1]
+        if events.strides[-1:] != (1,):
+            events = np.ascontiguousarray(events)
+        if interests.strides[-1:] != (1,):
+            interests = np.ascontiguousarray(interests)
+        require_rows("events", events, skip + self.event_bytes)
+        require_rows("interests", interests, skip + self.interest_bytes)
         if batch != len(interests):
             raise ShapeError(f"{batch} events do not pair with {len(interests)} interests")
-        if heads.dtype != np.uint8 or heads.ndim != 3 or heads.shape[:2] != (2, batch):
+        if heads.dtype != np.uint8 or heads.shape != (2, batch, skip):
             raise ShapeError(
                 f"heads must be uint8 of shape (2, {batch}, skip), got {heads.dtype} {heads.shape}"
             )
-        if not (heads.flags.c_contiguous and heads.flags.writeable):
+        if not heads.flags.carray:
             raise ShapeError("heads must be C-contiguous and writeable")
         return events, interests
 

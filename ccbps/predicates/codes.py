@@ -44,11 +44,9 @@ def pack(values: Sequence[int], limbs: int) -> CodeArray:
 
 def unpack(codes: CodeArray) -> list[int]:
     """Return codes as Python integers, one for each row: the inverse of `pack`."""
-    values: list[int] = [0] * codes.shape[1]
-    for limb in codes:
-        values = [
-            (value << _LIMB_BITS) | word for value, word in zip(values, limb.tolist(), strict=True)
-        ]
+    values, *lower = codes.tolist()
+    for limb in lower:
+        values = [(value << _LIMB_BITS) | word for value, word in zip(values, limb, strict=True)]
     return values
 
 

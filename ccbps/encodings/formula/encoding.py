@@ -310,13 +310,13 @@ class ArrayDecoder:
             copy_rows(own, octets[:, 8 * words : 8 * words + own.shape[1]])
         # Copied, to be added as whole words: most messages begin anywhere. The longer one writes
         # over all that is left of earlier rows.
-        sides = (events, interests) if widths[0] > widths[1] else (interests, events)
-        for rows, into in zip(sides, (octets, other.view(np.uint8)), strict=True):
-            copy_rows(rows[:, skip:], into[:, : rows.shape[1] - skip])
+        longer, shorter = (events, interests) if widths[0] > widths[1] else (interests, events)
+        copy_rows(longer[:, skip:], octets[:, : max(widths)])
+        copy_rows(shorter[:, skip:], other.view(np.uint8)[:, : min(widths)])
         np.bitwise_xor(joined, other, out=joined)
         self._planes.run(self._joined, answers)
         # All that is read of a message is read while it is in the cache.
-        for rows, into in zip((events, interests), heads, strict=True):
-            copy_rows(rows[:, :skip], into)
+        copy_rows(events[:, :skip], heads[0])
+        copy_rows(interests[:, :skip], heads[1])
         last = (events[:, -1] & unused[0]) | (interests[:, -1] & unused[1])
         np.not_equal(last, 0, out=stray)

@@ -30,8 +30,8 @@ MOST_WORDS: Final = 128
 """Largest number of words of a plane: 8,192 rows."""
 BLOCK_ROWS: Final = 1 << 11
 """Rows that `run_rows` treats together by default."""
-_LANES: Final = ((8, np.uint8), (16, np.uint16), (32, np.uint32), (64, np.uint64))
-"""Rows that a number holds, a bit each, and its type."""
+_LANES: Final = (np.uint8, np.uint16, np.uint32, np.uint64)
+"""Types of numbers that hold a bit of each row."""
 _STAGES: Final = tuple(
     (j, np.uint64(j), np.uint64(sum(1 << i for i in range(WORD) if not i & j)))
     for j in (32, 16, 8, 4, 2, 1)
@@ -111,8 +111,8 @@ class LanePlanes:
     """
 
     def __init__(self, program: StraightLine, batch: int) -> None:
-        self._program, self.rows = program, kernel_rows(program, batch)
-        self._type = next(kind for bits, kind in _LANES if batch <= bits)
+        self._program, self.rows = program, max(1, batch)
+        self._type = _LANES[max(0, (batch - 1).bit_length() - 3)]
 
     def run(self, rows: Words, out: Words | Bools) -> None:
         """Run the program on rows, as `ArrayPlanes.run`."""
