@@ -176,6 +176,13 @@ def _unmasked(kind: Kind, digest: bytes) -> Bytes:
     return np.frombuffer(first + digest[start : start + TAG_BYTES], dtype=np.uint8)
 
 
+@lru_cache(maxsize=256)
+def _pair(kinds: tuple[Kind, Kind], digest: bytes) -> tuple[Bytes, Bytes, Bytes]:
+    """Return the headers of a pair whose tag is zero, and their sum."""
+    event, interest = (_unmasked(kind, digest) for kind in kinds)
+    return event, interest, event ^ interest
+
+
 def write_round_headers(messages: Bytes, kind: Kind, digest: bytes, tags: Bytes) -> None:
     """Write the headers of messages of rounds.
 
@@ -211,12 +218,12 @@ def check_round_headers(
         digest: digest of the parameters of the broker's matcher, 32 bytes.
         kinds: kinds of these messages: events and interests, or labels and messages ahead.
     """
-    event, interest = _unmasked(kinds[0], digest), _unmasked(kinds[1], digest)
-    causes = np.zeros(len(events), dtype=np.uint8)
-    others = (events ^ interests).view(np.uint64) != (event ^ interest).view(np.uint64)
+    event, interest, both = _pair(kinds, digest)
+    causes, sums = np.zeros(len(events), dtype=np.uint8), events ^ interests
+    others = sums.view(np.uint64) != both.view(np.uint64)
     if not np.count_nonzero(others) and not np.count_nonzero(events[:, 0] != event[0]):
         return causes
-    wrong = (events ^ interests)[:, 1:] != (event ^ interest)[1:]
+    wrong = sums[:, 1:] != both[1:]
     causes[wrong.any(axis=1)] = Cause.PAIRING if kinds == _PAIR else Cause.LABELS
     causes[interests[:, 0] != interest[0]] = Cause[f"{kinds[1].name}_KIND"]
     causes[events[:, 0] != event[0]] = Cause[f"{kinds[0].name}_KIND"]

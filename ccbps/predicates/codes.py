@@ -44,8 +44,9 @@ def pack(values: Sequence[int], limbs: int) -> CodeArray:
 
 def unpack(codes: CodeArray) -> list[int]:
     """Return codes as Python integers, one for each row: the inverse of `pack`."""
-    values, *lower = codes.tolist()
-    for limb in lower:
+    limbs: list[list[int]] = codes.tolist()
+    values = limbs[0]
+    for limb in limbs[1:]:
         values = [(value << _LIMB_BITS) | word for value, word in zip(values, limb, strict=True)]
     return values
 

@@ -296,24 +296,26 @@ class ArrayDecoder:
         self.rows = self._planes.rows
         self._joined = np.zeros((self.rows, decoding.program.inputs), dtype=np.uint64)
         self._other = np.zeros_like(self._joined)
+        octets, first, widths = self._joined.view(np.uint8), 8 * decoding.words, decoding.widths
+        self._longer, self._own = octets[:, : max(widths)], octets[:, first:]
+        self._shorter = self._other.view(np.uint8)[:, : min(widths)]
 
     def decode(
         self, events: Bytes, interests: Bytes, heads: Bytes, answers: Bools, stray: Bools
     ) -> None:
         """Answer messages behind their heads; copy these, and find stray bits."""
-        _, words, side, start, widths, unused = self._decoding
-        skip = heads.shape[2]
-        joined, other = self._joined[: len(answers)], self._other[: len(answers)]
-        octets = joined.view(np.uint8)
-        if joined.shape[1] > words:
+        _, _, side, start, widths, unused = self._decoding
+        count, skip = len(answers), heads.shape[2]
+        joined = self._joined[:count]
+        if self._own.shape[1]:
             own = (events, interests)[side][:, skip + start :]
-            copy_rows(own, octets[:, 8 * words : 8 * words + own.shape[1]])
+            copy_rows(own, self._own[:count, : own.shape[1]])
         # Copied, to be added as whole words: most messages begin anywhere. The longer one writes
         # over all that is left of earlier rows.
         longer, shorter = (events, interests) if widths[0] > widths[1] else (interests, events)
-        copy_rows(longer[:, skip:], octets[:, : max(widths)])
-        copy_rows(shorter[:, skip:], other.view(np.uint8)[:, : min(widths)])
-        np.bitwise_xor(joined, other, out=joined)
+        copy_rows(longer[:, skip:], self._longer[:count])
+        copy_rows(shorter[:, skip:], self._shorter[:count])
+        np.bitwise_xor(joined, self._other[:count], out=joined)
         self._planes.run(self._joined, answers)
         # All that is read of a message is read while it is in the cache.
         copy_rows(events[:, :skip], heads[0])

@@ -112,26 +112,29 @@ class LanePlanes:
 
     def __init__(self, program: StraightLine, batch: int) -> None:
         self._program, self.rows = program, max(1, batch)
-        self._type = _LANES[max(0, (batch - 1).bit_length() - 3)]
+        levels, size, self._outputs = program.lanes
+        kind = _LANES[max(0, (batch - 1).bit_length() - 3)]
+        self._registers = registers = np.empty(size, dtype=kind)
+        registers[program.one] = (1 << self.rows) - 1
+        registers[program.one + 1] = 0
+        self._levels = [
+            (lefts, rights, registers[products], registers[summed], starts, registers[sums])
+            for lefts, rights, products, summed, starts, sums in levels
+        ]
 
     def run(self, rows: Words, out: Words | Bools) -> None:
         """Run the program on rows, as `ArrayPlanes.run`."""
-        program, count = self._program, len(out)
-        levels, size, outputs = program.lanes
-        registers = np.empty(size, dtype=self._type)
+        program, registers, count = self._program, self._registers, len(out)
         octets = bits = np.unpackbits(rows.view(np.uint8)[:count], axis=1, bitorder="little")
         if self.rows > 1:
             octets = np.zeros((bits.shape[1], registers.itemsize), dtype=np.uint8)
             octets[:, : -(-count // 8)] = np.packbits(bits, axis=0, bitorder="little").T
         registers[: program.one] = octets.view(registers.dtype).reshape(-1)
-        registers[program.one] = (1 << count) - 1
-        registers[program.one + 1] = 0
-        for lefts, rights, products, summed, starts, sums in levels:
-            left, right = registers.take(lefts), registers.take(rights)
-            np.bitwise_and(left, right, out=registers[products])
+        for lefts, rights, products, summed, starts, sums in self._levels:
+            np.bitwise_and(registers.take(lefts), registers.take(rights), products)
             if len(starts):
-                np.bitwise_xor.reduceat(registers[summed], starts, out=registers[sums])
-        found = registers.take(outputs)
+                np.bitwise_xor.reduceat(summed, starts, 0, None, sums)
+        found = registers.take(self._outputs)
         bits = found.view(np.uint8).reshape(len(found), -1).T
         if self.rows > 1:
             bits = np.unpackbits(bits.T, axis=1, count=count, bitorder="little").T
