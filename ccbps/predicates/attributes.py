@@ -135,7 +135,7 @@ class Attributes(Printable):
             return records
         columns = self._columns(records)
         lengths = {name: length_of(column, name) for name, column in columns.items()}
-        count = lengths[self.names[0]]
+        count = next(iter(lengths.values()))
         for name, length in lengths.items():
             if length != count:
                 raise EventError(

@@ -35,7 +35,7 @@ def limbs_for(bits: int) -> int:
 def pack(values: Sequence[int], limbs: int) -> CodeArray:
     """Return codes, shape (limbs, len(values)), of integers from 0 to ``2**(64 * limbs) - 1``."""
     if limbs == 1:
-        return np.array(values, dtype=np.uint64).reshape(1, -1)
+        return np.array([values], dtype=np.uint64)
     width = 8 * limbs
     joined = b"".join(value.to_bytes(width, "big") for value in values)
     rows = np.frombuffer(joined, dtype=">u8").reshape(-1, limbs)

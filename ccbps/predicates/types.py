@@ -189,12 +189,12 @@ class AttributeType(Printable, ABC):
         """Width of a code in bits, at least 1."""
         return max(1, (self.size - 1).bit_length())
 
-    @property
+    @cached_property
     def limbs(self) -> int:
         """Width of a code in 64-bit limbs."""
         return limbs_for(self.bits)
 
-    @property
+    @cached_property
     def lowest(self) -> int:
         """Code of the least value: 0, or 1 when code 0 is NULL."""
         return int(self.nullable)
