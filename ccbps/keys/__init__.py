@@ -6,7 +6,9 @@ from ccbps.loading import on_first_use
 
 if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.keys.pad import OneTimePad as OneTimePad
+    from ccbps.keys.plain_key import ClientKey as ClientKey
     from ccbps.keys.plain_key import LedgerKey as LedgerKey
+    from ccbps.keys.plain_key import OperatorKey as OperatorKey
     from ccbps.keys.plain_key import SigningKey as SigningKey
     from ccbps.keys.role_key import KeyUpdate as KeyUpdate
     from ccbps.keys.role_key import RoleKey as RoleKey

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import Self
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Final, Self
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from ccbps.checks import octets
+from ccbps.errors import ParameterError
 from ccbps.keys.secret import SecretBytes
 from ccbps.keys.text_form import TextKey
 
@@ -100,3 +105,91 @@ class SigningKey(PlainKey):
     def sign(self, message: bytes) -> bytes:
         """Return the signature of a message, 64 bytes."""
         return self._key.sign(message)
+
+
+THREE: Final = 3
+"""Number of brokers that hold shares."""
+PUBLIC_BYTES: Final = 32
+
+
+class OperatorKey(PlainKey):
+    """A key of 32 bytes of the operator of one of three brokers.
+
+    From it follow the key that opens clients' hellos, and the identity by which the other two
+    brokers know this one (`ccbps.shares.operators`). Two such keys open every message.
+
+    Example:
+        >>> from ccbps.keys import OperatorKey
+        >>> key = OperatorKey.generate()
+        >>> OperatorKey.from_text(key.to_text()) == key
+        True
+    """
+
+    kind = "operator's key"
+    length = 32
+    text_kind = "operator-key"
+    __slots__ = ()
+
+    @classmethod
+    def generate(cls) -> Self:
+        """Draw a key from the operating system."""
+        return cls(os.urandom(cls.length))
+
+
+class ClientKey(PlainKey):
+    """The key of a client of three brokers, with their public keys: 128 bytes.
+
+    All that a client agrees on with the brokers follows from it. So several processes encode
+    messages of one client, whose hellos the brokers get once.
+
+    Example:
+        >>> from ccbps import Schema, UInt
+        >>> from ccbps.keys import ClientKey
+        >>> from ccbps.matching import ThreeBrokerMatch
+        >>> matcher = ThreeBrokerMatch.box(Schema(price=UInt(16)))
+        >>> key = ClientKey.generate(matcher.local().public)
+        >>> matcher.publisher(key).hellos == matcher.publisher(key).hellos
+        True
+
+    Attributes:
+        brokers: public keys of brokers 0, 1 and 2.
+    """
+
+    kind = "client's key"
+    length = 32 + THREE * PUBLIC_BYTES
+    text_kind = "client-key"
+    __slots__ = ("brokers",)
+
+    def __init__(self, secret: bytes) -> None:
+        super().__init__(secret)
+        starts = range(32, self.length, PUBLIC_BYTES)
+        self.brokers = tuple(self._secret[start:][:PUBLIC_BYTES] for start in starts)
+
+    @classmethod
+    def generate(cls, brokers: Sequence[bytes]) -> Self:
+        """Draw a key from the operating system.
+
+        Args:
+            brokers: public keys of brokers 0, 1 and 2.
+
+        Raises:
+            ParameterError: there are not three of them.
+        """
+        if len(brokers) != THREE:
+            raise ParameterError(f"brokers must be three public keys, got {len(brokers)}")
+        public = [octets("brokers", broker, PUBLIC_BYTES) for broker in brokers]
+        return cls(os.urandom(32) + b"".join(public))
+
+    def source(self, context: bytes) -> Callable[[int], bytes]:
+        """Return a source of bytes that gives the same ones in each process.
+
+        Args:
+            context: public parameters and epoch; others have unrelated bytes.
+        """
+        calls = count()
+
+        def draw(size: int) -> bytes:
+            info = b"ccbps client" + next(calls).to_bytes(4, "big") + context
+            return HKDF(SHA256(), size, salt=None, info=info).derive(self._secret)
+
+        return draw

@@ -10,7 +10,8 @@ that needs the key reads it itself, once. The place holds the text that the key'
 - a `RoleKey`, which a key server gives out or, where there is none, a role has itself as its `key`;
 - for delivery to groups, a `BrokerState`, a `SubscriberKey`, a `SubscriberRing` or a `SigningKey`;
 - for topics, a `FilterKey`;
-- for the server of a ledger, a `LedgerKey`.
+- for the server of a ledger, a `LedgerKey`;
+- for three brokers, a `ClientKey` or an `OperatorKey`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Final, Protocol, TypeVar, get_args, runtime_checkable
 from ccbps.checks import flag
 from ccbps.errors import KeyMismatchError, ParameterError
 from ccbps.keys.delivery_keys import BrokerState, SubscriberKey, SubscriberRing
-from ccbps.keys.plain_key import FilterKey, LedgerKey, SigningKey
+from ccbps.keys.plain_key import ClientKey, FilterKey, LedgerKey, OperatorKey, SigningKey
 from ccbps.keys.role_key import KeyUpdate, RoleKey
 from ccbps.keys.secret import confined
 from ccbps.keys.seeds import EpochSeed, SeedRing, SharedSeed
@@ -40,6 +41,8 @@ Key = (
     | FilterKey
     | LedgerKey
     | SigningKey
+    | ClientKey
+    | OperatorKey
 )
 T = TypeVar("T")
 U = TypeVar("U")
@@ -269,6 +272,16 @@ def broker_state(key: KeySource) -> BrokerState:
 def signing_key(key: KeySource) -> SigningKey:
     """Load the key that signs events."""
     return _loaded(key, "the text of a SigningKey", SigningKey)
+
+
+def client_key(key: KeySource) -> ClientKey:
+    """Load the key of a client of three brokers."""
+    return _loaded(key, "the text of a ClientKey", ClientKey)
+
+
+def operator_key(key: KeySource) -> OperatorKey:
+    """Load the key of the operator of one of three brokers."""
+    return _loaded(key, "the text of an OperatorKey", OperatorKey)
 
 
 def filter_key(key: KeySource) -> FilterKey:

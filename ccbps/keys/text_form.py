@@ -34,6 +34,8 @@ KINDS: Final = {
     "delivery-ring": "a ring of subscribers' keys for delivery",
     "delivery-state": "a broker's state for delivery",
     "signing-key": "a key that signs events",
+    "client-key": "the key of a client of three brokers",
+    "operator-key": "the key of the operator of one of three brokers",
 }
 """Names of keys in errors, by the kinds that stand in front of their text."""
 VERSION: Final = 3

@@ -167,7 +167,9 @@ class Client:
     Args:
         brokers: public halves of the keys of brokers 0, 1 and 2.
         context: digest of the public parameters, and the epoch, which all agree on.
-        randomness: source of random bytes: the operating system, unless a test says otherwise.
+        randomness: source of the client's keys: the operating system, unless a `ClientKey` or a
+            test says otherwise.
+        nonces: source of nonces, which never gives the same bytes again; None for `randomness`.
 
     Attributes:
         hellos: messages by which brokers 0, 1 and 2 get their keys, once.
@@ -177,7 +179,11 @@ class Client:
     """
 
     def __init__(
-        self, brokers: Sequence[bytes], context: bytes, randomness: Randomness = os.urandom
+        self,
+        brokers: Sequence[bytes],
+        context: bytes,
+        randomness: Randomness = os.urandom,
+        nonces: Randomness | None = None,
     ) -> None:
         if len(brokers) != PARTIES or len(set(brokers)) != PARTIES:
             raise ParameterError(
@@ -188,7 +194,8 @@ class Client:
             octets("brokers", public, PUBLIC_BYTES)
         keys = {pair: randomness(KEY_BYTES) for pair in ("01", "02")}
         client = randomness(CLIENT_BYTES)
-        self._shared, self._randomness = SharedKeys(client, keys, context), randomness
+        self._shared = SharedKeys(client, keys, context)
+        self._randomness = randomness if nonces is None else nonces
         hellos = []
         for party, public in enumerate(brokers):
             own = X25519PrivateKey.from_private_bytes(randomness(KEY_BYTES))

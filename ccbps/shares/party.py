@@ -16,11 +16,20 @@ from numpy.typing import NDArray
 from ccbps.arrays import Bools, Bytes
 from ccbps.errors import DecodeError
 from ccbps.forms.digits import DigitForm
-from ccbps.shares.clients import CLIENT, CLIENT_BYTES, HEAD_BYTES, BrokerKey, SharedKeys, expand
+from ccbps.shares.clients import (
+    CLIENT,
+    CLIENT_BYTES,
+    HEAD_BYTES,
+    BrokerKey,
+    SharedKeys,
+    expand,
+    head_causes,
+)
 from ccbps.shares.one_hot import one_hot_steps
 from ccbps.shares.replicated import PARTIES, Evaluation, whole_vectors
 from ccbps.shares.ring import Ring
 from ccbps.shares.table import BLOCK_LANES, ShareTable
+from ccbps.wire import Cause
 
 
 class Party:
@@ -137,6 +146,26 @@ class Party:
                 raise DecodeError(f"client {bytes(name).hex()} is not known: send its hello first")
             out[:, rows] = expand(self._number, keys, kind, messages[rows], bits)
         return out[0], out[1]
+
+    def examine(self, kind: str, messages: Bytes) -> Bytes:
+        """Return the `Cause` for which this broker by itself refuses each message, or 0.
+
+        Args:
+            kind: "event" or "interest".
+            messages: messages of any clients for this broker, shape (count, bytes).
+        """
+        causes = np.full(len(messages), Cause.CLIENT, dtype=np.uint8)
+        names = np.ascontiguousarray(messages[:, CLIENT])
+        clients, index = np.unique(names.view(f"V{CLIENT_BYTES}")[:, 0], return_inverse=True)
+        for place, name in enumerate(clients):
+            keys, rows = self._clients.get(bytes(name)), index.reshape(-1) == place
+            if keys is not None:
+                causes[rows] = head_causes(kind, keys, messages[rows])
+        bits = self._form.event_bits if kind == "event" else self._form.rows
+        if self._number and bits % 8:
+            stray = messages[:, -1] >> np.uint8(bits % 8) != 0
+            causes[stray & (causes == Cause.NONE)] = Cause.PADDING
+        return causes
 
     def _differing(self, messages: Bytes, shares: tuple[Bytes, Bytes]) -> Bools:
         """Find the messages that two brokers hold differently."""

@@ -32,6 +32,7 @@ from ccbps.errors import (
     RandomnessReuseError,
 )
 from ccbps.keys.pad import OneTimePad
+from ccbps.keys.plain_key import ClientKey
 from ccbps.keys.randomness import Marks, Pairs, RandomnessReader, RandomnessSource
 from ccbps.keys.role_key import KeyUpdate, Role, RoleKey, hex_bytes
 from ccbps.keys.seeds import SeedRing
@@ -444,10 +445,18 @@ class SharesAccess(Access):
     """
 
     def __init__(
-        self, scheme: Scheme, role: RoleName, brokers: Sequence[bytes], randomness: Randomness
+        self,
+        scheme: Scheme,
+        role: RoleName,
+        brokers: Sequence[bytes] | ClientKey,
+        randomness: Randomness,
     ) -> None:
         super().__init__(scheme)
-        self.client = Client(brokers, scheme.digest, randomness)
+        if isinstance(brokers, ClientKey):
+            keys = brokers.source(scheme.digest)
+            self.client = Client(brokers.brokers, scheme.digest, keys, randomness)
+        else:
+            self.client = Client(brokers, scheme.digest, randomness)
         self._fresh = randomness
         self._side: Side = "event" if role == "publisher" else "interest"
 

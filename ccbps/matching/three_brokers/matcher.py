@@ -29,6 +29,7 @@ from ccbps.dictionary import DictionaryColumn
 from ccbps.encodings.rows import used_bits
 from ccbps.errors import ParameterError
 from ccbps.forms.digits import MAX_WINDOW, DigitForm, FormulaDigits, HiddenDigits
+from ccbps.keys.plain_key import ClientKey
 from ccbps.leakage import LeakageCard
 from ccbps.matching.contract.matcher import ANSWERS_ONLY
 from ccbps.matching.contract.roles import Publisher, Subscriber
@@ -246,12 +247,13 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
     # -- roles ------------------------------------------------------------------------------------
 
     def publisher(  # type: ignore[override]  # There are no ledgers, and keys are public.
-        self, brokers: Sequence[bytes], *, randomness: Randomness = os.urandom
+        self, brokers: Sequence[bytes] | ClientKey, *, randomness: Randomness = os.urandom
     ) -> Publisher:
         """Make the role that encodes events.
 
         Args:
-            brokers: public keys of brokers 0, 1 and 2 (`BrokerKey.public`).
+            brokers: public keys of brokers 0, 1 and 2 (`BrokerKey.public`); or the client's key,
+                which has them, where several processes encode for one client.
             randomness: source of random bytes: the operating system, unless a test says otherwise.
 
         Raises:
@@ -260,7 +262,7 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
         return Publisher(self, brokers, None, randomness)
 
     def subscriber(  # type: ignore[override]
-        self, brokers: Sequence[bytes], *, randomness: Randomness = os.urandom
+        self, brokers: Sequence[bytes] | ClientKey, *, randomness: Randomness = os.urandom
     ) -> Subscriber:
         """Make the role that encodes predicates; arguments as for `publisher`."""
         return Subscriber(self, brokers, None, randomness)

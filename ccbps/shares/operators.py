@@ -1,0 +1,83 @@
+"""Operators of three brokers: what each publishes for clients and for the other two.
+
+From an `OperatorKey` follow the key that opens clients' hellos, and the identity of the broker's
+processes. So an operator keeps one secret, however many machines it has.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+import msgspec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from ccbps.keys.plain_key import PUBLIC_BYTES, OperatorKey
+from ccbps.keys.secret import confined
+from ccbps.network.channel import split_address
+from ccbps.network.identity import Certificate, Identity
+from ccbps.records import Message
+from ccbps.shares.clients import BrokerKey
+
+
+class Operator(Message, frozen=True):
+    """The public side of the operator of a broker.
+
+    Example:
+        >>> from ccbps.keys import OperatorKey
+        >>> from ccbps.shares.operators import Operator
+        >>> key = OperatorKey.generate()
+        >>> operator = Operator.of(key, "10.0.0.5:7400")
+        >>> Operator.from_bytes(operator.to_bytes()) == operator
+        True
+
+    Attributes:
+        address: ``host:port`` at which its first worker listens; number i listens at port + i.
+            If the name stands for several machines, each is asked.
+        public: public key, by which clients seal hellos for it; 32 bytes.
+        certificate: certificate of its workers in DER form.
+    """
+
+    front = b"\x01TO"
+    what = "an operator's public side"
+
+    address: str
+    public: Annotated[bytes, msgspec.Meta(min_length=PUBLIC_BYTES, max_length=PUBLIC_BYTES)]
+    certificate: bytes
+
+    @classmethod
+    @confined
+    def of(cls, key: OperatorKey, address: str) -> Self:
+        """Return the public side of a key.
+
+        Args:
+            key: key of the operator.
+            address: ``host:port``, as the other two operators reach it.
+
+        Raises:
+            ParameterError: the text is no address.
+        """
+        split_address(address)
+        return cls(address, broker_key(key).public, identity(key).certificate().der)
+
+    @property
+    def pin(self) -> Certificate:
+        """Certificate that the other two accept.
+
+        Raises:
+            DecodeError: it is none.
+        """
+        return Certificate(self.certificate)
+
+
+@confined
+def broker_key(key: OperatorKey) -> BrokerKey:
+    """Derive the key that opens clients' hellos."""
+    derived = HKDF(SHA256(), BrokerKey.length, salt=None, info=b"ccbps operator\0hellos")
+    return BrokerKey(derived.derive(key.export_secret()))
+
+
+@confined
+def identity(key: OperatorKey) -> Identity:
+    """Derive the identity of the operator's processes."""
+    return Identity.derive(key.export_secret(), b"operator of a broker")
