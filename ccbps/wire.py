@@ -110,6 +110,8 @@ class Kind(IntEnum):
     """A delivery of a matching broker."""
     PAYLOADS = 19
     """Payloads that a publisher sealed for clients of a matching broker."""
+    HELLOS = 20
+    """Keys of a client for three brokers, at a matching broker."""
 
 
 @unique

@@ -150,8 +150,7 @@ def serve(number: int, secret: bytes, certificates: list[bytes], line: Connectio
                 elif order == "subscribe":
                     broker.subscribe(content)
                 elif order == "remove":
-                    for lane in content:
-                        broker.table.remove(lane)
+                    broker.table.remove(np.array(content))
                 elif order == "publish":
                     seen = content[:1] if seen is None else seen
                     answer, _ = broker.publish(content)

@@ -7,6 +7,7 @@ from ccbps.loading import on_first_use
 if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.broker.matching_broker import MatchingBroker as MatchingBroker
     from ccbps.broker.messages import Delivery as Delivery
+    from ccbps.broker.messages import Hellos as Hellos
     from ccbps.broker.messages import Payloads as Payloads
     from ccbps.broker.messages import Publication as Publication
     from ccbps.broker.messages import Receipt as Receipt

@@ -45,8 +45,15 @@ class Numbers:
         self._unsealed = self._waiting = 0
         self.oldest = self.next_round = 0
 
-    def receipt(self, publication: Publication, digest: bytes) -> Receipt | None:
+    def receipt(
+        self, publication: Publication, digest: bytes, in_order: bool = True
+    ) -> Receipt | None:
         """Return the receipt of a publication that was accepted before, None if it is new.
+
+        Args:
+            publication: the publication.
+            digest: digest of its message.
+            in_order: whether to refuse it if the one before it was not accepted.
 
         Raises:
             ReplayError: its number or round was used for another one, or may have been.
@@ -70,7 +77,7 @@ class Numbers:
                 f"{self.next_round}"
             )
         after = publication.after
-        if after is not None and after >= oldest and after not in self.accepted:
+        if in_order and after is not None and after >= oldest and after not in self.accepted:
             raise RefusedError(
                 f"publication {number} of {self._publisher} comes after {after}, which was not "
                 "accepted: send it first",

@@ -1,8 +1,8 @@
 """Books of subscriptions: one kind for each place where a matcher decides.
 
-`TableBook` is for matchers whose broker tests every event with every interest, `RoundBook` for
-publishers and subscribers who share a seed, and `RelayBook` for subscribers that decide by
-themselves, so that all of them get everything.
+`TableBook` is for matchers whose broker tests every event with every interest, `SharesBook` for
+three brokers that do so together, `RoundBook` for publishers and subscribers who share a seed, and
+`RelayBook` for subscribers that decide by themselves, so that all of them get everything.
 
 Matching has two steps. `find` takes long and needs no lock. `members` turns its result into
 subscriptions; it is quick, and must not meet changes.
@@ -30,6 +30,7 @@ from ccbps.matching.contract.access import message_bytes
 from ccbps.matching.contract.broker import Broker
 from ccbps.matching.contract.scheme import Answers
 from ccbps.matching.contract.table import Table
+from ccbps.trio.leader import Leader
 from ccbps.wire import Cause, raise_for
 
 Labelled = tuple[str, Subscription]
@@ -56,7 +57,7 @@ class Book(ABC):
         return len(self._subscriptions)
 
     @abstractmethod
-    def check(self, subscriptions: Sequence[Subscription]) -> None:
+    def check(self, subscriptions: Sequence[Labelled]) -> None:
         """Refuse subscriptions that are not for the matcher, all at once.
 
         Raises:
@@ -64,8 +65,12 @@ class Book(ABC):
         """
 
     @abstractmethod
-    def check_event(self, publication: Publication) -> None:
+    def check_event(self, publisher: str, publication: Publication) -> None:
         """Refuse a publication whose events are not the matcher's.
+
+        Args:
+            publisher: name of its publisher.
+            publication: the publication.
 
         Raises:
             DecodeError: they are malformed, or of another matcher, key or epoch.
@@ -83,12 +88,18 @@ class Book(ABC):
                 del self._subscriptions[number]
 
     @abstractmethod
-    def find(self, publication: Publication) -> Any:
-        """Return the matches of a publication that was checked, for `members`."""
+    def find(self, publications: Sequence[Publication]) -> Sequence[Any]:
+        """Return the matches of each publication, for `members`; all of them were checked.
+
+        Where a publication is refused after all, its `DecodeError` stands in their place.
+
+        Raises:
+            RefusedError: they cannot be matched now.
+        """
 
     @abstractmethod
     def members(self, matches: Any) -> Index:
-        """Return the numbers of the subscriptions that `find` found."""
+        """Return the numbers of the subscriptions among the matches of a publication."""
 
     @abstractmethod
     def matching(
@@ -102,6 +113,13 @@ class Book(ABC):
             shape (publications, subscriptions).
         """
 
+    def _still_there(self, matches: Sequence[tuple[int, Labelled]]) -> Index:
+        """Return the numbers that name the same subscriptions as before."""
+        numbers = [
+            number for number, labelled in matches if self._subscriptions.get(number) is labelled
+        ]
+        return np.array(numbers, dtype=np.int64)
+
 
 class RelayBook(Book):
     """Subscriptions whose subscribers decide by themselves."""
@@ -111,17 +129,16 @@ class RelayBook(Book):
         with self._lock:
             self._subscriptions.update(dict.fromkeys(numbers))
 
-    def check(self, subscriptions: Sequence[Subscription]) -> None:
+    def check(self, subscriptions: Sequence[Labelled]) -> None:
         pass
 
-    def check_event(self, publication: Publication) -> None:
-        if publication.event is None:
-            raise DecodeError("the publication has no event for all subscriptions")
+    def check_event(self, publisher: str, publication: Publication) -> None:
+        _require_event(publication)
         if publication.payload is None:
             raise DecodeError("nobody but subscribers can tell who matches: send the payload along")
 
-    def find(self, publication: Publication) -> None:
-        return None
+    def find(self, publications: Sequence[Publication]) -> Sequence[None]:
+        return [None] * len(publications)
 
     def members(self, matches: None) -> Index:
         return np.fromiter(self._subscriptions, dtype=np.int64, count=len(self._subscriptions))
@@ -139,9 +156,9 @@ class RoundBook(Book):
         super().__init__(lock, metrics)
         self._broker = broker
 
-    def check(self, subscriptions: Sequence[Subscription]) -> None:
+    def check(self, subscriptions: Sequence[Labelled]) -> None:
         # Whether messages belong to a round shows when they meet an event.
-        for subscription in subscriptions:
+        for _, subscription in subscriptions:
             if subscription.publisher is None:
                 raise DecodeError("the matcher has rounds: a subscription names its publisher")
             if subscription.first_round is None or not len(subscription.interests):
@@ -151,7 +168,7 @@ class RoundBook(Book):
             if subscription.interests.shape[1] != message_bytes(self._broker.matcher, "interest"):
                 raise DecodeError(Cause.INTEREST_WIDTH.text)
 
-    def check_event(self, publication: Publication) -> None:
+    def check_event(self, publisher: str, publication: Publication) -> None:
         if publication.round is None:
             raise DecodeError("the matcher has rounds: a publication needs one")
         events = [*publication.events.values()]
@@ -163,19 +180,17 @@ class RoundBook(Book):
         if any(len(event) != width for event in events):
             raise DecodeError(Cause.EVENT_WIDTH.text)
 
-    def find(self, publication: Publication) -> list[tuple[int, Labelled]]:
+    def find(self, publications: Sequence[Publication]) -> list[list[tuple[int, Labelled]]]:
         with self._lock:
             numbered = [*self._subscriptions.items()]
-        rows, answers = self._match([labelled for _, labelled in numbered], publication)
-        return [numbered[rows[place]] for place in np.flatnonzero(answers)]
+        out = []
+        for publication in publications:
+            rows, answers = self._match([labelled for _, labelled in numbered], publication)
+            out.append([numbered[rows[place]] for place in np.flatnonzero(answers)])
+        return out
 
     def members(self, matches: list[tuple[int, Labelled]]) -> Index:
-        numbers = [
-            number
-            for number, labelled in matches
-            if self._subscriptions.get(number) is labelled  # else the number is another one's now
-        ]
-        return np.array(numbers, dtype=np.int64)
+        return self._still_there(matches)
 
     def matching(
         self, subscriptions: Sequence[Labelled], publications: Sequence[Publication]
@@ -243,25 +258,17 @@ class TableBook(Book):
         """Number of interests that differ."""
         return len(self._members)
 
-    def check(self, subscriptions: Sequence[Subscription]) -> None:
-        width = message_bytes(self._broker.matcher, "interest")
-        for subscription in subscriptions:
-            if subscription.interests.shape != (1, width):
-                raise DecodeError(
-                    f"a subscription has 1 interest message of {width} bytes here, "
-                    f"got {subscription.interests.shape}"
-                )
-        if subscriptions:
-            rows = np.concatenate([subscription.interests for subscription in subscriptions])
+    def check(self, subscriptions: Sequence[Labelled]) -> None:
+        rows = _one_row_each(subscriptions, message_bytes(self._broker.matcher, "interest"))
+        if len(rows):
             raise_for(self._broker.examine_interests(rows))
 
-    def check_event(self, publication: Publication) -> None:
-        if publication.event is None:
-            raise DecodeError("the publication has no event for all subscriptions")
-        raise_for(self._broker.examine_events(_batch_of_one(publication)))
+    def check_event(self, publisher: str, publication: Publication) -> None:
+        _require_event(publication)
+        raise_for(self._broker.examine_events(_events([publication])))
 
     def add(self, numbers: Sequence[int], subscriptions: Sequence[Labelled]) -> None:
-        interests = np.concatenate([subscription.interests for _, subscription in subscriptions])
+        interests = _interests(subscriptions)
         entries, fresh, rows = [], dict[bytes, int](), []
         for row, message in enumerate(interests):
             digest = blake2b(message.tobytes(), digest_size=16).digest()
@@ -364,39 +371,43 @@ class TableBook(Book):
                 del self._over[below]
             self._table.remove([entry])
 
-    def find(self, publication: Publication) -> list[Any]:
-        event = _batch_of_one(publication)
+    def find(self, publications: Sequence[Publication]) -> list[list[Any]]:
+        events = _events(publications)
         if not self._broker.matcher.covering:
-            return self._find(event)
+            return self._find(events)
         with self._moving:
-            return self._find(event)
+            return self._find(events)
 
-    def _find(self, event: Bytes) -> list[Any]:
-        """Return the entries that match an event."""
-        tested, saved = len(self._table), self._count - self.distinct + len(self._over)
-        entries = self._matches(event, self._table)
-        for over in [*entries]:
-            if table := self._under.get(over):
-                entries += self._matches(event, table)
-                tested, saved = tested + len(table), saved - len(table)
+    def _find(self, events: Bytes) -> list[list[Any]]:
+        """Return the entries that match each event."""
+        tested = len(events) * len(self._table)
+        saved = len(events) * (self._count - self.distinct + len(self._over))
+        found = self._matches(events, self._table)
+        for event, entries in zip(events, found, strict=True) if self._under else ():
+            for over in [*entries]:
+                if table := self._under.get(over):
+                    entries += self._matches(event[None], table)[0]
+                    tested, saved = tested + len(table), saved - len(table)
         self._metrics.add("pairs_tested", tested)
         # Other threads may add and remove subscriptions between the counts.
         self._metrics.add("pairs_saved", max(0, saved))
-        return entries
+        return found
 
-    def _matches(self, event: Bytes, table: Table) -> list[Any]:
-        """Return the entries of a table that match an event.
+    def _matches(self, events: Bytes, table: Table) -> list[list[Any]]:
+        """Return the entries of a table that match each event.
 
         Other threads may change the table meanwhile.
         """
         parts = table.parts
-        columns = np.flatnonzero(self._broker.match_parts(event, parts)[0])
+        events_, columns = np.nonzero(self._broker.match_parts(events, parts))
         ends = np.cumsum([part.live for part in parts], dtype=np.intp)
         where = np.searchsorted(ends, columns, "right")
-        entries = []
-        for column, place in zip(columns.tolist(), where.tolist(), strict=True):
+        entries: list[list[Any]] = [[] for _ in events]
+        for event, column, place in zip(
+            events_.tolist(), columns.tolist(), where.tolist(), strict=True
+        ):
             part = parts[place]
-            entries.append(part.ids[part.rows[column - ends[place] + part.live]])
+            entries[event].append(part.ids[part.rows[column - ends[place] + part.live]])
         return entries
 
     def members(self, matches: list[Any]) -> Index:
@@ -406,16 +417,134 @@ class TableBook(Book):
     def matching(
         self, subscriptions: Sequence[Labelled], publications: Sequence[Publication]
     ) -> Bools:
-        interests = np.concatenate([subscription.interests for _, subscription in subscriptions])
+        interests = _interests(subscriptions)
         # A user who was revoked since the check matches nothing.
         good = np.flatnonzero(self._broker.examine_interests(interests) == Cause.NONE)
-        events = np.concatenate([*map(_batch_of_one, publications)])
+        events = _events(publications)
         out = np.zeros((len(events), len(interests)), dtype=np.bool_)
         if len(good):
             out[:, good] = self._broker.examine_all(events, interests[good])[0]
         return out
 
 
-def _batch_of_one(publication: Publication) -> Bytes:
-    """Return the event for all subscriptions, shape (1, event_bytes)."""
-    return np.frombuffer(publication.event or b"", dtype=np.uint8)[None]
+class SharesBook(Book):
+    """Interests that three brokers keep in lanes, and test with every event."""
+
+    def __init__(self, leader: Leader, lock: RLock, metrics: Metrics) -> None:
+        super().__init__(lock, metrics)
+        self._leader, self._table = leader, leader.new_table()
+        self._lanes: dict[int, int] = {}
+        # Of each lane, its subscription, and the change that put it there.
+        self._held: dict[int, tuple[int, Labelled, int]] = {}
+        self._change = self._used = 0
+        # Lanes without an interest, and those that became free while events were being matched.
+        self._free: list[int] = []
+        self._freed: list[int] = []
+        self._under_way = 0
+        self._moving = Lock()
+
+    def check(self, subscriptions: Sequence[Labelled]) -> None:
+        _one_row_each(subscriptions, self._leader.width("interest"))
+        for label, subscription in subscriptions:
+            owner = label.partition("/")[0]
+            self._leader.check("interest", subscription.interests, owner)
+        if subscriptions:
+            self._leader.verify(_interests(subscriptions))
+
+    def check_event(self, publisher: str, publication: Publication) -> None:
+        _require_event(publication)
+        self._leader.check("event", _events([publication]), publisher)
+
+    def add(self, numbers: Sequence[int], subscriptions: Sequence[Labelled]) -> None:
+        with self._moving:
+            self._change += 1
+            chosen = [self._free.pop() for _ in numbers[: len(self._free)]]
+            fresh = len(numbers) - len(chosen)
+            chosen += range(self._used, self._used + fresh)
+            self._used += fresh
+            self._leader.put(self._table, np.array(chosen), _interests(subscriptions))
+            with self._lock:
+                for number, lane, labelled in zip(numbers, chosen, subscriptions, strict=True):
+                    self._subscriptions[number], self._lanes[number] = labelled, lane
+                    self._held[lane] = number, labelled, self._change
+
+    def remove(self, numbers: Sequence[int]) -> None:
+        with self._moving:
+            with self._lock:
+                super().remove(numbers)
+                gone = [self._lanes.pop(number) for number in numbers]
+                for lane in gone:
+                    del self._held[lane]
+            self._leader.remove(self._table, np.array(gone))
+            self._freed += gone
+            self._reuse()
+
+    def _reuse(self) -> None:
+        """Let new interests have the lanes that became free, unless events are being matched."""
+        if not self._under_way:
+            self._free += self._freed
+            self._freed.clear()
+
+    def find(
+        self, publications: Sequence[Publication]
+    ) -> list[list[tuple[int, Labelled]] | DecodeError]:
+        with self._moving:
+            change, tested = self._change, len(self._lanes)
+            self._under_way += 1
+        try:
+            answers, refused = self._leader.match(self._table, _events(publications))
+        finally:
+            with self._moving:
+                self._under_way -= 1
+                self._reuse()
+        self._metrics.add("pairs_tested", tested * len(publications))
+        out: list[list[tuple[int, Labelled]] | DecodeError] = []
+        for row, is_refused in zip(answers, refused.tolist(), strict=True):
+            if is_refused:
+                out.append(DecodeError("two brokers hold different events, or no event at all"))
+                continue
+            with self._lock:
+                held = [self._held.get(lane) for lane in np.flatnonzero(row).tolist()]
+            # What came meanwhile is matched afterwards.
+            out.append([one[:2] for one in held if one is not None and one[2] <= change])
+        return out
+
+    def members(self, matches: list[tuple[int, Labelled]]) -> Index:
+        return self._still_there(matches)
+
+    def matching(
+        self, subscriptions: Sequence[Labelled], publications: Sequence[Publication]
+    ) -> Bools:
+        return self._leader.match_once(_interests(subscriptions), _events(publications))
+
+
+def _events(publications: Sequence[Publication]) -> Bytes:
+    """Return the events for all subscriptions, shape (count, event_bytes)."""
+    events = [publication.event or b"" for publication in publications]
+    return np.frombuffer(b"".join(events), dtype=np.uint8).reshape(len(events), -1)
+
+
+def _interests(subscriptions: Sequence[Labelled]) -> Bytes:
+    """Return the interests of subscriptions that have one each, shape (count, interest_bytes)."""
+    return np.concatenate([subscription.interests for _, subscription in subscriptions])
+
+
+def _one_row_each(subscriptions: Sequence[Labelled], width: int) -> Bytes:
+    """Return the interests of subscriptions, shape (count, interest_bytes).
+
+    Raises:
+        DecodeError: one of them has not exactly one interest message of this width.
+    """
+    for _, subscription in subscriptions:
+        if subscription.interests.shape != (1, width):
+            raise DecodeError(
+                f"a subscription has 1 interest message of {width} bytes here, "
+                f"got {subscription.interests.shape}"
+            )
+    return _interests(subscriptions) if subscriptions else np.zeros((0, width), np.uint8)
+
+
+def _require_event(publication: Publication) -> None:
+    """Refuse a publication without an event for all subscriptions."""
+    if publication.event is None:
+        raise DecodeError("the publication has no event for all subscriptions")

@@ -24,8 +24,10 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
@@ -33,10 +35,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 import numpy as np
 
 from ccbps.broker.accepted import Accepted, Kept, Publishers
+from ccbps.broker.books import Book
 from ccbps.broker.last_rounds import LastRounds, notice
 from ccbps.broker.mailbox import Mailboxes, Matched
 from ccbps.broker.messages import (
     Delivery,
+    Hellos,
     Payloads,
     Publication,
     Receipt,
@@ -47,13 +51,14 @@ from ccbps.broker.metrics import Metrics, metrics_text
 from ccbps.broker.prefilter import FilterKind
 from ccbps.broker.quotas import Quota
 from ccbps.broker.store import BrokerStore, NoStore, Store
-from ccbps.broker.subscriptions import Subscriptions
+from ccbps.broker.subscriptions import Snapshot, Subscriptions
 from ccbps.checks import choice, instance, octets, whole
 from ccbps.errors import CcbpsError, LedgerError, ParameterError, RefusedError
 from ccbps.keys.secret import Confined
 from ccbps.matching.contract.broker import Broker
 from ccbps.matching.contract.matcher import Matcher
 from ccbps.matching.contract.scheme import Answers, Keying
+from ccbps.trio.leader import Leader
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -61,7 +66,26 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger(__name__)
 REMEMBER: Final = 1 << 12
 """Number of each publisher's publications that are remembered one by one."""
-_Sent = TypeVar("_Sent", Subscription, Publication, Payloads)
+_Sent = TypeVar("_Sent", Subscription, Publication, Payloads, Hellos)
+
+
+@dataclass
+class _Coming:
+    """A publication that is being matched.
+
+    Attributes:
+        place: place among those that came together.
+        publication: the publication.
+        digest: digest of its message.
+        snapshot: books to match it with.
+        matches: matches in each book.
+    """
+
+    place: int
+    publication: Publication
+    digest: bytes
+    snapshot: Snapshot
+    matches: list[tuple[Book, Any]] = field(default_factory=list)
 
 
 class MatchingBroker(Confined):
@@ -98,7 +122,7 @@ class MatchingBroker(Confined):
 
     def __init__(
         self,
-        broker: Broker | Matcher,
+        broker: Broker | Leader | Matcher,
         *,
         path: str | os.PathLike[str] | None = None,
         durable: bool = True,
@@ -114,8 +138,8 @@ class MatchingBroker(Confined):
         """Start a broker, and read its file if it has one.
 
         Args:
-            broker: the matcher's broker, `Matcher.broker`; the matcher itself if subscribers
-                decide.
+            broker: the matcher's broker, `Matcher.broker`; broker 0 of three
+                (`ccbps.trio.Leader`); or the matcher itself if subscribers decide.
             path: path of the broker's file, which one broker at a time may use. None keeps
                 everything in memory.
             durable: whether accepted messages survive a loss of power. Otherwise they survive the
@@ -141,7 +165,7 @@ class MatchingBroker(Confined):
         relays = isinstance(broker, Matcher) and broker.answers is Answers.SUBSCRIBER
         if not relays:
             hint = "make one by matcher.broker(...), or give a matcher whose subscribers decide"
-            instance("broker", broker, Broker, hint=hint)
+            instance("broker", broker, (Broker, Leader), hint=hint)
         choice("when_full", when_full, ("drop", "refuse"))
         self._broker, self.quota = broker, quota or Quota()
         self.on_delivery, self._timer = on_delivery, timer
@@ -151,13 +175,14 @@ class MatchingBroker(Confined):
         # One thread at a time changes subscriptions. The lock is for what takes no time.
         self._changing, self._lock = RLock(), RLock()
         self._metrics, self._revoked = Metrics(), set[bytes]()
+        self._greeted: dict[str, set[bytes]] = defaultdict(set)
         self._subscriptions = Subscriptions(broker, prefilter, self._lock, self._metrics)
         self.matcher, self._examiner = self._subscriptions.matcher, self._subscriptions.examiner
         self._publishers = Publishers(whole("remember", remember, 1))
         self._kept = Kept(whole("keep", keep, 0), prefilter)
         self._store: Store = NoStore()
         if path is not None:
-            names = broker.names if isinstance(broker, Broker) else (broker.digest, b"", 0)
+            names = (broker.digest, b"", 0) if isinstance(broker, Matcher) else broker.names
             self._store = BrokerStore(Path(path), names, durable)
         self.numbering = self._store.numbering
         self._boxes = Mailboxes(
@@ -181,6 +206,10 @@ class MatchingBroker(Confined):
 
     def _load(self) -> None:
         """Read the file."""
+        if isinstance(self._broker, Leader):
+            for client, message in self._store.hellos():
+                name = self._broker.greet(client, Hellos.from_bytes(message).messages)
+                self._greeted[client].add(name)
         for client, sequence, revoked in self._store.clients():
             box = self._boxes[client]
             box.following, box.revoked = sequence, bool(revoked)
@@ -209,6 +238,30 @@ class MatchingBroker(Confined):
 
     # -- subscriptions ---------------------------------------------------------------------------
 
+    def greet(self, client: str, hellos: Hellos | bytes) -> None:
+        """Take the keys of a client for three brokers, which its messages are sealed with.
+
+        The same hellos again change nothing.
+
+        Raises:
+            DecodeError: malformed, or not for these brokers, the matcher and epoch.
+            ParameterError: the scheme does not have three brokers.
+            RefusedError: the client was revoked, its quota is used up, or the other brokers cannot
+                be reached.
+            LedgerError: the file cannot be written; nothing was changed.
+        """
+        with self._reading(client, Hellos, hellos) as (new, message), self._changing:
+            if not isinstance(self._broker, Leader):
+                raise ParameterError(f"{type(self.matcher).__name__} has one broker, and no hellos")
+            if len(self._greeted[client]) >= self.quota.subscriptions:
+                raise RefusedError(f"{client} has too many keys", reason="subscriptions")
+            name = self._broker.greet(client, new.messages)
+            with self._lock:
+                self._boxes.admitted(client)
+                with self._store.transaction():
+                    self._store.greet(client, name, message)
+            self._greeted[client].add(name)
+
     def subscribe(self, client: str, subscription: Subscription | bytes) -> None:
         """Register a subscription, in place of the client's one with that name.
 
@@ -222,7 +275,7 @@ class MatchingBroker(Confined):
         """
         with self._reading(client, Subscription, subscription) as (new, _), self._changing:
             self._subscriptions.require_room(client, new, self.quota)
-            self._examiner.check([new])
+            self._examiner.check([(f"{client}/{new.name}", new)])
             with self._lock:
                 self._boxes.admitted(client)  # it may have been revoked meanwhile
                 if self._subscriptions.has(client, new):
@@ -262,7 +315,7 @@ class MatchingBroker(Confined):
                 if one.name in names or (client, one.name) in seen:
                     raise ParameterError(f"{client} has a subscription {one.name!r} already")
                 seen.add((client, one.name))
-            self._examiner.check([one for _, one in subscriptions])
+            self._examiner.check([(f"{client}/{one.name}", one) for client, one in subscriptions])
             with self._lock, self._store.transaction():
                 for client, one in subscriptions:
                     self._store.subscribe(client, one, awaits_kept=False)
@@ -339,6 +392,8 @@ class MatchingBroker(Confined):
             if user is not None:
                 self._forget_user(user)
             self._subscriptions.remove(client, names)
+            if isinstance(self._broker, Leader):
+                self._broker.forget([*self._greeted.pop(client, ())])
         self._call(self.on_revoked, [client])
 
     def admit(self, client: str) -> None:
@@ -363,39 +418,109 @@ class MatchingBroker(Confined):
             LedgerError: the file cannot be written. In all cases nothing was delivered; where it
                 is not the publication's fault, publish it again.
         """
-        with self._reading(publisher, Publication, publication) as (new, message):
-            digest = new.digest(message)
-            with self._lock:
-                receipt = self._receipt(publisher, new, digest)
-                if receipt is not None:
-                    return receipt
-                snapshot = self._subscriptions.begin(publisher, new)
+        (result,) = self.publish_all(publisher, [publication])
+        if isinstance(result, CcbpsError):
+            raise result
+        return result
+
+    def publish_all(
+        self, publisher: str, publications: Sequence[Publication | bytes]
+    ) -> list[Receipt | CcbpsError]:
+        """Publish several publications of a publisher, which are matched together.
+
+        They are accepted in order, each by itself, as by `publish`.
+
+        Returns:
+            a receipt of each, or the error that `publish` would raise.
+        """
+        results: list[Receipt | CcbpsError | None] = [None] * len(publications)
+        told: list[str] = []
+        with self._charging(publisher):
+            coming = [
+                one
+                for place, sent in enumerate(publications)
+                if (one := self._begun(publisher, sent, place, results)) is not None
+            ]
             try:
-                # A publication that the filter stops is not examined, unless it is kept.
-                if snapshot.books or self._kept.most:
-                    self._examiner.check_event(new)
-                start = time.perf_counter()
-                matches = [(book, book.find(new)) for book in snapshot.books]
-                took = time.perf_counter() - start
-                with self._lock:
-                    # Meanwhile it may have been accepted, and its publisher revoked.
-                    self._boxes.admitted(publisher)
-                    receipt = self._receipt(publisher, new, digest)
-                    if receipt is not None:
-                        return receipt
-                    matched = self._subscriptions.recipients(snapshot, publisher, new, matches)
-                    receipt, told = self._accept(publisher, new, digest, matched)
-                    due = self._last_rounds.due(publisher, self._publishers[publisher].next_round)
-                    self._metrics.observe(took)
-                    self._metrics.add("publications")
-                    if snapshot.filtered:
-                        self._metrics.add(snapshot.filtered)
+                took = self._find(publisher, coming, results)
+                for one in coming:
+                    if results[one.place] is None:
+                        with self._noting(results, one.place):
+                            results[one.place], more = self._matched(publisher, one, took)
+                            told += more
             finally:
                 with self._lock:
-                    self._subscriptions.end(snapshot)
-        self._tell(told)
+                    for one in coming:
+                        self._subscriptions.end(one.snapshot)
+            with self._lock:
+                numbers = self._publishers.get(publisher)
+                following = 0 if numbers is None else numbers.next_round
+                due = self._last_rounds.due(publisher, following)
+        self._tell([*dict.fromkeys(told)])
         self._call(self.on_notice, due)
-        return receipt
+        return [one for one in results if one is not None]
+
+    def _begun(
+        self, publisher: str, sent: Publication | bytes, place: int, results: list[Any]
+    ) -> _Coming | None:
+        """Let a publication in, and return it if it must be matched; else there is a result."""
+        with self._noting(results, place):
+            message = sent.to_bytes() if isinstance(sent, Publication) else sent
+            with self._lock:
+                self._boxes.admitted(publisher).account.enter(len(message))
+            new = sent if isinstance(sent, Publication) else Publication.from_bytes(message)
+            digest = new.digest(message)
+            with self._lock:
+                # The one before it may come with it: `_matched` tells.
+                receipt = self._receipt(publisher, new, digest, in_order=not place)
+                if receipt is None:
+                    snapshot = self._subscriptions.begin(publisher, new)
+                    return _Coming(place, new, digest, snapshot)
+                results[place] = receipt
+        return None
+
+    def _find(self, publisher: str, coming: Sequence[_Coming], results: list[Any]) -> float:
+        """Match publications with their books, and return the seconds that each took."""
+        by_book: dict[int, tuple[Book, list[_Coming]]] = {}
+        for one in coming:
+            # A publication that the filter stops is not examined, unless it is kept.
+            if one.snapshot.books or self._kept.most:
+                with self._noting(results, one.place):
+                    self._examiner.check_event(publisher, one.publication)
+            if results[one.place] is None:
+                for book in one.snapshot.books:
+                    by_book.setdefault(id(book), (book, []))[1].append(one)
+        start = time.perf_counter()
+        for book, together in by_book.values():
+            error: CcbpsError | None = None
+            found: Sequence[Any] = [None] * len(together)
+            try:
+                found = book.find([one.publication for one in together])
+            except CcbpsError as failure:
+                error = failure
+            for one, matches in zip(together, found, strict=True):
+                with self._noting(results, one.place):
+                    if error is not None or isinstance(matches, CcbpsError):
+                        raise error or matches
+                    one.matches.append((book, matches))
+        return (time.perf_counter() - start) / max(1, len(coming))
+
+    def _matched(self, publisher: str, one: _Coming, took: float) -> tuple[Receipt, list[str]]:
+        """Accept a publication that was matched; return its receipt, and clients to tell."""
+        new = one.publication
+        with self._lock:
+            # Meanwhile it may have been accepted, and its publisher revoked.
+            self._boxes.admitted(publisher)
+            receipt = self._receipt(publisher, new, one.digest)
+            if receipt is not None:
+                return receipt, []
+            matched = self._subscriptions.recipients(one.snapshot, publisher, new, one.matches)
+            receipt, told = self._accept(publisher, new, one.digest, matched)
+            self._metrics.observe(took)
+            self._metrics.add("publications")
+            if one.snapshot.filtered:
+                self._metrics.add(one.snapshot.filtered)
+        return receipt, told
 
     def deliver(self, publisher: str, payloads: Payloads | bytes) -> None:
         """Deliver payloads that the publisher sealed for the clients that match a publication.
@@ -547,16 +672,30 @@ class MatchingBroker(Confined):
 
         The size is the bytes of its message; None if it has none.
         """
-        start = self._timer()
-        with self._counting():
+        with self._counting(), self._charging(client):
             with self._lock:
-                box = self._boxes.admitted(client)
-                box.account.enter(size)
-            try:
+                self._boxes.admitted(client).account.enter(size)
+            yield
+
+    @contextmanager
+    def _charging(self, client: str) -> Iterator[None]:
+        """Charge a client for the time that something takes, unless it was revoked before."""
+        start = self._timer()
+        try:
+            yield
+        finally:
+            with self._lock:
+                if client in self._boxes:
+                    self._boxes[client].account.spend(self._timer() - start)
+
+    @contextmanager
+    def _noting(self, results: list[Any], place: int) -> Iterator[None]:
+        """Count a refusal, and put it into results."""
+        try:
+            with self._counting():
                 yield
-            finally:
-                with self._lock:
-                    box.account.spend(self._timer() - start)
+        except CcbpsError as error:
+            results[place] = error
 
     @contextmanager
     def _counting(self) -> Iterator[None]:
@@ -568,9 +707,11 @@ class MatchingBroker(Confined):
             self._metrics.add("refused", reason=reason)
             raise
 
-    def _receipt(self, publisher: str, publication: Publication, digest: bytes) -> Receipt | None:
+    def _receipt(
+        self, publisher: str, publication: Publication, digest: bytes, in_order: bool = True
+    ) -> Receipt | None:
         """Return the receipt of a publication that was accepted before, None if it is new."""
-        receipt = self._publishers[publisher].receipt(publication, digest)
+        receipt = self._publishers[publisher].receipt(publication, digest, in_order)
         if receipt is None:
             return None
         self._metrics.add("repeated")

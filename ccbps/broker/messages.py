@@ -42,6 +42,24 @@ def check_name(argument: str, name: str) -> None:
         )
 
 
+class Hellos(Message, frozen=True):
+    """A client's keys for three brokers, each sealed for one of them.
+
+    Attributes:
+        messages: hellos for brokers 0, 1 and 2: `ccbps.matching.Publisher.hellos`.
+
+    Example:
+        >>> from ccbps.broker import Hellos
+        >>> hellos = Hellos((bytes(128), bytes(96), bytes(96)))
+        >>> Hellos.from_bytes(hellos.to_bytes()) == hellos
+        True
+    """
+
+    front: ClassVar[bytes] = bytes([Kind.HELLOS, VERSION])
+    what: ClassVar[str] = "hellos"
+    messages: tuple[bytes, bytes, bytes]
+
+
 class Subscription(Message, frozen=True):
     """An interest of a client.
 

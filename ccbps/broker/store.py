@@ -23,7 +23,7 @@ from ccbps.broker.messages import Delivery, Publication, Subscription
 from ccbps.errors import LedgerError, ParameterError
 
 _APPLICATION: Final = int.from_bytes(b"ccbb", "big")
-_VERSION: Final = 1
+_VERSION: Final = 2
 WAIT_SECONDS: Final = 5.0
 """Seconds to wait for another process that has the file open, such as a broker about to end."""
 _TABLES: Final = """
@@ -43,6 +43,8 @@ CREATE TABLE deliveries (client TEXT NOT NULL, sequence INTEGER NOT NULL,
 CREATE INDEX by_payload ON deliveries (payload);
 CREATE TABLE kept (id INTEGER PRIMARY KEY, publisher TEXT NOT NULL, message BLOB NOT NULL);
 CREATE TABLE users (user BLOB PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE hellos (client TEXT NOT NULL, name BLOB NOT NULL, message BLOB NOT NULL,
+    PRIMARY KEY (client, name)) WITHOUT ROWID;
 CREATE TABLE clients (client TEXT PRIMARY KEY, sequence INTEGER NOT NULL,
     revoked INTEGER NOT NULL) WITHOUT ROWID;
 """
@@ -143,6 +145,16 @@ class BrokerStore:
             row,
         )
 
+    def greet(self, client: str, name: bytes, message: bytes) -> None:
+        """Write the hellos of a client.
+
+        Args:
+            client: the client.
+            name: name that its messages have.
+            message: the hellos.
+        """
+        self._db.execute("INSERT OR REPLACE INTO hellos VALUES (?, ?, ?)", (client, name, message))
+
     def settle(self, client: str, name: str) -> None:
         """Note that the kept publications were delivered to a subscription."""
         self._db.execute(
@@ -233,8 +245,12 @@ class BrokerStore:
         self._db.execute(
             "INSERT INTO clients VALUES (?, 0, 1) ON CONFLICT DO UPDATE SET revoked = 1", (client,)
         )
-        self._db.execute("DELETE FROM subscriptions WHERE client = ?", (client,))
-        self._db.execute("DELETE FROM kept WHERE publisher = ?", (client,))
+        for statement in (
+            "DELETE FROM subscriptions WHERE client = ?",
+            "DELETE FROM hellos WHERE client = ?",
+            "DELETE FROM kept WHERE publisher = ?",
+        ):
+            self._db.execute(statement, (client,))
 
     def admit(self, client: str) -> None:
         """Note that a client may come back."""
@@ -259,6 +275,10 @@ class BrokerStore:
         """Yield subscriptions behind their clients."""
         for client, message in self._db.execute("SELECT client, message FROM subscriptions"):
             yield client, Subscription.from_bytes(message)
+
+    def hellos(self) -> list[tuple[str, bytes]]:
+        """Return clients' hellos behind their clients."""
+        return self._db.execute("SELECT client, message FROM hellos").fetchall()
 
     def users(self) -> list[bytes]:
         """Return the users of the scheme that were revoked."""

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from ccbps.arrays import Index
-from ccbps.broker.books import Book, Labelled, RelayBook, RoundBook, TableBook
+from ccbps.broker.books import Book, Labelled, RelayBook, RoundBook, SharesBook, TableBook
 from ccbps.broker.messages import Publication, Subscription
 from ccbps.broker.metrics import Metrics
 from ccbps.broker.prefilter import FilterKind, TokenFilter
@@ -27,6 +27,7 @@ from ccbps.broker.registry import Registry
 from ccbps.errors import DecodeError, RefusedError
 from ccbps.matching.contract.broker import Broker
 from ccbps.matching.contract.scheme import Answers, Scheme
+from ccbps.trio.leader import Leader
 
 _log: Final = logging.getLogger(__name__)
 TOPIC_BYTES: Final = 4096
@@ -76,13 +77,13 @@ class Subscriptions:
 
     def __init__(
         self,
-        matching: Broker | Scheme,
+        matching: Broker | Leader | Scheme,
         prefilter: FilterKind | None,
         lock: RLock,
         metrics: Metrics,
     ) -> None:
         self._matching, self._lock, self._metrics = matching, lock, metrics
-        self.matcher = matching.matcher if isinstance(matching, Broker) else matching
+        self.matcher = matching if isinstance(matching, Scheme) else matching.matcher
         self.registry, self.topics = Registry(), TokenFilter(prefilter)
         self._books: dict[_Key, Book] = {}
         self._keys: dict[int, _Key] = {}
@@ -113,7 +114,7 @@ class Subscriptions:
         Those of users that were revoked match nothing any more, for example.
         """
         try:
-            self.examiner.check([subscription for _, subscription in subscriptions])
+            self.examiner.check([(f"{client}/{one.name}", one) for client, one in subscriptions])
         except DecodeError as error:
             if len(subscriptions) > 1:
                 return [pair for one in subscriptions for pair in self.usable([one])]
@@ -230,7 +231,7 @@ class Subscriptions:
             snapshot: result of `begin`.
             publisher: name of the publisher.
             publication: the publication.
-            matches: books of the snapshot, each with the result of `Book.find`.
+            matches: books of the snapshot, each with what `Book.find` returned for it.
         """
         numbers: list[Index] = [book.members(some) for book, some in matches]
         later = [
@@ -252,6 +253,8 @@ class Subscriptions:
         self._added = [one for one in self._added if one.since is None or one.since > first]
 
     def _new_book(self) -> Book:
+        if isinstance(self._matching, Leader):
+            return SharesBook(self._matching, self._lock, self._metrics)
         if not isinstance(self._matching, Broker):
             return RelayBook(self._lock, self._metrics)
         if self.matcher.answers is Answers.ALL:

@@ -15,7 +15,7 @@ from itertools import count
 from time import monotonic
 from typing import Any, Final
 
-from ccbps.broker import Delivery, Payloads, Publication, Receipt, Subscription
+from ccbps.broker import Delivery, Hellos, Payloads, Publication, Receipt, Subscription
 from ccbps.errors import CcbpsError, DecodeError, RefusedError
 from ccbps.mqtt.connection import (
     HELLO,
@@ -155,6 +155,15 @@ class MqttClient(Startable):
         if self._keeper is not None:
             self._keeper.join()
         self._connection.close()
+
+    def greet(self, hellos: Hellos) -> None:
+        """Give the keys of this client to three brokers: `MatchingBroker.greet`.
+
+        Raises:
+            CcbpsError: the broker's error.
+            TimeoutError: there is no answer.
+        """
+        self._ask("greet", hellos.to_bytes())
 
     def subscribe(self, subscription: Subscription) -> None:
         """Register a subscription: `MatchingBroker.subscribe`.

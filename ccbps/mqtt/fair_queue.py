@@ -99,6 +99,26 @@ class FairQueue:
                 del self._queues[client]
             return request
 
+    def following(self, request: Request, most: int) -> list[Request]:
+        """Return the client's next requests, as long as they have the same verb.
+
+        Args:
+            request: result of `get`.
+            most: number of requests at the most.
+        """
+        out: list[Request] = []
+        with self._changed:
+            queue = self._queues.get(request.client)
+            while queue is not None and queue.requests and len(out) < most:
+                if queue.requests[0].verb != request.verb:
+                    break
+                out.append(queue.requests.popleft())
+                queue.size -= len(out[-1].content)
+            if queue is not None and not queue.requests:
+                del self._queues[request.client]
+                self._turns.remove(request.client)
+        return out
+
     def forget(self, client: str) -> None:
         """Drop the requests of a client."""
         with self._changed:

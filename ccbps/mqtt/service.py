@@ -53,6 +53,9 @@ HELLOS: Final = 2000.0
 HELLOS_BURST: Final = 5000.0
 """First requests that are read in a second, and at once. The service reads no faster."""
 ACKNOWLEDGE: Final = "acknowledge"
+PUBLISH: Final = "publish"
+TOGETHER: Final = 32
+"""Publications of a client that are matched together at the most."""
 PUSH: Final = "push"
 """Verb of the service's own requests to send deliveries."""
 WINDOW: Final = 256
@@ -418,6 +421,9 @@ class MqttService(Startable):
     def _work(self) -> None:
         while (request := self._requests.get()) is not None:
             client, verb, content = request
+            if verb == PUBLISH:
+                self._publish([request, *self._requests.following(request, TOGETHER - 1)])
+                continue
             try:
                 answer = self._do(client, verb, content[NUMBER_BYTES:])
             except CcbpsError as error:
@@ -430,14 +436,29 @@ class MqttService(Startable):
             if verb != PUSH:
                 self._answer(client, verb, content, answer)
 
+    def _publish(self, requests: list[Request]) -> None:
+        """Serve publications of one client together."""
+        client, results = requests[0].client, list[Receipt | CcbpsError]()
+        try:
+            messages = [request.content[NUMBER_BYTES:] for request in requests]
+            results = self.broker.publish_all(client, messages)
+        except Exception:
+            _log.exception("publications of %s failed", client)
+            results = [CcbpsError("the broker failed; it has a log")] * len(requests)
+        for request, result in zip(requests, results, strict=True):
+            if isinstance(result, CcbpsError):
+                self._refuse(client, PUBLISH, request.content, result)
+            else:
+                self._answer(client, PUBLISH, request.content, Answer(result))
+
     def _do(self, client: str, verb: str, message: bytes) -> Answer:
         """Serve a request, and return its answer."""
-        if verb == "subscribe":
+        if verb == "greet":
+            self.broker.greet(client, message)
+        elif verb == "subscribe":
             self.broker.subscribe(client, message)
         elif verb == "unsubscribe":
             self.broker.unsubscribe(client, _text(message))
-        elif verb == "publish":
-            return Answer(self.broker.publish(client, message))
         elif verb == "deliver":
             self.broker.deliver(client, message)
         else:

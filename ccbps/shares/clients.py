@@ -26,6 +26,12 @@ row      4            number of the row, little-endian
 F is AES-256 in counter mode, under a key that HKDF-SHA256 derives from the pair's key and the
 place.
 
+Messages may take their way through broker 0, which must not read x_2. For that the client seals
+them: x_2 is enciphered once for broker 1 and once for broker 2, each time with a tag, under keys
+from the exchanges of the hello::
+
+    head | x_2 + F(key of 1, place) | tag | x_2 + F(key of 2, place) | tag
+
 Source: Araki et al., CCS 2016 (shares from keys in pairs); RFC 5869, RFC 7748.
 """
 
@@ -43,8 +49,9 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from ccbps.arrays import Bytes, Randomness
+from ccbps.arrays import Bools, Bytes, Randomness
 from ccbps.checks import choice, octets, whole
+from ccbps.ciphers.row_mac import RowMac
 from ccbps.errors import DecodeError, ParameterError
 from ccbps.keys.plain_key import PlainKey
 from ccbps.keys.secret import Confined
@@ -57,6 +64,9 @@ CLIENT_BYTES: Final = 16
 NONCE_BYTES: Final = 24
 HEAD_BYTES: Final = 52
 _MATCHER: Final = slice(2, 8)
+TAG_BYTES: Final = 16
+SEALED_FOR: Final = (1, 2)
+"""Brokers that sealed messages have a part for."""
 CLIENT: Final = slice(8, 24)
 """Place of the client's name in a head."""
 _NONCE: Final = slice(24, 48)
@@ -66,6 +76,11 @@ PUBLIC_BYTES: Final = 32
 HELD: Final = (("02", "01"), ("01",), ("02",))
 """Pairs whose keys each broker has. Share 0 follows from the key of 0 and 2, share 1 from 0 and
 1."""
+
+
+def hello_bytes(party: int) -> int:
+    """Return the bytes of a hello for a broker."""
+    return CLIENT_BYTES + PUBLIC_BYTES + len(HELD[party]) * KEY_BYTES + TAG_BYTES
 
 
 class BrokerKey(PlainKey):
@@ -102,11 +117,9 @@ class BrokerKey(PlainKey):
             DecodeError: it is no hello for this broker, party and context.
         """
         whole("party", party, 0, PARTIES - 1)
-        size = len(HELD[party]) * KEY_BYTES
-        if len(hello) != CLIENT_BYTES + PUBLIC_BYTES + size + 16:
+        if len(hello) != hello_bytes(party):
             raise DecodeError(
-                f"a hello for broker {party} has {CLIENT_BYTES + PUBLIC_BYTES + size + 16} bytes, "
-                f"got {len(hello)}"
+                f"a hello for broker {party} has {hello_bytes(party)} bytes, got {len(hello)}"
             )
         client, rest = hello[:CLIENT_BYTES], hello[CLIENT_BYTES:]
         point, sealed = rest[:PUBLIC_BYTES], rest[PUBLIC_BYTES:]
@@ -114,13 +127,14 @@ class BrokerKey(PlainKey):
         try:
             agreed = self._key.exchange(X25519PublicKey.from_public_bytes(point))
             keys = AESGCM(_derived(agreed, bound)).decrypt(bytes(12), sealed, bound)
+            own = _own_key(agreed, bound)
         except (InvalidTag, ValueError):
             raise DecodeError(
                 f"the hello is not for broker {party}, its key, these public parameters and this "
                 "epoch, or it is damaged"
             ) from None
         held = {pair: keys[KEY_BYTES * i :][:KEY_BYTES] for i, pair in enumerate(HELD[party])}
-        return SharedKeys(client, held, context)
+        return SharedKeys(client, held | {str(party): own}, context)
 
 
 class SharedKeys(Confined):
@@ -133,6 +147,7 @@ class SharedKeys(Confined):
 
     def __init__(self, client: bytes, keys: dict[str, bytes], context: bytes) -> None:
         self.client, self._keys, self._context = client, keys, context
+        self._macs: dict[int, RowMac] = {}
         self.matcher = context[: _MATCHER.stop - _MATCHER.start]
 
     def __repr__(self) -> str:
@@ -142,7 +157,7 @@ class SharedKeys(Confined):
         """Return the shares that follow from the key of a pair of brokers, shape (count, size).
 
         Args:
-            pair: "01" or "02".
+            pair: "01" or "02"; or "1" or "2" for the stream that seals messages for one broker.
             kind: kind of the messages.
             heads: heads of messages of this client, shape (count, 52).
             size: bytes of a share.
@@ -159,6 +174,13 @@ class SharedKeys(Confined):
             ciphers.append(algorithms.AES256(_derived(self._keys[pair], info)))
         reader = KeyStream(ciphers, index.reshape(-1), rows.astype(np.uint64), size)
         return reader(0, len(heads)).copy()
+
+    def mac(self, party: int) -> RowMac:
+        """Return the key of the tags of messages that are sealed for a broker."""
+        if party not in self._macs:
+            key = _derived(self._keys[str(party)], b"ccbps tags of sealed messages")
+            self._macs[party] = RowMac(key)
+        return self._macs[party]
 
 
 class Client:
@@ -194,19 +216,20 @@ class Client:
             octets("brokers", public, PUBLIC_BYTES)
         keys = {pair: randomness(KEY_BYTES) for pair in ("01", "02")}
         client = randomness(CLIENT_BYTES)
-        self._shared = SharedKeys(client, keys, context)
-        self._randomness = randomness if nonces is None else nonces
-        hellos = []
+        hellos, own_keys = [], {}
         for party, public in enumerate(brokers):
             own = X25519PrivateKey.from_private_bytes(randomness(KEY_BYTES))
             point = own.public_key().public_bytes_raw()
             bound = _bound(party, client, point, public, context)
             agreed = own.exchange(X25519PublicKey.from_public_bytes(public))
+            own_keys[str(party)] = _own_key(agreed, bound)
             held = b"".join(keys[pair] for pair in HELD[party])
             # The key serves one message, so that its nonce may be zero.
             sealed = AESGCM(_derived(agreed, bound)).encrypt(bytes(12), held, bound)
             hellos.append(client + point + sealed)
         self.hellos = hellos[0], hellos[1], hellos[2]
+        self._shared = SharedKeys(client, keys | own_keys, context)
+        self._randomness = randomness if nonces is None else nonces
 
     def heads(self, kind: str, count: int) -> Bytes:
         """Return heads of new messages, shape (count, 52), in a batch of their own.
@@ -230,10 +253,67 @@ class Client:
         first ^= second
         return first
 
+    def seal(self, kind: str, messages: Bytes) -> Bytes:
+        """Seal messages of this client for a way through broker 0, shape (count, sealed bytes).
+
+        Args:
+            kind: "event" or "interest".
+            messages: messages of this client, shape (count, bytes).
+        """
+        heads, body = messages[:, :HEAD_BYTES], messages[:, HEAD_BYTES:]
+        parts = [heads]
+        for party in SEALED_FOR:
+            stream = self._shared.stream(str(party), KINDS[kind], heads, body.shape[1])
+            stream ^= body
+            behind = np.concatenate([heads, stream], axis=1)
+            parts += [stream, self._shared.mac(party).tags(behind)]
+        return np.concatenate(parts, axis=1)
+
 
 def part_of(party: int, messages: Bytes) -> Bytes:
     """Return the part of messages that a broker gets: all of it, or for broker 0 the heads."""
     return messages if party else messages[:, :HEAD_BYTES]
+
+
+def sealed_bytes(message_bytes: int) -> int:
+    """Return the bytes of a message when it is sealed."""
+    return HEAD_BYTES + len(SEALED_FOR) * (message_bytes - HEAD_BYTES + TAG_BYTES)
+
+
+def sealed_width(party: int, bits: int) -> int:
+    """Return the bytes of a broker's part of a sealed message of so many bits."""
+    return HEAD_BYTES + (-(-bits // 8) + TAG_BYTES if party else 0)
+
+
+def sealed_part(party: int, sealed: Bytes) -> Bytes:
+    """Return the part of sealed messages that a broker gets; for broker 0 the heads."""
+    heads = sealed[:, :HEAD_BYTES]
+    if party == 0:
+        return heads
+    bodies = sealed[:, HEAD_BYTES:].reshape(len(sealed), len(SEALED_FOR), -1)
+    return np.concatenate([heads, bodies[:, SEALED_FOR.index(party)]], axis=1)
+
+
+def opened(party: int, keys: SharedKeys, kind: str, parts: Bytes) -> tuple[Bytes, Bools]:
+    """Open a broker's part of sealed messages of one client.
+
+    Args:
+        party: number of this broker.
+        keys: keys from the client's hello.
+        kind: "event" or "interest".
+        parts: parts for this broker, shape (count, bytes).
+
+    Returns:
+        messages for this broker, shape (count, bytes); and the rows whose tag is right, shape
+        (count,). The content of other rows means nothing.
+    """
+    if party == 0:
+        return parts, np.ones(len(parts), dtype=np.bool_)
+    behind = np.ascontiguousarray(parts[:, :-TAG_BYTES])
+    good = keys.mac(party).check(behind, parts[:, -TAG_BYTES:])
+    heads, body = behind[:, :HEAD_BYTES], behind[:, HEAD_BYTES:]
+    body ^= keys.stream(str(party), KINDS[kind], heads, body.shape[1])
+    return behind, good
 
 
 def expand(
@@ -295,6 +375,11 @@ def _bits(packed: Bytes, count: int) -> Bytes:
 def _bound(party: int, client: bytes, point: bytes, public: bytes, context: bytes) -> bytes:
     """Return the public content that a hello is bound to."""
     return b"ccbps hello" + bytes([party]) + client + point + public + context
+
+
+def _own_key(agreed: bytes, bound: bytes) -> bytes:
+    """Return the key that a client and one broker alone have."""
+    return _derived(agreed, b"own " + bound)
 
 
 def _derived(secret: bytes, info: bytes) -> bytes:

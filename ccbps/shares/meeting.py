@@ -14,7 +14,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 from ccbps.errors import KeyMismatchError, NetworkError, PeerError
@@ -148,12 +148,9 @@ def _newest(arrived: queue.Queue[Channel], until: float) -> Channel:
     """Return the last connection of the operator above; it has left the ones before."""
     try:
         channel = arrived.get(timeout=max(0, until - time.monotonic()))
-        while True:
-            with suppress(queue.Empty):
-                after = arrived.get_nowait()
-                channel.close()
-                channel = after
-                continue
-            return channel
     except queue.Empty:
-        raise NetworkError("nobody connects from above") from None
+        raise NetworkError("the broker above does not connect") from None
+    while not arrived.empty():
+        channel.close()
+        channel = arrived.get()
+    return channel

@@ -7,23 +7,26 @@ is asked again: the other messages of the batch are treated as if it had not com
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from hashlib import sha256
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ccbps.arrays import Bools, Bytes
-from ccbps.errors import DecodeError
+from ccbps.arrays import Bools, Bytes, Index
+from ccbps.errors import DecodeError, NetworkError
 from ccbps.forms.digits import DigitForm
 from ccbps.shares.clients import (
     CLIENT,
     CLIENT_BYTES,
     HEAD_BYTES,
+    TAG_BYTES,
     BrokerKey,
     SharedKeys,
     expand,
     head_causes,
+    opened,
+    sealed_width,
 )
 from ccbps.shares.one_hot import one_hot_steps
 from ccbps.shares.replicated import PARTIES, Evaluation, whole_vectors
@@ -36,13 +39,13 @@ class Party:
     """A broker that works with two others.
 
     Attributes:
-        table: interests.
+        table: interests that it keeps, unless a method names another table.
 
     Args:
         number: number of this broker.
         form: lookups and layers; public.
         key: this broker's key.
-        ring: connections to the other two.
+        ring: connections to the other two; None if they come later.
         context: public parameters and epoch, which clients bind their hellos to.
         block_lanes: lanes of a block; the same at all three brokers.
     """
@@ -52,15 +55,24 @@ class Party:
         number: int,
         form: DigitForm,
         key: BrokerKey,
-        ring: Ring,
+        ring: Ring | None,
         context: bytes,
         block_lanes: int = BLOCK_LANES,
     ) -> None:
-        self._number, self._form, self._key, self._ring = number, form, key, ring
-        self._context, self._unit = context, 0
+        self._number, self._form, self._key = number, form, key
+        self._context, self._block_lanes = context, block_lanes
         self._clients: dict[bytes, SharedKeys] = {}
-        evaluation = Evaluation(form.program, form.digit_bits, form.tables, form.table_rows)
-        self.table = ShareTable(evaluation, form.rows, HEAD_BYTES, block_lanes)
+        self._evaluation = Evaluation(form.program, form.digit_bits, form.tables, form.table_rows)
+        self.table = self.new_table()
+        self.join(ring)
+
+    def join(self, ring: Ring | None) -> None:
+        """Work over other connections from now on; None for none."""
+        self._ring, self._unit = ring, 0
+
+    def new_table(self) -> ShareTable:
+        """Return an empty table of interests."""
+        return ShareTable(self._evaluation, self._form.rows, HEAD_BYTES, self._block_lanes)
 
     def greet(self, hello: bytes) -> bytes:
         """Take a client's hello, and return the client's name.
@@ -75,29 +87,62 @@ class Party:
         self._clients[keys.client] = keys
         return keys.client
 
-    def subscribe(self, messages: Bytes) -> NDArray[np.int64]:
+    def forget(self, client: bytes) -> None:
+        """Forget the keys of a client; its interests stay where they are."""
+        self._clients.pop(client, None)
+
+    def subscribe(
+        self,
+        messages: Bytes,
+        *,
+        table: ShareTable | None = None,
+        chosen: Index | None = None,
+        sealed: bool = False,
+    ) -> Index:
         """Add interests, and return the lane of each, shape (count,); -1 for those refused.
 
         Args:
             messages: messages for this broker, shape (count, bytes).
+            table: table to add them to.
+            chosen: lane of each, shape (count,); lanes that were never used, if None.
+            sealed: True for this broker's parts of sealed messages.
 
         Raises:
             DecodeError: some are no interests of clients that are known.
             PeerError: the brokers hold other messages.
             NetworkError: a connection broke.
         """
+        table = self.table if table is None else table
+        messages, broken = self._opened("interest", messages, sealed)
         shares = self.shares("interest", messages)
-        good = ~self._differing(messages, shares)
-        lanes = np.full(len(messages), -1, dtype=np.int64)
-        heads = messages[good, :HEAD_BYTES]
-        lanes[good] = self.table.add(heads, (shares[0][good], shares[1][good]))
-        return lanes
+        good = ~self._differing(messages, shares, broken)
+        out = np.full(len(messages), -1, dtype=np.int64)
+        out[good] = (table.used + np.arange(good.sum())) if chosen is None else chosen[good]
+        table.put(out[good], messages[good, :HEAD_BYTES], (shares[0][good], shares[1][good]))
+        return out
 
-    def publish(self, messages: Bytes) -> tuple[Bools, Bools]:
-        """Match events with all interests.
+    def verify(self, parts: Bytes) -> Bools:
+        """Return the interests that the brokers would refuse, shape (count,).
+
+        Args:
+            parts: this broker's parts of sealed messages, shape (count, bytes).
+
+        Raises:
+            DecodeError: some are no interests of clients that are known.
+            NetworkError: a connection broke.
+        """
+        messages, broken = self._opened("interest", parts, True)
+        return self._differing(messages, self.shares("interest", messages), broken)
+
+    def publish(
+        self, messages: Bytes, *, table: ShareTable | None = None, sealed: bool = False
+    ) -> tuple[Bools, Bools]:
+        """Match events with all interests of a table.
 
         Args:
             messages: messages for this broker, shape (count, bytes).
+            table: table to match them with.
+            sealed: True for this broker's parts of sealed messages.
 
         Returns:
             answers, shape (count, lanes); and the events that are refused, shape (count,), which
@@ -108,8 +153,9 @@ class Party:
             PeerError: the brokers hold other messages or interests.
             NetworkError: a connection broke.
         """
+        messages, broken = self._opened("event", messages, sealed)
         sent = self.shares("event", messages)
-        refused = self._differing(messages, sent)
+        refused = self._differing(messages, sent, broken)
         first, second = (
             whole_vectors(share, self._form.digit_bits, (self._number + place) % PARTIES == 0)
             for place, share in enumerate(sent)
@@ -119,10 +165,51 @@ class Party:
         refused[good[bad]] = True
         good = np.flatnonzero(~refused)
         heads, events = messages[good, :HEAD_BYTES], (first[good], second[good])
-        matched, self._unit = self.table.match(self._ring, self._unit, heads, events)
+        table = self.table if table is None else table
+        matched, self._unit = table.match(self._joined, self._unit, heads, events)
         answers = np.zeros((len(messages), matched.shape[1]), dtype=np.bool_)
         answers[good] = matched
         return answers, refused
+
+    @property
+    def _joined(self) -> Ring:
+        if self._ring is None:
+            raise NetworkError("this broker is not connected to the other two")
+        return self._ring
+
+    def _of_clients(self, kind: str, messages: Bytes) -> Iterator[tuple[SharedKeys, Bools]]:
+        """Yield the keys of each client, and its messages' rows, shape (count,)."""
+        if messages.ndim != 2 or messages.shape[1] < HEAD_BYTES:
+            raise DecodeError(f"{kind}s are rows of at least {HEAD_BYTES} bytes")
+        names = np.ascontiguousarray(messages[:, CLIENT])
+        clients, index = np.unique(names.view(f"V{CLIENT_BYTES}")[:, 0], return_inverse=True)
+        for place, name in enumerate(clients):
+            keys = self._clients.get(bytes(name))
+            if keys is None:
+                raise DecodeError(f"client {bytes(name).hex()} is not known: send its hello first")
+            yield keys, index.reshape(-1) == place
+
+    def _opened(self, kind: str, messages: Bytes, sealed: bool) -> tuple[Bytes, Bools]:
+        """Return messages for this broker, and the rows that were altered on their way."""
+        broken = np.zeros(len(messages), dtype=np.bool_)
+        if not sealed:
+            return messages, broken
+        size = sealed_width(self._number, self._bits(kind))
+        if messages.shape[1:] != (size,):
+            raise DecodeError(f"sealed {kind}s for broker {self._number} have {size} bytes")
+        tags = TAG_BYTES if self._number else 0
+        out = np.empty((len(messages), size - tags), dtype=np.uint8)
+        for keys, rows in self._of_clients(kind, messages):
+            out[rows], good = opened(self._number, keys, kind, messages[rows])
+            broken[rows] = ~good
+        if self._number and (unused := self._bits(kind) % 8):
+            # Bits behind the last one are no fault of the others in the batch.
+            broken |= out[:, -1] >> np.uint8(unused) != 0
+            out[broken, -1] = 0
+        return out, broken
+
+    def _bits(self, kind: str) -> int:
+        return self._form.event_bits if kind == "event" else self._form.rows
 
     def shares(self, kind: str, messages: Bytes) -> tuple[Bytes, Bytes]:
         """Return this broker's two shares of messages, 0 and 1, each of shape (count, bits).
@@ -134,16 +221,9 @@ class Party:
         Raises:
             DecodeError: some are no such messages of clients that are known.
         """
-        bits = self._form.event_bits if kind == "event" else self._form.rows
+        bits = self._bits(kind)
         out = np.empty((2, len(messages), bits), dtype=np.uint8)
-        if messages.ndim != 2 or messages.shape[1] < HEAD_BYTES:
-            raise DecodeError(f"{kind}s are rows of at least {HEAD_BYTES} bytes")
-        names = np.ascontiguousarray(messages[:, CLIENT])
-        clients, index = np.unique(names.view(f"V{CLIENT_BYTES}")[:, 0], return_inverse=True)
-        for place, name in enumerate(clients):
-            keys, rows = self._clients.get(bytes(name)), index.reshape(-1) == place
-            if keys is None:
-                raise DecodeError(f"client {bytes(name).hex()} is not known: send its hello first")
+        for keys, rows in self._of_clients(kind, messages):
             out[:, rows] = expand(self._number, keys, kind, messages[rows], bits)
         return out[0], out[1]
 
@@ -161,19 +241,18 @@ class Party:
             keys, rows = self._clients.get(bytes(name)), index.reshape(-1) == place
             if keys is not None:
                 causes[rows] = head_causes(kind, keys, messages[rows])
-        bits = self._form.event_bits if kind == "event" else self._form.rows
-        if self._number and bits % 8:
-            stray = messages[:, -1] >> np.uint8(bits % 8) != 0
+        if self._number and (unused := self._bits(kind) % 8):
+            stray = messages[:, -1] >> np.uint8(unused) != 0
             causes[stray & (causes == Cause.NONE)] = Cause.PADDING
         return causes
 
-    def _differing(self, messages: Bytes, shares: tuple[Bytes, Bytes]) -> Bools:
-        """Find the messages that two brokers hold differently."""
+    def _differing(self, messages: Bytes, shares: tuple[Bytes, Bytes], broken: Bools) -> Bools:
+        """Find the messages that two brokers hold differently, or that one of them cannot read."""
         heads = messages[:, :HEAD_BYTES]
         first, second = (
             np.concatenate([heads, np.packbits(share, axis=1)], axis=1) for share in shares
         )
-        return self._ring.differing(first, second)
+        return self._joined.differing(first, second, broken)
 
     def _not_one_hot(self, heads: Bytes, events: tuple[Bytes, Bytes]) -> Bools:
         """Find the events that are not one-hot; one by one only if the batch is not."""
@@ -181,8 +260,8 @@ class Party:
         digest = sha256(b"one-hot" + heads.tobytes()).digest()
         for each in (False, True) if len(heads) else ():
             # Drawn now, when nobody can change an event any more.
-            begin = partial(one_hot_steps, events, digit_bits, self._ring.coin(), each=each)
-            sums, _ = self._ring.evaluate(self._unit, digest, begin)
+            begin = partial(one_hot_steps, events, digit_bits, self._joined.coin(), each=each)
+            sums, _ = self._joined.evaluate(self._unit, digest, begin)
             self._unit += 1
             if not sums.any():
                 break

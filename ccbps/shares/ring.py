@@ -10,12 +10,13 @@ masks.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from hashlib import sha256
 from queue import SimpleQueue
-from typing import Annotated, Any, Final, Protocol, Self, TypeVar
+from typing import Annotated, Any, Final, NamedTuple, Protocol, Self, TypeVar
 
 import msgspec
 import numpy as np
@@ -32,6 +33,8 @@ from ccbps.shares.replicated import PARTIES, Masks, Shares, Steps
 T = TypeVar("T", bound=Message)
 
 DIGEST_BYTES: Final = 32
+DEPTH: Final = 3
+"""Units that are evaluated at a time, at all three brokers."""
 _MOST: Final = 1 << 10
 """Bytes of a greeting or a position at the most."""
 Digest = Annotated[bytes, msgspec.Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
@@ -72,6 +75,20 @@ class Position(Message, frozen=True):
 
     unit: Number
     digest: Digest
+
+
+class Work(NamedTuple):
+    """A unit of work.
+
+    Attributes:
+        unit: number of the unit.
+        digest: digest of what is evaluated, 32 bytes, the same at all three brokers.
+        begin: function that begins the evaluation with masks, as `Evaluation.steps`.
+    """
+
+    unit: int
+    digest: bytes
+    begin: Callable[[Masks], Steps]
 
 
 class Link(Protocol):
@@ -198,29 +215,71 @@ class Ring(Confined):
         self._sender.shutdown()
 
     def evaluate(self, unit: int, digest: bytes, begin: Callable[[Masks], Steps]) -> Shares:
-        """Evaluate a unit together with both neighbours.
+        """Evaluate a unit together with both neighbours; see `evaluate_all`."""
+        (done,) = self.evaluate_all([Work(unit, digest, begin)])
+        return done
+
+    def evaluate_all(self, units: Iterable[Work]) -> Iterator[Shares]:
+        """Evaluate units together with both neighbours, some of them at a time.
+
+        While the sums of a unit are on their way, others are computed. All three brokers take the
+        same turns.
 
         Args:
-            unit: number of the unit, greater than all before it.
-            digest: digest of what is evaluated, 32 bytes, the same at all three brokers.
-            begin: function that begins the evaluation with masks, as `Evaluation.steps`.
+            units: units of work, with numbers that rise, and are greater than all before them.
+
+        Yields:
+            result of each unit, in order.
 
         Raises:
             PeerError: a neighbour stands at another position, or sends what does not fit.
             NetworkError: a connection broke. After any error the ring is closed: connect anew.
         """
         with self._closed_after_errors():
-            position = Position(unit, digest)
-            self._lower.send(position.to_bytes())
-            other = self._read(Position, self._upper)
-            if other != position:
-                raise PeerError(
-                    f"broker {(self._party + 1) % PARTIES} stands at unit {other.unit}, this one "
-                    f"at {unit}, or they hold other events or interests: connect anew"
-                )
-            return self._run(begin(self._masks.unit(unit)))
+            turns: deque[Generator[None, None, Shares]] = deque()
+            coming = iter(units)
+            while True:
+                while len(turns) < DEPTH and (unit := next(coming, None)) is not None:
+                    turns.append(self._turns(unit))
+                    next(turns[-1])
+                if not turns:
+                    return
+                turn = turns.popleft()
+                try:
+                    next(turn)
+                    turns.append(turn)
+                except StopIteration as stop:
+                    yield stop.value
 
-    def differing(self, first: Bytes, second: Bytes) -> Bools:
+    def _turns(self, work: Work) -> Generator[None, None, Shares]:
+        """Evaluate a unit. Another one has its turn whenever this one waits for a neighbour."""
+        position = Position(work.unit, work.digest)
+        sending = self._send(position.to_bytes())
+        yield
+        other = self._read(Position, self._upper)
+        if other != position:
+            raise PeerError(
+                f"broker {(self._party + 1) % PARTIES} stands at unit {other.unit}, this one at "
+                f"{work.unit}, or they hold other events or interests: connect anew"
+            )
+        steps = work.begin(self._masks.unit(work.unit))
+        sums = next(steps)
+        while True:
+            sending.result()
+            self.sent_bytes += sums.nbytes
+            sending = self._send(_octets(sums))
+            yield
+            arrived = self._upper.receive(sums.nbytes)
+            _require_size(arrived, sums.nbytes)
+            others = np.frombuffer(arrived, dtype="<u8").reshape(sums.shape)
+            try:
+                sums = steps.send(others.astype(np.uint64, copy=False))
+            except StopIteration as stop:
+                sending.result()
+                done: Shares = stop.value
+                return done
+
+    def differing(self, first: Bytes, second: Bytes, refused: Bools | None = None) -> Bools:
         """Find the rows of which two brokers hold different shares, shape (count,).
 
         A client that hands two brokers different shares turns answers into bits of other clients'
@@ -231,6 +290,8 @@ class Ring(Confined):
         Args:
             first: heads and first shares, packed, shape (count, bytes).
             second: heads and second shares, packed, of the same shape.
+            refused: rows that this broker refuses by itself, shape (count,), which all three then
+                count as different; None for none.
 
         Raises:
             PeerError: a neighbour has another number of rows.
@@ -240,7 +301,8 @@ class Ring(Confined):
             own = self._macs[0].tags(first)
             arrived = self._both(own.tobytes(), own.nbytes)
             theirs = np.frombuffer(arrived, dtype=np.uint8).reshape(own.shape)
-            wrong = np.packbits((theirs != self._macs[1].tags(second)).any(axis=1))
+            differ = (theirs != self._macs[1].tags(second)).any(axis=1)
+            wrong = np.packbits(differ if refused is None else differ | refused)
             # Each broker tells both others, by way of the one below.
             for _ in range(PARTIES - 1):
                 arrived = self._both(wrong.tobytes(), wrong.nbytes)
@@ -250,6 +312,8 @@ class Ring(Confined):
     def coin(self) -> bytes:
         """Draw 32 bytes together with the other two brokers, which all three know."""
         drawn = self.exchange(self._randomness(FRESH_BYTES), FRESH_BYTES)
+        for part in drawn:
+            _require_size(part, FRESH_BYTES)
         return sha256(b"".join(drawn)).digest()
 
     def exchange(self, content: bytes, most: int) -> list[bytes]:
@@ -266,7 +330,7 @@ class Ring(Confined):
         with self._closed_after_errors():
             told = [content]
             for _ in range(PARTIES - 1):
-                sending = self._sender.submit(self._lower.send, told[-1])
+                sending = self._send(told[-1])
                 told.append(bytes(self._upper.receive(most)))
                 sending.result()
             first = -self._party % PARTIES  # place of broker 0's content
@@ -281,26 +345,20 @@ class Ring(Confined):
             self.close()
             raise
 
+    def _send(self, content: bytes | memoryview) -> Future[None]:
+        """Send to the broker below while this thread goes on."""
+        try:
+            return self._sender.submit(self._lower.send, content)
+        except RuntimeError:
+            raise NetworkError("the ring is closed: connect anew") from None
+
     def _both(self, content: bytes | memoryview, size: int) -> bytearray:
         """Send to the broker below while receiving as many bytes from the one above."""
-        sending = self._sender.submit(self._lower.send, content)
+        sending = self._send(content)
         arrived = self._upper.receive(size)
         sending.result()
-        if len(arrived) != size:
-            raise PeerError(f"{size} bytes were expected from a broker, got {len(arrived)}")
+        _require_size(arrived, size)
         return arrived
-
-    def _run(self, steps: Steps) -> Shares:
-        sums = next(steps)
-        while True:
-            self.sent_bytes += sums.nbytes
-            arrived = self._both(_octets(sums), sums.nbytes)
-            others = np.frombuffer(arrived, dtype="<u8").reshape(sums.shape)
-            try:
-                sums = steps.send(others.astype(np.uint64, copy=False))
-            except StopIteration as stop:
-                done: Shares = stop.value
-                return done
 
     def _greeting(self, channel: Link, party: int, own: Greeting) -> Greeting:
         """Receive the greeting of a neighbour, and check that it fits this broker's."""
@@ -319,6 +377,11 @@ class Ring(Confined):
             return kind.from_bytes(bytes(channel.receive(_MOST)))
         except DecodeError as error:
             raise PeerError(f"a neighbour does not follow the protocol: {error}") from None
+
+
+def _require_size(arrived: bytes | bytearray, size: int) -> None:
+    if len(arrived) != size:
+        raise PeerError(f"{size} bytes were expected from a broker, got {len(arrived)}")
 
 
 def _octets(words: Words) -> memoryview:

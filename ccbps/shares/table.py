@@ -16,13 +16,12 @@ from hashlib import sha256
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ccbps.arrays import Bools, Bytes
+from ccbps.arrays import Bools, Bytes, Index
 from ccbps.checks import whole
 from ccbps.errors import ParameterError
 from ccbps.shares.replicated import WORD, Evaluation, Shares, lanes, unpacked
-from ccbps.shares.ring import Ring
+from ccbps.shares.ring import Ring, Work
 
 BLOCK_LANES: Final = 1 << 16
 """Lanes of a block."""
@@ -55,22 +54,31 @@ class Block:
             self._digest = state.digest()
         return self._digest
 
-    def append(self, heads: Bytes, shares: tuple[Bytes, Bytes]) -> None:
-        """Put interests into the next lanes; there are enough."""
-        start, stop = self.used, self.used + len(heads)
-        before = start % WORD
-        first, last = start // WORD, -(-stop // WORD)
-        for share, held in zip(shares, self.shares, strict=True):
-            padded = np.concatenate([np.zeros((before, share.shape[1]), np.uint8), share])
-            held[:, first:last] |= lanes(padded)
-        self.heads[start:stop], self.live[start:stop] = heads, True
-        self.used, self._digest = stop, None
+    def fill(self) -> None:
+        """Count all lanes as used, as a block follows."""
+        self.used, self._digest = len(self.live), None
 
-    def clear(self, lane: int) -> None:
-        """Remove the interest of a lane."""
-        keep = ~(np.uint64(1) << np.uint64(lane % WORD))
-        self.shares[:, :, lane // WORD] &= keep
-        self.live[lane], self._digest = False, None
+    def put(self, places: Index, heads: Bytes, shares: tuple[Bytes, Bytes]) -> None:
+        """Put interests into lanes, in place of what is there."""
+        start, stop = int(places.min()) // WORD * WORD, int(places.max()) + 1
+        words = slice(start // WORD, -(-stop // WORD))
+        bits = np.zeros((stop - start, shares[0].shape[1]), dtype=np.uint8)
+        bits[places - start] = 1
+        keep = ~lanes(bits[:, :1])
+        for share, held in zip(shares, self.shares, strict=True):
+            bits[places - start] = share
+            held[:, words] &= keep
+            held[:, words] |= lanes(bits)
+        self.heads[places], self.live[places] = heads, True
+        self.used, self._digest = max(self.used, stop), None
+
+    def clear(self, places: Index) -> None:
+        """Remove the interests of lanes."""
+        start, stop = int(places.min()) // WORD * WORD, int(places.max()) + 1
+        gone = np.zeros((stop - start, 1), dtype=np.uint8)
+        gone[places - start] = 1
+        self.shares[:, :, start // WORD : -(-stop // WORD)] &= ~lanes(gone)
+        self.live[places], self._digest = False, None
 
     def words(self) -> Shares:
         """Return both shares of the lanes in use, shape (rows, words)."""
@@ -104,35 +112,45 @@ class ShareTable:
     def __len__(self) -> int:
         return sum(int(np.count_nonzero(block.live)) for block in self.blocks)
 
-    def add(self, heads: Bytes, shares: tuple[Bytes, Bytes]) -> NDArray[np.int64]:
-        """Add interests, and return their lanes, shape (count,).
+    @property
+    def used(self) -> int:
+        """Number of the lane after the last one that was ever used."""
+        return (len(self.blocks) - 1) * self._size + self.blocks[-1].used if self.blocks else 0
+
+    def add(self, heads: Bytes, shares: tuple[Bytes, Bytes]) -> Index:
+        """Add interests in lanes that were never used, and return these, shape (count,).
 
         Args:
             heads: heads of their messages, shape (count, bytes).
             shares: this broker's shares, 0 and 1, each of shape (count, bits).
         """
-        numbers, start = [], 0
-        while start < len(heads):
-            if not self.blocks or self.blocks[-1].used == self._size:
-                self.blocks.append(Block(self._rows, self._size, self._head_bytes))
-            block = self.blocks[-1]
-            at = slice(start, start + self._size - block.used)
-            first = (len(self.blocks) - 1) * self._size + block.used
-            block.append(heads[at], (shares[0][at], shares[1][at]))
-            numbers.append(np.arange(first, first + len(heads[at])))
-            start = at.stop
-        return np.concatenate(numbers) if numbers else np.zeros(0, dtype=np.int64)
+        chosen = self.used + np.arange(len(heads))
+        self.put(chosen, heads, shares)
+        return chosen
 
-    def remove(self, lane: int) -> None:
-        """Remove the interest of a lane.
+    def put(self, chosen: Index, heads: Bytes, shares: tuple[Bytes, Bytes]) -> None:
+        """Put interests into lanes, in place of what is there.
 
-        Raises:
-            ParameterError: there is none.
+        Args:
+            chosen: lane of each interest, shape (count,); all different.
+            heads: heads of their messages, shape (count, bytes).
+            shares: this broker's shares, 0 and 1, each of shape (count, bits).
         """
-        number, place = divmod(whole("lane", lane, 0), self._size)
-        if number >= len(self.blocks) or not self.blocks[number].live[place]:
-            raise ParameterError(f"there is no interest in lane {lane}")
-        self.blocks[number].clear(place)
+        numbers, places = np.divmod(chosen, self._size)
+        while len(numbers) and len(self.blocks) <= numbers.max():
+            if self.blocks:
+                self.blocks[-1].fill()
+            self.blocks.append(Block(self._rows, self._size, self._head_bytes))
+        for number in np.unique(numbers):
+            at = np.flatnonzero(numbers == number)
+            self.blocks[number].put(places[at], heads[at], (shares[0][at], shares[1][at]))
+
+    def remove(self, chosen: Index) -> None:
+        """Remove the interests of lanes, shape (count,). Lanes without one stay as they are."""
+        numbers, places = np.divmod(chosen, self._size)
+        for number in np.unique(numbers):
+            if 0 <= number < len(self.blocks):
+                self.blocks[number].clear(places[numbers == number])
 
     def match(
         self, ring: Ring, unit: int, heads: Bytes, events: tuple[Bytes, Bytes]
@@ -153,21 +171,22 @@ class ShareTable:
             NetworkError: a connection broke.
         """
         if not self.blocks or not len(heads):
-            width = sum(block.used for block in self.blocks)
-            return np.zeros((len(heads), width), dtype=np.bool_), unit
-        parts = []
+            return np.zeros((len(heads), self.used), dtype=np.bool_), unit
+        answers = np.empty((len(heads), self.used), dtype=np.bool_)
+        places: list[tuple[Block, Bools]] = []
+        work: list[Work] = []
         for rows in batches(len(heads)):
-            answers = []
-            batch = events[0][rows], events[1][rows]
             sent = sha256(heads[rows].tobytes()).digest()
+            batch, start = (events[0][rows], events[1][rows]), 0
             for number, block in enumerate(self.blocks):
-                place = number.to_bytes(8, "little") + block.digest
+                digest = sha256(sent + number.to_bytes(8, "little") + block.digest).digest()
                 steps = partial(self._evaluation.steps, batch, block.words())
-                words, _ = ring.evaluate(unit, sha256(sent + place).digest(), steps)
-                answers.append(unpacked(words, block.used) & block.live[: block.used])
-                unit += 1
-            parts.append(np.concatenate(answers, axis=1))
-        return np.concatenate(parts), unit
+                work.append(Work(unit + len(work), digest, steps))
+                places.append((block, answers[rows, start : start + block.used]))
+                start += block.used
+        for (block, out), (words, _) in zip(places, ring.evaluate_all(work), strict=True):
+            np.logical_and(unpacked(words, block.used), block.live[: block.used], out=out)
+        return answers, unit + len(work)
 
 
 def batches(count: int) -> Iterator[slice]:

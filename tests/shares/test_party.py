@@ -13,7 +13,15 @@ from ccbps.errors import DecodeError, NetworkError, PeerError
 from ccbps.forms.branching import box_form
 from ccbps.forms.digits import FormulaDigits
 from ccbps.predicates import Schema, UInt
-from ccbps.shares.clients import HEAD_BYTES, BrokerKey, Client
+from ccbps.shares.clients import (
+    HEAD_BYTES,
+    BrokerKey,
+    Client,
+    opened,
+    part_of,
+    sealed_bytes,
+    sealed_part,
+)
 from ccbps.shares.party import Party
 from ccbps.shares.replicated import Evaluation, lanes, run_together, unpacked, whole_vectors
 from ccbps.shares.ring import Ring, local_links
@@ -83,7 +91,7 @@ def test_clients_are_served() -> None:
         first, refused = party.publish(sent[0][number])
         assert not refused.any()
         assert party.subscribe(messages[1][number]).tolist() == list(range(70, 79))
-        party.table.remove(5)
+        party.table.remove(np.array([5]))
         return first, party.publish(both[number])[0]
 
     def meaning(chosen: list[Any], some: Any) -> Any:
@@ -188,3 +196,53 @@ def test_brokers_with_other_messages_part() -> None:
     results = brokers(act)
     parted = [isinstance(result, (NetworkError, PeerError)) for result in results]
     assert all(parted) or all(result[1].all() for result in results)
+
+
+def test_sealed_messages_are_read_by_their_broker_alone() -> None:
+    ann, predicate = client(), SCHEMA.parse("price > 9")
+    clear = interests(ann, [predicate])[1]
+    sealed = ann.seal("interest", clear)
+    assert sealed.shape == (1, sealed_bytes(clear.shape[1]))
+    body = clear[0, HEAD_BYTES:].tobytes()
+    assert body not in sealed.tobytes()
+    for number in range(3):
+        keys = KEYS[number].open(number, ann.hellos[number], CONTEXT)
+        part = sealed_part(number, sealed)
+        message, good = opened(number, keys, "interest", part)
+        assert good.all() and np.array_equal(message, part_of(number, clear))
+        if number:
+            bent = part.copy()
+            bent[0, RNG.integers(bent.shape[1])] ^= 4
+            # A head of another client is refused before.
+            assert not opened(number, keys, "interest", bent)[1].any()
+            other = sealed_part(3 - number, sealed)
+            assert not opened(number, keys, "interest", other)[1].any()
+
+
+def test_a_sealed_message_that_broker_0_alters_is_refused_alone() -> None:
+    ann, chosen, count = client(), predicates(5), 6
+    news = events(count)
+    sealed = [
+        ann.seal("interest", interests(ann, chosen)[1]),
+        ann.seal("event", share(ann, "event", FORM.event_rows(news))[1]),
+    ]
+    parts = [[sealed_part(number, some).copy() for number in range(3)] for some in sealed]
+    parts[0][1][2, -1] ^= 1  # for broker 1 alone
+    for number in (1, 2):  # for both
+        parts[1][number][4, HEAD_BYTES] ^= 1
+
+    def act(party: Party, number: int) -> Any:
+        party.greet(ann.hellos[number])
+        table = party.new_table()
+        given = np.array([7, 3, 64, 130, 0])
+        lanes = party.subscribe(parts[0][number], table=table, chosen=given, sealed=True)
+        return lanes, party.publish(parts[1][number], table=table, sealed=True)
+
+    for lanes_, (answers, refused) in brokers(act):
+        assert lanes_.tolist() == [7, 3, -1, 130, 0]
+        assert refused.tolist() == [False] * 4 + [True, False]
+        expected = np.zeros((count, 131), dtype=np.bool_)
+        for row in (0, 1, 3, 4):
+            expected[:, lanes_[row]] = chosen[row].evaluate(news)
+        expected[4] = False
+        assert np.array_equal(answers, expected)

@@ -13,7 +13,7 @@ from ccbps.forms.digits import FormulaDigits
 from ccbps.network import Channel
 from ccbps.predicates import Predicate, Schema, UInt
 from ccbps.shares.clients import HEAD_BYTES, BrokerKey, Client, expand
-from ccbps.shares.replicated import Evaluation, whole_vectors
+from ccbps.shares.replicated import Evaluation, unpacked, whole_vectors
 from ccbps.shares.ring import Ring
 from ccbps.shares.table import ShareTable
 from tests.support.three_brokers import Three, share, together
@@ -68,12 +68,10 @@ def test_interests_come_and_go() -> None:
                 add(table, party, group)
                 matched, unit = table.match(ring, unit, *events_of(party))
                 answers.append(matched)
-            for lane in removed:
-                table.remove(lane)
+            table.remove(np.array(removed))
             matched, unit = table.match(ring, unit, *events_of(party))
             answers.append(matched)
-        with pytest.raises(ParameterError, match="no interest in lane 63"):
-            table.remove(63)
+        table.remove(np.array([63, 1 << 20]))  # nothing is there
         assert len(table) == sum(counts) - len(removed)
         return answers
 
@@ -97,7 +95,7 @@ def test_brokers_with_other_tables_part(fault: str) -> None:
         for group in reversed(messages) if other and fault == "order" else messages:
             add(table, party, group)
         if other and fault == "removed":
-            table.remove(7)
+            table.remove(np.array([7]))
         if other and fault == "more":
             add(table, party, messages[0])
         heads, events = events_of(party)
@@ -121,3 +119,30 @@ def test_an_empty_table_matches_nothing() -> None:
         assert matched.shape == (len(EVENTS), 0) and unit == 4
     with pytest.raises(ParameterError, match="multiple of 64"):
         ShareTable(EVALUATION, FORM.rows, HEAD_BYTES, 100)
+
+
+def test_interests_go_to_any_lanes_and_replace_others() -> None:
+    form_rows, rng = 5, np.random.default_rng(3)
+    table = ShareTable(EVALUATION, form_rows, 4, 128)
+    held: dict[int, Any] = {}
+    for _ in range(40):
+        chosen = rng.choice(600, rng.integers(1, 90), replace=False)
+        heads = rng.integers(0, 256, (len(chosen), 4), dtype=np.uint8)
+        bits = rng.integers(0, 2, (2, len(chosen), form_rows), dtype=np.uint8)
+        table.put(chosen, heads, (bits[0], bits[1]))
+        held |= {int(lane): (heads[row], bits[:, row]) for row, lane in enumerate(chosen)}
+        gone = rng.choice(700, 30, replace=False)
+        table.remove(gone)
+        for lane in gone.tolist():
+            held.pop(lane, None)
+        assert len(table) == len(held)
+    assert table.used <= 600
+    for number, block in enumerate(table.blocks):
+        assert block.used == 128 or block is table.blocks[-1]
+        shown = np.stack([unpacked(share, 128) for share in block.shares])
+        for place in range(128):
+            head, bits = held.get(128 * number + place, (None, np.zeros((2, form_rows))))
+            assert np.array_equal(shown[:, :, place], bits)
+            assert block.live[place] == (head is not None)
+            if head is not None:
+                assert np.array_equal(block.heads[place], head)

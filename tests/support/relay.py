@@ -53,6 +53,7 @@ class Relay:
         change: Change,
         side: int = 1,
         split: Callable[[socket.socket], Iterator[bytes]] = pieces,
+        port: int = 0,
     ) -> None:
         """
         Args:
@@ -62,7 +63,8 @@ class Relay:
             split: what a piece is.
         """
         self.seen = [b"", b""]
-        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._listening = socket.create_server(("127.0.0.1", port))
+        self._open: list[socket.socket] = []
         self.address = f"127.0.0.1:{self._listening.getsockname()[1]}"
         self._target, self._change, self._side, self._split = target, change, side, split
         threading.Thread(target=self._run, daemon=True).start()
@@ -73,7 +75,12 @@ class Relay:
                 client, _ = self._listening.accept()
             except OSError:
                 return
-            server = socket.create_connection(place_of(self._target))
+            try:
+                server = socket.create_connection(place_of(self._target))
+            except OSError:
+                client.close()
+                continue
+            self._open = [one for one in self._open if one.fileno() >= 0] + [client, server]
             threading.Thread(target=self._pump, args=(0, client, server), daemon=True).start()
             threading.Thread(target=self._pump, args=(1, server, client), daemon=True).start()
 
@@ -88,6 +95,14 @@ class Relay:
         for end in (source, target):
             with suppress(OSError):  # it has ended
                 end.shutdown(socket.SHUT_RDWR)
+
+    def cut(self) -> int:
+        """Break all connections, and return how many there were."""
+        broken, self._open = self._open, []
+        for end in broken:
+            with suppress(OSError):  # it has ended
+                end.shutdown(socket.SHUT_RDWR)
+        return len(broken)
 
     def close(self) -> None:
         self._listening.close()

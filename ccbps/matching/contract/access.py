@@ -473,6 +473,11 @@ class SharesAccess(Access):
 
         return Draw(self._fresh, shared)
 
+    def seal(self, messages: Bytes) -> Bytes:
+        """Seal messages of this role for a way through broker 0."""
+        require_width(self._scheme, messages, self._side)
+        return self.client.seal(self._side, messages)
+
 
 def _refuse_rounds(scheme: Scheme, rounds: ArrayLike | None, pairs: Labels) -> None:
     if rounds is not None or pairs is not None:

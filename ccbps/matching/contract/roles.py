@@ -63,9 +63,27 @@ class MatcherRole(Confined):
         Raises:
             ParameterError: the matcher does not have three brokers.
         """
+        return self._shares.client.hellos
+
+    def seal(self, messages: Bytes) -> Bytes:
+        """Seal messages for a way through broker 0, which cannot read the parts of the others.
+
+        Args:
+            messages: messages that this role made, shape (count, bytes).
+
+        Returns:
+            shape (count, sealed bytes).
+
+        Raises:
+            ParameterError: the matcher does not have three brokers.
+        """
+        return self._shares.seal(messages)
+
+    @property
+    def _shares(self) -> SharesAccess:
         if not isinstance(self._access, SharesAccess):
             raise ParameterError(f"{type(self.matcher).__name__} has one broker, and no hellos")
-        return self._access.client.hellos
+        return self._access
 
     def __repr__(self) -> str:
         epoch = f", epoch {self.epoch}" if self.matcher.keying is Keying.SERVER else ""

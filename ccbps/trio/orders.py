@@ -1,0 +1,99 @@
+"""Orders of broker 0 to the other two, and their replies.
+
+An order can be given again: it then does what was not done, and nothing twice. So broker 0 repeats
+an order after any failure of a broker or a connection.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Final, Literal
+
+import msgspec
+import numpy as np
+
+from ccbps.arrays import Bytes, Index
+from ccbps.records import Message, Number
+
+Verb = Literal[
+    "about",
+    "join",
+    "greet",
+    "forget",
+    "missing",
+    "store",
+    "verify",
+    "put",
+    "remove",
+    "drop",
+    "match",
+]
+SESSION_BYTES: Final = 16
+MOST_BYTES: Final = 1 << 28
+"""Bytes of an order at the most."""
+MOST_ROWS: Final = 1 << 12
+"""Messages of an order at the most."""
+_NOTHING: Final = np.zeros((0, 0), dtype=np.uint8)
+
+
+class Order(Message, frozen=True):
+    """An order to one broker.
+
+    ===========  ==================================================================
+    verb         what the broker does
+    ===========  ==================================================================
+    ``about``    says which session it is in; forget all tables if `attempt` is 1
+    ``join``     connects its workers with those of the other two
+    ``greet``    takes clients' hellos, the rows, and marks those that are refused
+    ``forget``   forgets clients, whose names are the rows
+    ``missing``  marks the interests that it has no message of; heads are the rows
+    ``store``    writes messages of interests, the rows, to its file
+    ``verify``   marks the interests, the rows, that are refused
+    ``put``      puts stored interests into lanes of a table; heads are the rows
+    ``remove``   removes interests from lanes and from its file; heads are the rows
+    ``drop``     forgets a table
+    ``match``    matches events, the rows, with a table
+    ===========  ==================================================================
+
+    Attributes:
+        verb: the verb.
+        table: number of the table.
+        attempt: number of the attempt to join.
+        rows: messages, heads, names or hellos, shape (count, bytes).
+        lanes: lanes of the rows as 64-bit numbers, little-endian.
+    """
+
+    front: ClassVar[bytes] = b"\x01TO"
+    what: ClassVar[str] = "an order of broker 0"
+    verb: Verb
+    table: Number = 0
+    attempt: Number = 0
+    rows: Bytes = _NOTHING
+    lanes: bytes = b""
+
+    @property
+    def chosen(self) -> Index:
+        """Lanes of the rows, shape (count,)."""
+        return np.frombuffer(self.lanes, dtype="<i8").astype(np.int64)
+
+
+class Reply(Message, frozen=True):
+    """Answer to an order.
+
+    Attributes:
+        session: random bytes that the broker drew when it started.
+        marks: marks of the rows, packed: those missing, or refused.
+        error: text of an error; empty for none.
+        again: whether the order may do better on new connections.
+    """
+
+    front: ClassVar[bytes] = b"\x01TR"
+    what: ClassVar[str] = "a reply of a broker"
+    session: Annotated[bytes, msgspec.Meta(min_length=SESSION_BYTES, max_length=SESSION_BYTES)]
+    marks: bytes = b""
+    error: str = ""
+    again: bool = False
+
+
+def lane_bytes(chosen: Any) -> bytes:
+    """Return lanes as `Order.lanes` has them."""
+    return np.asarray(chosen, dtype="<i8").tobytes()

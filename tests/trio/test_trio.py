@@ -1,0 +1,35 @@
+"""Three brokers as services match right, whatever happens to them meanwhile."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ccbps import Schema, UInt
+from ccbps.matching import ThreeBrokerMatch
+from tests.support.trios import running
+
+SCHEMA = Schema(price=UInt(8), volume=UInt(6))
+MATCHER = ThreeBrokerMatch.box(SCHEMA)
+
+
+def test_a_trio_matches() -> None:
+    texts = [f"price > {n} AND volume < {60 - n % 40}" for n in range(150)]
+    predicates = [SCHEMA.parse(text) for text in texts]
+    rng = np.random.default_rng(5)
+    events = SCHEMA.encode({"price": rng.integers(0, 256, 40), "volume": rng.integers(0, 64, 40)})
+    expected = np.stack([predicate.evaluate(events) for predicate in predicates], axis=1)
+    with running(MATCHER, workers=2) as (parts, leader):
+        feed, ann = MATCHER.publisher(parts.public), MATCHER.subscriber(parts.public)
+        leader.greet("feed", feed.hellos)
+        leader.greet("ann", ann.hellos)
+        wanted, news = ann.seal(ann.encode(predicates)), feed.seal(feed.encode(events))
+        leader.check("interest", wanted, "ann")
+        leader.check("event", news, "feed")
+        leader.verify(wanted)
+        table, lanes = leader.new_table(), np.arange(150)
+        leader.put(table, lanes, wanted)
+        assert np.array_equal(leader.match(table, news)[0][:, :150], expected)
+        leader.remove(table, lanes[::3])
+        expected[:, ::3] = False
+        assert np.array_equal(leader.match(table, news)[0][:, :150], expected)
+        assert np.array_equal(leader.match_once(wanted[1:2], news), expected[:, 1:2])
