@@ -163,6 +163,14 @@ class Cause(IntEnum):
         "twice, or a message was altered",
     )
     SWAPPED = 21, "event and interest are swapped: events come first"
+    CLIENT = 22, "the message is from a client whose hello is missing, or is not for this broker"
+    ABSENT = 23, "another of the three brokers lacks the message, or refuses it"
+    SHARES = (
+        24,
+        "the message was shared wrongly: two brokers hold different shares, or an event has "
+        "several values for one digit",
+    )
+    REPEATED = 25, "the message occurs more than once"
 
 
 def round_kind(kind: Kind) -> int:

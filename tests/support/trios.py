@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,28 +17,10 @@ from msgspec import structs
 from ccbps.keys import OperatorKey
 from ccbps.shares.operators import Operator
 from ccbps.trio import Follower, Leader, Trio
-from ccbps.trio.members import WORKERS
 from tests.support.relay import Relay
+from tests.support.three_brokers import free_ports
 
 PROGRAM = Path(__file__).parent / "trio_party.py"
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports that have free ones above them for a few workers."""
-    ports: list[int] = []
-    while len(ports) < count:
-        with ExitStack() as stack:
-            probe = stack.enter_context(socket.socket())
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-            try:
-                for above in range(1, 5):
-                    stack.enter_context(socket.socket()).bind(("127.0.0.1", port + above))
-            except OSError:
-                continue
-            if port + WORKERS < 1 << 16 and all(abs(port - other) > 8 for other in ports):
-                ports.append(port)
-    return ports
 
 
 class Parts:
@@ -47,7 +28,9 @@ class Parts:
 
     def __init__(self, workers: int = 1) -> None:
         self.keys = [OperatorKey.generate() for _ in range(3)]
-        pairs = zip(self.keys, free_ports(3), strict=True)
+        step = workers + 1
+        ports = range(first := free_ports(3 * step), first + 3 * step, step)
+        pairs = zip(self.keys, ports, strict=True)
         a, b, c = (Operator.of(key, f"127.0.0.1:{port}") for key, port in pairs)
         self.trio = Trio((a, b, c), workers)
         self.public = a.public, b.public, c.public
@@ -86,7 +69,7 @@ class Processes:
             for other in range(3):
                 operator = own[other]
                 if other != party:
-                    (port,) = free_ports(1)
+                    port = free_ports(workers + 1)
                     target = int(operator.address.rpartition(":")[2])
                     relays = [
                         Relay(f"127.0.0.1:{target + at}", lambda _, piece: piece, port=port + at)
