@@ -88,7 +88,7 @@ def _lead(arguments: Namespace, trio: Trio, key: OperatorKey, matcher: Matcher) 
         # Entered before all that it protects from signals.
         wait = stack.enter_context(ended_by_signals())
         stack.callback(leader.close)
-        return run_broker(arguments, stack, leader, wait)
+        return run_broker(arguments, stack, lambda: leader, wait)
 
 
 TRIO: Final = Command(

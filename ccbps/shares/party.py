@@ -72,7 +72,7 @@ class Party:
         self.join(ring)
 
     def join(self, ring: Ring | None) -> None:
-        """Work over other connections from now on; None for none."""
+        """Use other connections from now on; None for none."""
         self._ring, self._unit = ring, 0
 
     def new_table(self) -> ShareTable:

@@ -40,7 +40,7 @@ _ATTEMPT_BYTES: Final = 8
 
 
 class _Worker(Confined):
-    """What a worker process does."""
+    """A worker, within its process."""
 
     def __init__(self, party: int, number: int, trio: Trio, key: OperatorKey, matcher: Any) -> None:
         self._party, self._number, self._trio = party, number, trio
