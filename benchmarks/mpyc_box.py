@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import sys
 import time
+from typing import Any
 
 import numpy as np
-from mpyc.runtime import mpc  # type: ignore[import-untyped]
 
 BITS = (16, 16, 20)
 
 
-async def main() -> None:
+async def main(mpc: Any) -> None:
     pairs = int(sys.argv[1])
     number = mpc.SecInt(32)
     await mpc.start()
@@ -42,4 +42,6 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    mpc.run(main())
+    from mpyc.runtime import mpc  # type: ignore[import-untyped]  # it reads the arguments
+
+    mpc.run(main(mpc))
