@@ -25,9 +25,15 @@ _SWAPS = [
 ]
 
 
+_REVERSED: Final = bytes(int(f"{octet:08b}"[::-1], 2) for octet in range(256))
+"""Each byte with its bits in the opposite order."""
+
+
 def reversed_bits(value: int, bits: int) -> int:
     """Return a number whose lowest bit is the most significant one of `value`, and so on."""
-    return int(f"{value:0{bits}b}"[::-1], 2)
+    octets = -(-bits // 8)
+    in_order = (value << 8 * octets - bits).to_bytes(octets, "big")
+    return int.from_bytes(in_order.translate(_REVERSED), "little")
 
 
 def event_words(events: Events) -> Words:

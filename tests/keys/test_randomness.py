@@ -327,6 +327,14 @@ def test_ledger_refuses_what_a_set_has_seen_and_takes_all_or_nothing(
         assert refused(ledger, [number]) == (number in used)
 
 
+@given(order=st.permutations([(label, number) for label in "ab" for number in range(8)]))
+def test_ledger_keeps_rounds_that_touch_as_one_interval(order: list[tuple[str, int]]) -> None:
+    ledger = RoundLedger()
+    for label, number in order:
+        ledger.claim(uint64([number]), DictionaryColumn([label], np.zeros(1, np.intp)))
+    assert [column.tolist() for column in ledger._used] == [[0, 1], [0, 0], [7, 7]]
+
+
 def test_ledger_check_changes_nothing() -> None:
     ledger = RoundLedger()
     ledger.check(uint64([3, 4]))
@@ -341,8 +349,9 @@ def test_ledger_says_which_round_and_why() -> None:
     with pytest.raises(RandomnessReuseError, match="round 7 occurs more than once in this batch"):
         ledger.claim(uint64([9, 7, 8, 7]))
     ledger.claim(uint64([7]))
-    with pytest.raises(RandomnessReuseError, match="round 7 was already used by this role"):
-        ledger.claim(uint64([6, 7]))
+    for rounds in ([6, 7], [7, 8], [6, 7, 8], [8, 7], [9, 7]):
+        with pytest.raises(RandomnessReuseError, match="round 7 was already used by this role"):
+            ledger.claim(uint64(rounds))
 
 
 MATCHER = BranchingMatch.box(Schema(a=UInt(4)))
@@ -459,8 +468,9 @@ def test_ledger_of_many_pairs_refuses_what_a_set_has_seen(
     sweep = [[(label, number)] for label in "abc" for number in range(13)]
     for rows in [*claims, *sweep]:
         # A dictionary may hold labels that no row has, and a label twice.
-        places = [["c", "a", "b", "a"].index(label) for label, _ in rows]
-        pairs = DictionaryColumn(["c", "a", "b", "a"], np.array(places, np.intp))
+        labels = ["c", "a", "b", "a"] if len({label for label, _ in rows}) != 1 else [rows[0][0]]
+        places = [labels.index(label) for label, _ in rows]
+        pairs = DictionaryColumn(labels, np.array(places, np.intp))
         again = len(set(rows)) < len(rows) or not used.isdisjoint(rows)
         try:
             ledger.claim(uint64([number for _, number in rows]), pairs)
