@@ -14,19 +14,21 @@ import sys
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from ccbps.arrays import Bytes
+from ccbps.broker import Hellos
 from ccbps.cli.command import Option
 from ccbps.cli.secret_files import SHARED_KEYS, VARIABLE, key_file, read_password
 from ccbps.delivery.naive import KEY_BYTES, PayloadOpener, PayloadSealer
 from ccbps.errors import ParameterError
 from ccbps.filters.tokens import TopicTokens
-from ccbps.keys.role_key import RoleKey
-from ccbps.keys.seeds import SeedRing, SharedSeed
-from ccbps.keys.sources import FileKey, filter_key, role_key, seeds
+from ccbps.keys.seeds import SharedSeed
+from ccbps.keys.sources import FileKey, client_key, filter_key, role_key, seeds
 from ccbps.matching import Matcher
+from ccbps.matching.contract.roles import MatcherRole
 from ccbps.matching.contract.scheme import Keying
 from ccbps.rounds.ledger_file import MarkedLedger
 
@@ -120,10 +122,8 @@ def marked(ledger: str | None, mark: str | None) -> str | MarkedLedger | None:
     return MarkedLedger(ledger, mark)
 
 
-def role_secret(
-    matcher: Matcher, key: FileKey, ledger: str | None
-) -> RoleKey | SharedSeed | SeedRing:
-    """Return the key or the seeds of a publisher or subscriber.
+def role_secret(matcher: Matcher, key: FileKey, ledger: str | None) -> Any:
+    """Return the key or the seeds of a publisher or subscriber, as `Matcher.publisher` takes them.
 
     Args:
         matcher: the public parameters.
@@ -131,8 +131,7 @@ def role_secret(
         ledger: path of the ledger of used rounds; None for none.
 
     Raises:
-        ParameterError: the matcher has rounds and no ledger is given, or it has sessions or three
-            brokers.
+        ParameterError: the matcher has rounds and no ledger is given, or it has sessions.
     """
     scheme = type(matcher).__name__
     if matcher.keying is Keying.SESSION:
@@ -141,9 +140,7 @@ def role_secret(
             "program for them, as docs/matchers/oblivious_topic.md shows"
         )
     if matcher.keying is Keying.BROKERS:
-        raise ParameterError(
-            f"{scheme} has three brokers: write a program, as docs/matchers/three_broker.md shows"
-        )
+        return client_key(key)
     if matcher.keying is Keying.SERVER:
         return role_key(key)
     if ledger is None:
@@ -152,6 +149,17 @@ def role_secret(
             "made if it does not exist"
         )
     return seeds(key)
+
+
+def greet(client: MqttClient, role: MatcherRole) -> None:
+    """Let three brokers have the keys of a role, if the matcher has three."""
+    if role.matcher.keying is Keying.BROKERS:
+        client.greet(Hellos(role.hellos))
+
+
+def sealed(role: MatcherRole, messages: Bytes) -> Bytes:
+    """Return messages as they are sent: with three brokers, sealed for each of them."""
+    return role.seal(messages) if role.matcher.keying is Keying.BROKERS else messages
 
 
 def topic_tokens(arguments: Namespace, has_topic: bool) -> TopicTokens | None:

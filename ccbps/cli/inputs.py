@@ -30,10 +30,12 @@ from ccbps.predicates import (
     Timestamp,
     UInt,
 )
+from ccbps.shares.operators import Operator
 
 T = TypeVar("T")
 
 MATCHER: Final = Option("--matcher FILE", "matcher that explain --out wrote", required=True)
+OPERATORS: Final = "public files of the operators of brokers 0, 1 and 2"
 SCHEMA: Final = Option(
     "--schema TEXT", "schema of events: 'price=UInt(16), ...' as in Python, or its JSON text"
 )
@@ -100,6 +102,17 @@ def read_matcher(path: str) -> Matcher:
         DecodeError: the file holds no matcher.
     """
     return from_json(read_file(path))
+
+
+def read_operators(paths: list[str]) -> tuple[Operator, Operator, Operator]:
+    """Return the public sides of three operators from their files.
+
+    Raises:
+        DecodeError: a file holds none.
+        OSError: a file cannot be read.
+    """
+    first, second, third = (Operator.from_text(read_file(path)) for path in paths)
+    return first, second, third
 
 
 def read_predicate(arguments: Namespace) -> tuple[Matcher | None, Predicate]:

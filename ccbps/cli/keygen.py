@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 from ccbps.cli.answers import JSON, answer
 from ccbps.cli.command import REPEATED, Command, OneOf, Option
-from ccbps.cli.inputs import MATCHER, read_matcher, read_settings
+from ccbps.cli.inputs import MATCHER, OPERATORS, read_matcher, read_operators, read_settings
 from ccbps.cli.secret_files import (
     SHARED_KEYS,
     add_password,
@@ -18,14 +18,15 @@ from ccbps.cli.secret_files import (
     new_secret_file,
     replace_secret,
 )
-from ccbps.keys.plain_key import FilterKey, LedgerKey
+from ccbps.keys.plain_key import ClientKey, FilterKey, LedgerKey, OperatorKey
 from ccbps.keys.role_key import RoleKey
 from ccbps.keys.seeds import SharedSeed
 from ccbps.keys.sources import master, role_key
 from ccbps.keys.text_form import KINDS, read_key
 from ccbps.matching.contract.key_server import KeyServer
+from ccbps.shares.operators import Operator
 
-Key: TypeAlias = SharedSeed | RoleKey | FilterKey | LedgerKey
+Key: TypeAlias = SharedSeed | RoleKey | FilterKey | LedgerKey | OperatorKey | ClientKey
 
 
 def _keygen(_: Namespace) -> int:
@@ -239,6 +240,35 @@ def _ledger(arguments: Namespace) -> LedgerKey:
     return master(key_file(arguments, arguments.master)).ledger_key()
 
 
+@_kept
+def _operator(arguments: Namespace) -> OperatorKey:
+    r"""Make the key of the operator of one of three brokers, and its public file.
+
+    The other two operators and all clients get the public file, and nobody the key: two of the
+    three keys open every message. The address is that of the broker, as the other two reach it.
+
+    Example:
+        ccbps keygen operator --address 127.0.0.1:7501 --public one.operator --out one.key
+    """
+    key = OperatorKey.generate()
+    public = Operator.of(key, arguments.address).to_text()
+    with new_secret_file(arguments.public) as file:
+        file.write(public + "\n")
+    return key
+
+
+@_kept
+def _client(arguments: Namespace) -> ClientKey:
+    r"""Make the key of a client of three brokers, from their operators' public files.
+
+    It serves for publishing and subscribing. Clients have no key in common.
+
+    Example:
+        ccbps keygen client --operators zero.operator one.operator two.operator --out alice.key
+    """
+    return ClientKey.generate([one.public for one in read_operators(arguments.operators)])
+
+
 def _password(arguments: Namespace) -> int:
     """Make a client's password at the server of `ccbps broker --local`.
 
@@ -305,6 +335,20 @@ KEYGEN: Final = Command(
         Command("rotate", _rotate, (*SERVER, JSON)),
         Command("filter", _filter, OUT),
         Command("ledger", _ledger, (*MASTER, *OUT)),
+        Command(
+            "operator",
+            _operator,
+            (
+                Option("--address HOST:PORT", "address of the broker", required=True),
+                Option("--public FILE", "new file for the others", required=True),
+                *OUT,
+            ),
+        ),
+        Command(
+            "client",
+            _client,
+            (Option("--operators FILE", OPERATORS, nargs=3, required=True), *OUT),
+        ),
         Command(
             "password",
             _password,

@@ -22,6 +22,7 @@ from ccbps.cli.keygen import KEYGEN
 from ccbps.cli.publish import PUBLISH
 from ccbps.cli.servers import BROKER, LEDGER
 from ccbps.cli.subscribe import SUBSCRIBE
+from ccbps.cli.trio import TRIO
 from ccbps.errors import BrokenSchemeWarning, CcbpsError
 
 COMMANDS: Final[tuple[Command, ...]] = (
@@ -35,6 +36,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     SUBSCRIBE,
     PUBLISH,
     LEDGER,
+    TRIO,
 )
 
 ABOUT: Final = """\

@@ -26,9 +26,11 @@ from ccbps.cli.client import (
     TOPIC,
     WAIT_SECONDS,
     connected,
+    greet,
     marked,
     role_secret,
     seal_payloads,
+    sealed,
     topic_tokens,
 )
 from ccbps.cli.command import REPEATED, Command, OneOf, Option
@@ -110,6 +112,7 @@ def _publish(arguments: Namespace) -> int:
         publishing = _Publishing(arguments, matcher, rejects, advance)
         try:
             with connected(arguments, arguments.timeout) as client:
+                greet(client, publishing.role)
                 pipeline = Pipeline(client, arguments.timeout)
                 for block in publishing.blocks():
                     publishing.publish(pipeline, block)
@@ -131,6 +134,7 @@ class _Publishing:
         advance: called with the number of records that the broker has accepted.
 
     Attributes:
+        role: role that encodes the records.
         done: number of the first record that was not left out, rejected or published.
         count: number of records that were published.
     """
@@ -158,7 +162,7 @@ class _Publishing:
         if self._labels:
             secret = master(key_file(arguments, arguments.key))
         ledger = marked(arguments.ledger, arguments.mark)
-        self._publisher: Publisher = matcher.publisher(secret, ledger=ledger)
+        self.role: Publisher = matcher.publisher(secret, ledger=ledger)
         self._seed = None
         if arguments.seal is not None:
             self._seed = master(key_file(arguments, arguments.seal))
@@ -248,9 +252,10 @@ class _Publishing:
         """Encode each record once for all subscriptions, or once for each label."""
         labels = self._labels
         if not labels:
-            rows = self._publisher.encode(events, [*numbers] if self._has_rounds else None)
+            rows = self.role.encode(events, [*numbers] if self._has_rounds else None)
+            rows = sealed(self.role, rows)
             return [(row.tobytes(), {}) for row in rows]
-        rows = self._publisher.encode(
+        rows = self.role.encode(
             events.take(np.repeat(np.arange(len(events)), len(labels))),
             np.repeat(np.array(numbers, dtype=np.uint64), len(labels)),
             pairs=labels * len(events),

@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 from argparse import Namespace
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import fields
 from functools import partial
@@ -29,11 +30,12 @@ from ccbps.cli.secret_files import SHARED_KEYS, key_file, read_users
 from ccbps.cli.signals import ended_by_signals
 from ccbps.errors import CcbpsError, ParameterError, RefusedError
 from ccbps.keys.sources import role_key
-from ccbps.matching import Matcher
+from ccbps.matching import Broker, Matcher
 from ccbps.matching.contract.scheme import Answers, Keying
 from ccbps.network.channel import split_address
 from ccbps.rounds.event_ledger import EventLedger
 from ccbps.rounds.remote_ledger import LedgerServer
+from ccbps.trio import Leader
 
 QUOTAS: Final = tuple(field.name for field in fields(Quota))
 ORDERS: Final = "revoke CLIENT [USER], bar CLIENT, admit CLIENT, subscriptions CLIENT, metrics"
@@ -60,20 +62,45 @@ def _broker(arguments: Namespace) -> int:
         ccbps broker --matcher quotes.matcher --key broker.key --local 1883 --users users \
             --file broker.db --metrics 9100
     """
-    from ccbps.mqtt import MqttService
-
     matcher = read_matcher(arguments.matcher)
+    if matcher.keying is Keying.BROKERS:
+        raise ParameterError(f"{type(matcher).__name__} has three brokers: run ccbps trio serve")
+    key = None if arguments.key is None else role_key(key_file(arguments, arguments.key))
+    decides = matcher if matcher.answers is Answers.SUBSCRIBER else matcher.broker(key)
     with ExitStack() as stack:
         # Entered first and left last, so that no signal interrupts the end of the others.
         wait = stack.enter_context(ended_by_signals())
-        broker = _matching_broker(arguments, matcher)
+        return run_broker(arguments, stack, decides, wait)
+
+
+def run_broker(
+    arguments: Namespace,
+    stack: ExitStack,
+    matching: Broker | Leader | Matcher,
+    wait: Callable[[], None],
+) -> int:
+    """Run a matching broker behind an MQTT server, and return the exit status.
+
+    Args:
+        arguments: options of `server_options` and `BROKER_OPTIONS`.
+        stack: stack that is left at the end of the command.
+        matching: what decides which events match.
+        wait: function that returns when the broker is to end.
+
+    Raises:
+        RefusedError: another service has taken the broker's place.
+    """
+    from ccbps.mqtt import MqttService
+
+    lost = threading.Event()
+    with stack:
+        broker = _matching_broker(arguments, matching)
         stack.callback(broker.close)
         metrics = None
         if arguments.metrics is not None:
             page = stack.enter_context(metrics_page(broker, arguments.metrics))
             metrics = page
         url = _broker_url(arguments, stack)
-        lost = threading.Event()
         with naming_server(url.url):
             stack.enter_context(MqttService(broker, url, on_lost=partial(_end, lost)))
         kept = f"kept in {arguments.file}" if arguments.file else "kept in memory only"
@@ -96,10 +123,7 @@ def _end(why: threading.Event) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _matching_broker(arguments: Namespace, matcher: Matcher) -> MatchingBroker:
-    if matcher.keying is Keying.BROKERS:
-        raise ParameterError(f"{type(matcher).__name__} has three brokers, which match together")
-    key = None if arguments.key is None else role_key(key_file(arguments, arguments.key))
+def _matching_broker(arguments: Namespace, matching: Broker | Leader | Matcher) -> MatchingBroker:
     quota: dict[str, Any] = read_settings("--quota", arguments.quota)
     for name in quota:
         checks.choice("--quota", name, QUOTAS)
@@ -107,7 +131,7 @@ def _matching_broker(arguments: Namespace, matcher: Matcher) -> MatchingBroker:
         # The file tells its reader all that the broker knows.
         Path(arguments.file).touch(mode=0o600)
     return MatchingBroker(
-        matcher if matcher.answers is Answers.SUBSCRIBER else matcher.broker(key),
+        matching,
         path=arguments.file,
         prefilter=None if arguments.prefilter == "none" else arguments.prefilter,
         keep=arguments.keep,
@@ -251,12 +275,9 @@ def _ledger(arguments: Namespace) -> int:
     return 0
 
 
-BROKER: Final = Command(
-    "broker",
-    _broker,
-    (
-        MATCHER,
-        Option("--key FILE", "broker's key; one-time matchers have none"),
+def server_options(required: bool) -> tuple[OneOf | Option, ...]:
+    """Return the options that name the MQTT server, of which one may be required."""
+    return (
         OneOf(
             Option("--url URL", "MQTT server, mqtt:// or mqtts://, that has a user named broker"),
             Option(
@@ -264,32 +285,46 @@ BROKER: Final = Command(
                 "run an MQTT server for clients on this machine; 0 for any free port",
                 type=int,
             ),
-            required=True,
+            required=required,
         ),
         Option("--users FILE", "passwords for --local, which keygen password makes"),
-        *ACCESS,
-        Option("--file FILE", "database of all that must not be lost (default: memory only)"),
-        Option(
-            "--prefilter",
-            "filter of topics that is asked first (default: cuckoo)",
-            choices=("cuckoo", "bloom", "none"),
-            default="cuckoo",
-        ),
-        Option(
-            "--keep N",
-            "number of publications kept for later subscribers (default: 0)",
-            type=int,
-            default=0,
-        ),
-        Option(
-            "--when-full",
-            "if a queue is full, drop its oldest delivery (default) or refuse publications for it",
-            choices=("drop", "refuse"),
-            default="drop",
-        ),
-        Option("--quota NAME=N", f"limit of each client: {', '.join(QUOTAS)}", **REPEATED),
-        Option("--metrics PORT", "serve http://127.0.0.1:PORT/metrics", type=int),
-        JSON,
+    )
+
+
+BROKER_OPTIONS: Final = (
+    *ACCESS,
+    Option("--file FILE", "database of all that must not be lost (default: memory only)"),
+    Option(
+        "--prefilter",
+        "filter of topics that is asked first (default: cuckoo)",
+        choices=("cuckoo", "bloom", "none"),
+        default="cuckoo",
+    ),
+    Option(
+        "--keep N",
+        "number of publications kept for later subscribers (default: 0)",
+        type=int,
+        default=0,
+    ),
+    Option(
+        "--when-full",
+        "if a queue is full, drop its oldest delivery (default) or refuse publications for it",
+        choices=("drop", "refuse"),
+        default="drop",
+    ),
+    Option("--quota NAME=N", f"limit of each client: {', '.join(QUOTAS)}", **REPEATED),
+    Option("--metrics PORT", "serve http://127.0.0.1:PORT/metrics", type=int),
+    JSON,
+)
+
+BROKER: Final = Command(
+    "broker",
+    _broker,
+    (
+        MATCHER,
+        Option("--key FILE", "broker's key; one-time matchers have none"),
+        *server_options(required=True),
+        *BROKER_OPTIONS,
     ),
 )
 

@@ -21,9 +21,11 @@ from ccbps.cli.client import (
     LEDGER,
     TOPIC,
     connected,
+    greet,
     marked,
     open_payload,
     role_secret,
+    sealed,
     topic_tokens,
 )
 from ccbps.cli.command import Command, Option
@@ -57,12 +59,15 @@ def _subscribe(arguments: Namespace) -> int:
             --password-file alice.password --topic quotes --filter topics.key \
             --open payloads.seed
     """
-    subscription = None if arguments.predicate is None else _subscription(arguments)
+    role, subscription = None, None
+    if arguments.predicate is not None:
+        role, subscription = _subscription(arguments)
     seed = None if arguments.open is None else master(key_file(arguments, arguments.open))
     if arguments.count is not None:
         checks.whole("--count", arguments.count, 0)
     with interrupted_by_termination(), connected(arguments) as client:
-        if subscription is not None:
+        if role is not None and subscription is not None:
+            greet(client, role)
             client.subscribe(subscription)
             print(f"ccbps: subscribed as {subscription.name}", file=sys.stderr)
         try:
@@ -75,8 +80,8 @@ def _subscribe(arguments: Namespace) -> int:
     return 0 if complete else 1
 
 
-def _subscription(arguments: Namespace) -> Subscription:
-    """Encode the predicate, or the values of private constants.
+def _subscription(arguments: Namespace) -> tuple[Subscriber, Subscription]:
+    """Encode the predicate, or the values of private constants; return the role, too.
 
     Raises:
         PredicateError: the predicate cannot be used.
@@ -99,11 +104,12 @@ def _subscription(arguments: Namespace) -> Subscription:
             "only there"
         )
     if rounds is None:
-        return Subscription(name, subscriber.encode(values), token)
+        rows = sealed(subscriber, subscriber.encode(values))
+        return subscriber, Subscription(name, rows, token)
     label = f"{arguments.name}/{name}"
     pairs = [label] * len(rounds) if matcher.answers is Answers.ROUND else None
     rows = subscriber.encode(values, rounds, pairs=pairs)
-    return Subscription(name, rows, token, publisher, rounds.start)
+    return subscriber, Subscription(name, rows, token, publisher, rounds.start)
 
 
 def _receive(

@@ -6,7 +6,8 @@ processes. So an operator keeps one secret, however many machines it has.
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+import re
+from typing import Annotated, Final, Self
 
 import msgspec
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -16,8 +17,11 @@ from ccbps.keys.plain_key import PUBLIC_BYTES, OperatorKey
 from ccbps.keys.secret import confined
 from ccbps.network.channel import split_address
 from ccbps.network.identity import Certificate, Identity
-from ccbps.records import Message
+from ccbps.records import Message, read, write
 from ccbps.shares.clients import BrokerKey
+
+_TEXT: Final = "ccbps-operator:"
+_CHECK_BYTES: Final = 8
 
 
 class Operator(Message, frozen=True):
@@ -59,6 +63,21 @@ class Operator(Message, frozen=True):
         """
         split_address(address)
         return cls(address, broker_key(key).public, identity(key).certificate().der)
+
+    def to_text(self) -> str:
+        """Return one line of text, for a file that the others get."""
+        return _TEXT + write(self, self.front, check=_CHECK_BYTES).hex()
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Read what `to_text` gave, with any white space around it.
+
+        Raises:
+            DecodeError: it is no operator's public side, or damaged.
+        """
+        digits = text.strip().removeprefix(_TEXT)
+        content = bytes.fromhex(digits) if re.fullmatch("(?:[0-9a-f]{2})*", digits) else b""
+        return read(cls, content, cls.front, check=_CHECK_BYTES, refusal=f"not {cls.what}")
 
     @property
     def pin(self) -> Certificate:

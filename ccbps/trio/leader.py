@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -136,6 +137,13 @@ class Leader(Confined):
             if self._workers is not None:
                 self._workers.close()
             self._threads.shutdown()
+
+    def meet(self) -> None:
+        """Wait until both other brokers are there."""
+        while not self._is_closed:
+            with suppress(RefusedError):
+                self._ordered(lambda: None)
+                return
 
     def width(self, kind: str) -> int:
         """Return the bytes of sealed messages of a kind, "event" or "interest"."""

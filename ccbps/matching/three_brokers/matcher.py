@@ -373,25 +373,34 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
     # -- roles ------------------------------------------------------------------------------------
 
     def publisher(  # type: ignore[override]  # There are no ledgers, and keys are public.
-        self, brokers: Sequence[bytes] | ClientKey, *, randomness: Randomness = os.urandom
+        self,
+        brokers: Sequence[bytes] | ClientKey,
+        *,
+        ledger: None = None,
+        randomness: Randomness = os.urandom,
     ) -> ThreeBrokerPublisher:
         """Make the role that encodes events.
 
         Args:
             brokers: public keys of brokers 0, 1 and 2 (`BrokerKey.public`); or the client's key,
                 which has them, where several processes encode for one client.
+            ledger: always None, as there are no rounds.
             randomness: source of random bytes: the operating system, unless a test says otherwise.
 
         Raises:
             ParameterError: these are not three different public keys.
         """
-        return ThreeBrokerPublisher(self, brokers, None, randomness)
+        return ThreeBrokerPublisher(self, brokers, ledger, randomness)
 
     def subscriber(  # type: ignore[override]
-        self, brokers: Sequence[bytes] | ClientKey, *, randomness: Randomness = os.urandom
+        self,
+        brokers: Sequence[bytes] | ClientKey,
+        *,
+        ledger: None = None,
+        randomness: Randomness = os.urandom,
     ) -> ThreeBrokerSubscriber:
         """Make the role that encodes predicates; arguments as for `publisher`."""
-        return ThreeBrokerSubscriber(self, brokers, None, randomness)
+        return ThreeBrokerSubscriber(self, brokers, ledger, randomness)
 
     def broker(self, party: int, key: BrokerKey, ring: Ring) -> Party:  # type: ignore[override]
         """Make one of the three brokers.
