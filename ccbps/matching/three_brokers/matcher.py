@@ -86,7 +86,7 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
         hidden_tree: levels and kind of leaves of a hidden formula, or None.
         digits: bits of a digit, by attribute.
         intervals: intervals of an attribute, for a box; or None.
-        reveal: those who learn the answers: "brokers" or "subscriber".
+        reveal: parties that learn the answers: "brokers" or "subscriber".
         size: number of gates: bits that each broker sends for a pair, but for the answer.
     """
 
@@ -114,8 +114,8 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
                 without one, take `ThreeBrokerMatch.box` or `ThreeBrokerMatch.hidden`.
             digits: bits of a digit, for all attributes or by attribute. More bits make interests
                 longer, and take fewer gates and layers.
-            reveal: those who learn the answers: "brokers", or "subscriber" for nobody else, at 16
-                bytes a pair from each broker to the subscriber.
+            reveal: parties that learn the answers: "brokers", or "subscriber" for nobody else, at
+                16 bytes a pair from each broker to the subscriber.
             max_gates: largest number of gates.
 
         Raises:
@@ -150,7 +150,7 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
             intervals: greatest number of intervals of an attribute: for all, or by attribute, and
                 then 1 for the others. Each takes ``4 m - 4`` gates more for a code of m digits.
             digits: bits of a digit, as for a template.
-            reveal: those who learn the answers, as for a template.
+            reveal: parties that learn the answers, as for a template.
             max_gates: largest number of gates.
 
         Raises:
@@ -184,7 +184,7 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
             depth: levels of nodes of the tree.
             leaf: kind of the leaves, as for `FormulaMatch.hidden`.
             digits: bits of a digit, as for a template.
-            reveal: those who learn the answers, as for a template.
+            reveal: parties that learn the answers, as for a template.
             max_gates: largest number of gates.
 
         Raises:
