@@ -24,7 +24,8 @@ ARGS ?=
 .PHONY: help quickstart test test-all test-versions lint package docs bench figures clean
 
 help:
-	@echo "make quickstart  set up and run the stock quotes example on a local Spark"
+	@echo "make quickstart  set up and run the stock quotes example on a local Spark;"
+	@echo "                 ARGS=--three-brokers runs it with three brokers"
 	@echo "make test        run the tests"
 	@echo "make test-all    run all tests, including the slow ones"
 	@echo "make test-versions   run the tests on every Python found, and with the oldest dependencies"

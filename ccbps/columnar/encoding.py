@@ -20,11 +20,11 @@ from ccbps.columnar.roles import kept_role
 from ccbps.columnar.sessions import examine_sent
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import EventError, PredicateError
-from ccbps.keys.sources import KeySource, role_key, seeds
+from ccbps.keys.sources import KeySource, client_key, role_key, seeds
 from ccbps.matching.contract.access import RoleName
 from ccbps.matching.contract.matcher import Matcher
 from ccbps.matching.contract.roles import Subscriber
-from ccbps.matching.contract.scheme import Answers, Keying
+from ccbps.matching.contract.scheme import REUSABLE, Answers, Keying
 from ccbps.predicates import Events
 from ccbps.predicates.syntax import single_quoted
 
@@ -46,8 +46,8 @@ def event_messages(
         key: source of the publisher's key or seeds.
         row: fields by position: `ids`, the payload if there is one, and the schema's attributes.
         ids: names of columns, for errors: of pair and round; of the round, where the matcher is a
-            broadcast; of the event's number, where it has sessions; none, where it has a key
-            server.
+            broadcast; of the event's number, where it has sessions; none, where messages are
+            reusable.
         payload: whether there is a column of payloads.
         once: refuse a round that occurs twice. Otherwise both rows must have the same content, and
             get the same message.
@@ -139,8 +139,8 @@ def _batch(
     columns, count = row.flatten(), len(ids) + len(others)
     if not count:
         return Batch(columns, 0, np.ones(len(row), dtype=np.bool_), no_reasons(len(row)))
-    # Without a key server, the last of the ids is a round or a number.
-    numbers = [] if matcher.keying is Keying.SERVER else [len(ids) - 1]
+    # Unless messages are reusable, the last of the ids is a round or a number.
+    numbers = [] if matcher.keying in REUSABLE else [len(ids) - 1]
     # A broadcast has one seed for all labels.
     seed = seeds(key) if matcher.answers is Answers.PAIRS and reject else None
     valid, reasons = readable(
@@ -155,6 +155,8 @@ def _role(matcher: Matcher, role: RoleName, key: KeySource) -> Any:
         return getattr(matcher, role)(seeds(key))
     if matcher.keying is Keying.SESSION:
         return getattr(matcher, role)(role_key(key))
+    if matcher.keying is Keying.BROKERS:
+        return kept_role(matcher, role, client_key(key))
     return kept_role(matcher, role, role_key(key))
 
 
@@ -169,7 +171,7 @@ def _events(
         payloads = public[1].to_pylist() if public[1:] else None
         return encode(events, integers(public[0]), payloads=payloads)
     check_room(events.count, matcher.event_bytes)
-    if matcher.keying is Keying.SERVER:
+    if matcher.keying in REUSABLE:
         return encode(events)
     if matcher.answers is Answers.ROUND:
         number = integers(public[0])
@@ -195,7 +197,7 @@ def _interests(
 ) -> Bytes:
     """Return messages, in the order of the interests."""
     check_room(len(interests), matcher.interest_bytes)
-    if matcher.keying is Keying.SERVER:
+    if matcher.keying in REUSABLE:
         return subscriber.encode(interests)
     order, label, number = by_round(*public)
     sorted_ = DictionaryColumn(interests.values, interests.index[order])

@@ -173,10 +173,13 @@ class ClientKey(PlainKey):
             brokers: public keys of brokers 0, 1 and 2.
 
         Raises:
-            ParameterError: there are not three of them.
+            ParameterError: there are not three different ones.
         """
-        if len(brokers) != THREE:
-            raise ParameterError(f"brokers must be three public keys, got {len(brokers)}")
+        if len(brokers) != THREE or len(set(brokers)) != THREE:
+            raise ParameterError(
+                f"brokers must be three different public keys, got {len(brokers)}, "
+                f"{len(set(brokers))} of them different"
+            )
         public = [octets("brokers", broker, PUBLIC_BYTES) for broker in brokers]
         return cls(os.urandom(32) + b"".join(public))
 

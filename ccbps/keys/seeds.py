@@ -33,7 +33,7 @@ from ccbps.errors import KeyMismatchError, ParameterError
 from ccbps.keys.plain_key import LedgerKey, PlainKey
 from ccbps.keys.randomness import NAME_BYTES, Marks, Pairs, RandomnessReader
 from ccbps.keys.secret import Confined, confined
-from ccbps.keys.stream import BLOCK, KeyStream, row_tags
+from ccbps.keys.stream import BLOCK, KeyStream, StreamKey, row_tags
 from ccbps.keys.text_form import TextKey
 from ccbps.records import SecretRecord, read, write
 
@@ -54,7 +54,7 @@ class _Seeds:
         self, purpose: bytes, width: int, rounds: Rounds, pairs: Pairs | None = None
     ) -> RandomnessReader:
         seeds, index = self._seeds_of(pairs)
-        return KeyStream([seed._cipher(purpose) for seed in seeds], index, rounds, width)
+        return KeyStream([seed._stream(purpose) for seed in seeds], index, rounds, width)
 
     def marks(self, purpose: bytes, rounds: Rounds, pairs: Pairs | None, content: Bytes) -> Marks:
         # The round is tagged, too, so that equal contents of two rounds have different tags.
@@ -98,13 +98,13 @@ class SharedSeed(_Seeds, PlainKey):
     kind = "seed"
     length = 32
     text_kind = "seed"
-    __slots__ = ("_ciphers", "_marking", "_pairs")
+    __slots__ = ("_marking", "_pairs", "_streams")
 
     def __init__(self, secret: bytes) -> None:
         super().__init__(secret)
         # Keys derived before: HKDF takes longer than a message.
         self._pairs: dict[str, SharedSeed] = {}
-        self._ciphers: dict[bytes, algorithms.AES256] = {}
+        self._streams: dict[bytes, StreamKey] = {}
         self._marking: dict[bytes, tuple[bytes, algorithms.AES256]] = {}
 
     @classmethod
@@ -191,10 +191,10 @@ class SharedSeed(_Seeds, PlainKey):
     def _counterpart(self, label: str) -> SharedSeed:
         return self.pair(label)
 
-    def _cipher(self, purpose: bytes) -> algorithms.AES256:
-        if purpose not in self._ciphers:
-            self._ciphers[purpose] = algorithms.AES256(self._derive(b"stream", purpose))
-        return self._ciphers[purpose]
+    def _stream(self, purpose: bytes) -> StreamKey:
+        if purpose not in self._streams:
+            self._streams[purpose] = StreamKey(self._derive(b"stream", purpose))
+        return self._streams[purpose]
 
     def _mark(self, purpose: bytes) -> tuple[bytes, algorithms.AES256]:
         """Return the name of this seed's stream in a ledger, 16 bytes, and the key of its tags."""
@@ -336,7 +336,7 @@ class EpochSeed(SharedSeed):
         for label, seed in self._pairs.items():
             assert isinstance(seed, EpochSeed)
             key._pairs[label] = seed.step(to)
-        del self._secret, self._pairs, self._ciphers, self._marking
+        del self._secret, self._pairs, self._streams, self._marking
         return key
 
     def next_epoch(self, to: int | None) -> int:
@@ -351,7 +351,7 @@ class EpochSeed(SharedSeed):
 
     def __getattr__(self, name: str) -> NoReturn:
         # `step` has deleted these.
-        if name in ("_secret", "_pairs", "_ciphers", "_marking"):
+        if name in ("_secret", "_pairs", "_streams", "_marking"):
             raise KeyMismatchError(
                 f"the seed of epoch {self.epoch} was stepped and is erased: use what step() "
                 "returned, and make new roles with it"

@@ -28,11 +28,43 @@ SHORT_RUN: Final = 4
 """Runs of fewer consecutive rounds are enciphered together, block by block."""
 
 
+class StreamKey:
+    """A key of AES-256 in counter mode.
+
+    A context takes longer to make than a short message, so one that is not used any more is kept.
+
+    Hazard: a context has a place in the stream. Each one belongs to one reader until it is closed.
+
+    Attributes:
+        algorithm: the cipher and its key.
+    """
+
+    __slots__ = ("_closed", "algorithm")
+
+    def __init__(self, key: bytes) -> None:
+        self.algorithm = algorithms.AES256(key)
+        self._closed: list[CipherContext] = []
+
+    def open(self, block: int) -> CipherContext:
+        """Return a context that enciphers from a block of the stream on, for one reader."""
+        counter = (block % (1 << 128)).to_bytes(BLOCK, "big")
+        try:
+            context = self._closed.pop()  # in one step: no other thread gets the same one
+        except IndexError:
+            return Cipher(self.algorithm, modes.CTR(counter)).encryptor()
+        context.reset_nonce(counter)
+        return context
+
+    def close(self, context: CipherContext) -> None:
+        """Take a context back from its reader."""
+        self._closed.append(context)
+
+
 class KeyStream:
     """The key stream of a batch, handed out in order: rows start .. stop - 1, each once.
 
     Args:
-        ciphers: AES keys.
+        keys: the keys.
         index: place of each row's key, shape (batch,); None where there is one key.
         rounds: round numbers, shape (batch,).
         width: bytes per round.
@@ -40,61 +72,67 @@ class KeyStream:
 
     def __init__(
         self,
-        ciphers: list[algorithms.AES256],
+        keys: list[StreamKey],
         index: NDArray[np.intp] | None,
         rounds: Rounds,
         width: int,
     ) -> None:
-        self._algorithms = ciphers
-        self._index = np.zeros(len(rounds), dtype=np.intp) if index is None else index
+        self._keys, self._index = keys, index
         self._rounds, self._width = rounds, width
         self._blocks = -(-width // BLOCK)
-        # A run is a stretch of rows with one key and consecutive rounds.
-        self._new_run = new_run = np.ones(len(rounds), dtype=np.bool_)
-        self._runs = np.zeros(1, dtype=np.intp)
+        # A run is a stretch of rows with one key and consecutive rounds. These rows end one.
+        self._breaks: NDArray[np.intp] | None = None
         if len(rounds) > 1:
-            new_run[1:] = (rounds[1:] - rounds[:-1] != 1) | (np.diff(self._index) != 0)
-            new_run[1:] |= rounds[1:] == 0  # 2^64 - 1 to 0 is no step: counters do not wrap around
-            self._runs = np.flatnonzero(new_run)
+            apart = rounds[1:] - rounds[:-1] != 1
+            apart |= rounds[1:] == 0  # 2^64 - 1 to 0 is no step: counters do not wrap around
+            if index is not None:
+                apart |= index[1:] != index[:-1]
+            self._breaks = np.flatnonzero(apart) + 1
         self._open: tuple[int, CipherContext] | None = None
         self._enciphers: dict[int, CipherContext] = {}
-        self._zeros = np.zeros(0, dtype=np.uint8)
-        self._buffer = np.zeros(0, dtype=np.uint8)
+        self._zeros, self._buffer = memoryview(b""), np.empty(0, dtype=np.uint8)
 
     def __call__(self, start: int, stop: int) -> Bytes:
         stride = self._blocks * BLOCK
         size = (stop - start) * stride
         if len(self._zeros) < size:
-            self._zeros = np.zeros(size, dtype=np.uint8)
+            self._zeros = memoryview(bytes(size))
             self._buffer = np.empty(size + BLOCK - 1, dtype=np.uint8)
         edges = [start, stop]
-        if len(self._runs) > 1:
-            first, last = np.searchsorted(self._runs, [start, stop - 1], side="right")
-            edges[1:1] = self._runs[first:last].tolist()
+        if self._breaks is not None:
+            first, last = np.searchsorted(self._breaks, edges)
+            breaks = self._breaks[first:last].tolist()
+            if breaks[:1] == [start]:
+                self._open = None
+                del breaks[0]
+            edges[1:1] = breaks
         if len(edges) - 1 > max(1, (stop - start) // SHORT_RUN):
             self._scattered(start, stop)
         else:
             for low, high in pairwise(edges):
+                if low > start:
+                    self._open = None
                 self._run(low, high, (low - start) * stride)
         return self._buffer[:size].reshape(stop - start, stride)[:, : self._width]
 
     def _run(self, low: int, high: int, offset: int) -> None:
         """Encipher rows of one key with consecutive rounds, from the cipher's place if it fits."""
-        if self._open is None or self._open[0] != low or self._new_run[low]:
-            counter = int(self._rounds[low]) * self._blocks
-            mode = modes.CTR((counter % (1 << 128)).to_bytes(BLOCK, "big"))
-            context = Cipher(self._algorithms[self._index[low]], mode).encryptor()
+        key = self._keys[0 if self._index is None else self._index[low]]
+        if self._open is None or self._open[0] != low:
+            context = key.open(int(self._rounds[low]) * self._blocks)
         else:
             context = self._open[1]
         size = (high - low) * self._blocks * BLOCK
-        context.update_into(
-            self._zeros[:size].data, self._buffer[offset : offset + size + BLOCK - 1].data
-        )
+        context.update_into(self._zeros[:size], self._buffer[offset:].data)
         self._open = high, context
+        if high == len(self._rounds) and self._index is None:  # not one for each of many pairs
+            self._open = None
+            key.close(context)
 
     def _scattered(self, start: int, stop: int) -> None:
         """Write out the counter blocks of rows in any order and encipher them, key by key."""
-        rounds, index = self._rounds[start:stop], self._index[start:stop]
+        rounds = self._rounds[start:stop]
+        index = np.zeros(len(rounds), np.intp) if self._index is None else self._index[start:stop]
         stride = self._blocks * BLOCK
         rows = self._buffer[: (stop - start) * stride].reshape(-1, stride)
         order = np.argsort(index, kind="stable")
@@ -112,7 +150,7 @@ class KeyStream:
         if context is None:
             if len(self._enciphers) >= KEPT_CONTEXTS:
                 self._enciphers.clear()
-            context = Cipher(self._algorithms[key], modes.ECB()).encryptor()
+            context = Cipher(self._keys[key].algorithm, modes.ECB()).encryptor()
             self._enciphers[key] = context
         return context
 

@@ -199,12 +199,12 @@ class RoundLedger(Confined):
 
     def _follows(self, rounds: Rounds) -> bool:
         """Return whether a batch goes on where a role of one pair stopped: a cheap common case."""
-        last = self._used[2]
+        used, first, last = self._used[2], int(rounds[0]), int(rounds[-1])
         return (
-            len(last) == 1
-            and self._pairs.keys() == {None}
-            and int(rounds[0]) == int(last[0]) + 1
-            and int(rounds[-1]) - int(rounds[0]) == len(rounds) - 1
+            len(used) == len(self._pairs) == 1
+            and None in self._pairs
+            and first == int(used[0]) + 1
+            and last - first == len(rounds) - 1
             and (len(rounds) < 3 or bool((rounds[1:] > rounds[:-1]).all()))
         )
 
@@ -260,7 +260,7 @@ def as_rounds(rounds: ArrayLike, count: int | None, name: str = "rounds") -> Rou
             f"{name} must be a sequence of whole numbers, one per row, got {array.dtype} "
             f"of shape {array.shape}"
         )
-    if array.dtype.kind == "i" and array.size and int(array.min()) < 0:
+    if array.dtype.kind == "i" and np.count_nonzero(array < 0):
         raise ParameterError(f"{name} must not be negative, got {int(array.min())}")
     if count is not None and len(array) != count:
         raise ParameterError(f"{count} rows need {count} {name}, got {len(array)}")

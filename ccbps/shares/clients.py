@@ -55,7 +55,7 @@ from ccbps.ciphers.row_mac import RowMac
 from ccbps.errors import DecodeError, ParameterError
 from ccbps.keys.plain_key import PlainKey
 from ccbps.keys.secret import Confined
-from ccbps.keys.stream import BLOCK, KeyStream, row_tags
+from ccbps.keys.stream import BLOCK, KeyStream, StreamKey, row_tags
 from ccbps.shares.replicated import PARTIES
 from ccbps.wire import VERSION, Cause, Kind, padding_causes, raise_for
 
@@ -170,12 +170,12 @@ class SharedKeys(Confined):
         nonces = np.ascontiguousarray(heads[:, _NONCE])
         rows = np.ascontiguousarray(heads[:, _ROW]).view("<u4")[:, 0]
         batches, index = np.unique(nonces.view(f"V{NONCE_BYTES}")[:, 0], return_inverse=True)
-        ciphers = []
+        keys = []
         for nonce in batches:
             place = b"ccbps shares" + pair.encode() + bytes([kind]) + self.client
             info = place + bytes(nonce) + self._context
-            ciphers.append(algorithms.AES256(_derived(self._keys[pair], info)))
-        reader = KeyStream(ciphers, index.reshape(-1), rows.astype(np.uint64), size)
+            keys.append(StreamKey(_derived(self._keys[pair], info)))
+        reader = KeyStream(keys, index.reshape(-1), rows.astype(np.uint64), size)
         return reader(0, len(heads)).copy()
 
     def mac(self, party: int) -> RowMac:

@@ -25,6 +25,7 @@ from ccbps.shares.clients import (
     BrokerKey,
     SharedKeys,
     expand,
+    head_causes,
     opened,
     sealed_width,
 )
@@ -32,6 +33,7 @@ from ccbps.shares.one_hot import one_hot_steps
 from ccbps.shares.replicated import PARTIES, Evaluation, whole_vectors
 from ccbps.shares.ring import Ring
 from ccbps.shares.table import BLOCK_LANES, ShareTable
+from ccbps.wire import Cause
 
 
 class Party:
@@ -286,6 +288,25 @@ class Party:
         for keys, rows in self._of_clients(kind, messages):
             out[:, rows] = expand(self._number, keys, kind, messages[rows], bits)
         return out[0], out[1]
+
+    def examine(self, kind: str, messages: Bytes) -> Bytes:
+        """Return the `Cause` for which this broker by itself refuses each message, or 0.
+
+        Args:
+            kind: "event" or "interest".
+            messages: messages of any clients for this broker, shape (count, bytes).
+        """
+        causes = np.full(len(messages), Cause.CLIENT, dtype=np.uint8)
+        names = np.ascontiguousarray(messages[:, CLIENT])
+        clients, index = np.unique(names.view(f"V{CLIENT_BYTES}")[:, 0], return_inverse=True)
+        for place, name in enumerate(clients):
+            keys, rows = self._clients.get(bytes(name)), index.reshape(-1) == place
+            if keys is not None:
+                causes[rows] = head_causes(kind, keys, messages[rows])
+        if self._number and (unused := self._bits(kind) % 8):
+            stray = messages[:, -1] >> np.uint8(unused) != 0
+            causes[stray & (causes == Cause.NONE)] = Cause.PADDING
+        return causes
 
     def _differing(self, messages: Bytes, shares: tuple[Bytes, Bytes], broken: Bools) -> Bools:
         """Find the messages that two brokers hold differently, or that one of them cannot read."""

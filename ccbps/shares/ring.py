@@ -311,12 +311,30 @@ class Ring(Confined):
 
     def coin(self) -> bytes:
         """Draw 32 bytes together with the other two brokers, which all three know."""
+        drawn = self.exchange(self._randomness(FRESH_BYTES), FRESH_BYTES)
+        for part in drawn:
+            _require_size(part, FRESH_BYTES)
+        return sha256(b"".join(drawn)).digest()
+
+    def exchange(self, content: bytes, most: int) -> list[bytes]:
+        """Tell both other brokers something, and return what brokers 0, 1 and 2 tell.
+
+        Args:
+            content: content that the others may know.
+            most: greatest length of what another broker tells (bytes).
+
+        Raises:
+            PeerError: a neighbour sends more.
+            NetworkError: a connection broke.
+        """
         with self._closed_after_errors():
-            drawn = [self._randomness(FRESH_BYTES)]
+            told = [content]
             for _ in range(PARTIES - 1):
-                drawn.append(bytes(self._both(drawn[-1], FRESH_BYTES)))
-            first = -self._party % PARTIES  # place of broker 0's bytes
-            return sha256(b"".join(drawn[first:] + drawn[:first])).digest()
+                sending = self._send(told[-1])
+                told.append(bytes(self._upper.receive(most)))
+                sending.result()
+            first = -self._party % PARTIES  # place of broker 0's content
+            return told[first:] + told[:first]
 
     @contextmanager
     def _closed_after_errors(self) -> Iterator[None]:
@@ -361,7 +379,7 @@ class Ring(Confined):
             raise PeerError(f"a neighbour does not follow the protocol: {error}") from None
 
 
-def _require_size(arrived: bytearray, size: int) -> None:
+def _require_size(arrived: bytes | bytearray, size: int) -> None:
     if len(arrived) != size:
         raise PeerError(f"{size} bytes were expected from a broker, got {len(arrived)}")
 

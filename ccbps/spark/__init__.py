@@ -32,6 +32,7 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.rounds.event_ledger import EventLedger as EventLedger
     from ccbps.rounds.remote_ledger import LedgerServer as LedgerServer
     from ccbps.rounds.remote_ledger import RemoteLedger as RemoteLedger
+    from ccbps.shares.operators import Operator as Operator
     from ccbps.spark.all_pairs import match_all_pairs as match_all_pairs
     from ccbps.spark.columns import clean_names as clean_names
     from ccbps.spark.delivery import deliver as deliver
@@ -47,6 +48,7 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.spark.matching import match_own as match_own
     from ccbps.spark.networks import simulate as simulate
     from ccbps.spark.pairs import match_pairs as match_pairs
+    from ccbps.spark.shares import match_shares as match_shares
     from ccbps.spark.source import register_source as register_source
     from ccbps.spark.store_matching import match_messages as match_messages
     from ccbps.spark.store_writing import write_events as write_events

@@ -70,10 +70,13 @@ def row_function(kind: str) -> Callable[[Callable[..., pa.Array]], Callable[...,
     return lambda function: F.arrow_udf(kind)(on_worker(function)).asNondeterministic()
 
 
-def map_batches(df: DataFrame, function: Batches, schema: Any) -> DataFrame:
+def map_batches(
+    df: DataFrame, function: Batches, schema: Any, *, barrier: bool = False
+) -> DataFrame:
     """Run `DataFrame.mapInArrow` on columns whose names may contain any characters.
 
-    If the function fails, the error shows none of its local variables.
+    If the function fails, the error shows none of its local variables. With `barrier`, all tasks
+    run at once, and all run again if one fails.
     """
     names = df.columns
 
@@ -82,7 +85,8 @@ def map_batches(df: DataFrame, function: Batches, schema: Any) -> DataFrame:
         yield from function(batch.rename_columns(names) for batch in batches)
 
     # Spark reads the names of these columns as expressions, in which a dot has a meaning.
-    return df.toDF(*[f"c{place}" for place in range(len(names))]).mapInArrow(mapped, schema)
+    numbered = df.toDF(*[f"c{place}" for place in range(len(names))])
+    return numbered.mapInArrow(mapped, schema, barrier=barrier)
 
 
 def finish(

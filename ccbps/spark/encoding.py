@@ -7,6 +7,7 @@ The other columns that a row needs follow from the matcher's keying:
 =================  ======================  ======================  =============================
 `Keying.ROUNDS`    subscription and round  subscription and round  seeds
 `Keying.SERVER`    nothing                 subscription            a key of the key server's
+`Keying.BROKERS`   nothing                 subscription            the `ClientKey`
 `Keying.SESSION`   a number, as round      (roles make requests)   the publisher role's key
 =================  ======================  ======================  =============================
 
@@ -18,6 +19,10 @@ Duplicates within a DataFrame are found, and none of them is encoded. The caller
 rounds and numbers that earlier jobs used; a sequence number that never goes back will do. The input
 must be stable: number rows once, in a table. A ledger does both: it allots rounds to events, in the
 task that encodes them, and remembers them.
+
+With three brokers, a message is three columns, one for each broker. Broker 0 must not see those of
+the other two: with its keys and their columns it reads everything. A message that is computed again
+is another one: write the rows once, and hand out the columns of that table.
 
 Of the other columns, only those that `keep` names stay, in the clear. Nothing else in a DataFrame
 travels to the broker unasked.
@@ -40,9 +45,11 @@ from ccbps.columnar.sessions import payload_bytes
 from ccbps.errors import ParameterError
 from ccbps.keys.sources import KeySource
 from ccbps.matching.contract.matcher import Matcher
-from ccbps.matching.contract.scheme import Answers, Keying
+from ccbps.matching.contract.scheme import REUSABLE, Answers, Keying
 from ccbps.rounds.event_ledger import EventLedger
 from ccbps.rounds.remote_ledger import RemoteLedger
+from ccbps.shares.clients import HEAD_BYTES
+from ccbps.shares.replicated import PARTIES
 from ccbps.spark.columns import (
     AGAIN,
     check_once,
@@ -71,6 +78,7 @@ _ONE_EVENT: Final = "each number is for one event, once"
 _REFUSED: Final = "__ccbps_refused"
 _ALLOTTED: Final = "__ccbps_allotted"
 _FIRST: Final = "__ccbps_first"
+_WHOLE: Final = "__ccbps_whole"
 _TOGETHER: Final = 1 << 14
 """Number of rounds of a row that stay together when rows are spread."""
 
@@ -87,7 +95,7 @@ def encode_events(
     labels: Sequence[str] | None = None,
     event: str | None = None,
     keep: Sequence[str] = (),
-    output: str = "event_message",
+    output: str | None = None,
     on_error: Literal["raise", "reject"] = "raise",
 ) -> DataFrame:
     """Encode events: one row for each; with rounds, unless they are broadcast, for each recipient.
@@ -119,7 +127,7 @@ def encode_events(
         df: the rows, with the schema's attributes and the columns that the arguments name.
         matcher: the matcher; public.
         key: source of the publisher's master seed for the workers; without rounds, of its
-            `RoleKey`.
+            `RoleKey`; with three brokers, of its `ClientKey`.
         subscription: string column with the label of the pair; None for "subscription". It applies
             with rounds only, and not to a broadcast. With a ledger it is a new column.
         round: column with the round, a whole number; with sessions, with the event's number, which
@@ -136,7 +144,8 @@ def encode_events(
         event: column that names each event once and for all, a whole number or a string; None for
             "event". It applies with a ledger only. Errors show its values.
         keep: names of other columns to leave as they are, in the clear, for the broker to see.
-        output: name of the message column.
+        output: name of the message column; None for "event_message". With three brokers, the
+            beginning of the names of three columns; None for "broker".
         on_error: "raise" fails the job at the first row that cannot be encoded: a record that does
             not fit the schema or, with sessions, that has none of the publisher's topics or too
             long a payload. "reject" gives such a row NULL and the reason, which shows no value, in
@@ -147,6 +156,7 @@ def encode_events(
     Returns:
         The columns `subscription` and `round` where they apply, those that `keep` names, and a
         binary message column, which is NULL where the subscription, the round or the payload is.
+        With three brokers there are `broker_0`, `broker_1` and `broker_2` instead, one for each.
         With "reject", also "rejected" (NULL where nothing is wrong).
 
     Raises:
@@ -190,16 +200,19 @@ def encode_events(
             matcher, key, row, ids, payload=bool(payloads), once=ledger is None, reject=reject
         )
 
+    column_name, parts = _outputs(matcher, output, "event_message", kept)
     result = encode_rows(
         df,
         encode,
         [*ids, *payloads, *attributes],
         kept,
-        output,
+        column_name,
         reject=reject,
         once=ids if ledger is None else (),
         purpose=_ONCE if ids[1:] else _ONE_EVENT,
     )
+    if parts:
+        return _split(result, parts)
     if ledger is None or not reject:
         return result
     # The reason of the ledger, or else of the encoder.
@@ -221,7 +234,7 @@ def encode_interests(
     constants: Mapping[str, str] | None = None,
     double_quoted_strings: bool = False,
     keep: Sequence[str] = (),
-    output: str = "interest_message",
+    output: str | None = None,
     on_error: Literal["raise", "reject"] = "raise",
 ) -> DataFrame:
     """Encode subscriptions: one row for each; with rounds, for each subscription and round.
@@ -248,7 +261,7 @@ def encode_interests(
         df: the rows, with the columns that the arguments name.
         matcher: the matcher; public.
         key: source of the subscribers' seeds (or of the master they come from) for the workers;
-            without rounds, of a subscriber's `RoleKey`.
+            without rounds, of a subscriber's `RoleKey`; with three brokers, of its `ClientKey`.
         subscription: string column that names the subscription; with rounds, the label of the pair.
             It is public, and is kept.
         round: column with the round, a whole number; None for "round". It applies with rounds only.
@@ -263,7 +276,8 @@ def encode_interests(
         double_quoted_strings: take text in double quotes for a string, as Spark does. Names are
             then quoted with backticks only; see `Schema.parse`.
         keep: names of other columns to leave as they are, in the clear, for the broker to see.
-        output: name of the message column.
+        output: name of the message column; None for "interest_message". With three brokers, the
+            beginning of the names of three columns; None for "broker".
         on_error: "raise" fails the job at the first row that cannot be encoded. "reject" gives it
             NULL and the reason, which shows no value, in a string column "rejected". It does so,
             too, for rows with a NULL, a negative round or a pair for which the key has no seed, and
@@ -272,7 +286,8 @@ def encode_interests(
     Returns:
         The column `subscription`, `round` where it applies, the columns that `keep` names, and a
         binary message column, which is NULL where the subscription, the round, the predicate or a
-        constant is. With "reject", also "rejected" (NULL where nothing is wrong).
+        constant is. With three brokers there are `broker_0`, `broker_1` and `broker_2` instead, one
+        for each. With "reject", also "rejected" (NULL where nothing is wrong).
 
     Raises:
         ParameterError: a column is missing, of the wrong type, or used twice; an argument does not
@@ -323,10 +338,39 @@ def encode_interests(
             matcher, key, row, ids, double_quoted_strings=double_quoted_strings, reject=reject
         )
 
-    result = encode_rows(df, encode, [*ids, *private], kept, output, reject=reject)
+    column_name, parts = _outputs(matcher, output, "interest_message", kept)
+    result = encode_rows(df, encode, [*ids, *private], kept, column_name, reject=reject)
     if ids[1:] and not reject:
         check_once(rows, given, _ONCE)
-    return result
+    return _split(result, parts) if parts else result
+
+
+def _outputs(
+    matcher: Matcher, output: str | None, usual: str, kept: Sequence[str]
+) -> tuple[str, list[str]]:
+    """Return the column to encode into and, with three brokers, those that it is split into."""
+    if matcher.keying is not Keying.BROKERS:
+        return usual if output is None else output, []
+    parts = broker_columns(output)
+    for name in parts:
+        if name.lower() in {other.lower() for other in kept}:
+            raise ParameterError(f"output={output!r}: the DataFrame has a column {name!r}")
+    return _WHOLE, parts
+
+
+def broker_columns(output: str | None = None) -> list[str]:
+    """Return the names of the columns for brokers 0, 1 and 2."""
+    return [f"{'broker' if output is None else output}_{party}" for party in range(PARTIES)]
+
+
+def _split(df: DataFrame, parts: Sequence[str]) -> DataFrame:
+    """Split whole messages into a column for each broker: for broker 0 the heads."""
+    whole = column(_WHOLE)
+    messages = [F.substring(whole, 1, HEAD_BYTES), *[whole] * (PARTIES - 1)]
+    named = [message.alias(name) for message, name in zip(messages, parts, strict=True)]
+    place = df.columns.index(_WHOLE)
+    before, after = df.columns[:place], df.columns[place + 1 :]
+    return df.select(*map(column, before), *named, *map(column, after))
 
 
 def _event_ids(matcher: Matcher, subscription: str | None, round: str | None) -> dict[str, str]:
@@ -335,7 +379,7 @@ def _event_ids(matcher: Matcher, subscription: str | None, round: str | None) ->
     if matcher.answers is Answers.PAIRS:
         return {"subscription": "subscription" if subscription is None else subscription, **number}
     refuse_given(matcher, matcher.keying, subscription=subscription)
-    if matcher.keying is not Keying.SERVER:
+    if matcher.keying not in REUSABLE:
         return number
     refuse_given(matcher, matcher.keying, round=round)
     return {}

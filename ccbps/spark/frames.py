@@ -22,6 +22,7 @@ WHOLE: Final = ("byte", "short", "integer", "long")
 _REASONS: Final[dict[Keying | Answers, str]] = {
     Keying.ROUNDS: "its messages are each made for one pair and round, from a shared seed",
     Keying.SERVER: "its messages are made with the keys of a key server, and have no rounds",
+    Keying.BROKERS: "its messages are made with a client's key, and have no rounds",
     Keying.SESSION: "its publisher and subscribers agree on keys in sessions, before there are "
     "events; an event is for everybody",
     Answers.PAIRS: "its broker has no key, and answers for an event and an interest of one pair "
@@ -29,6 +30,7 @@ _REASONS: Final[dict[Keying | Answers, str]] = {
     Answers.ROUND: "its broker has no key, and answers for the event and the interests of one "
     "round",
     Answers.ALL: "its broker answers for every event with every interest",
+    Answers.TOGETHER: "its three brokers answer together, each with a part of the messages",
     Answers.SUBSCRIBER: "no broker answers; its subscribers find out by themselves what matches",
 }
 
@@ -36,6 +38,7 @@ _FUNCTIONS: Final[dict[Answers, str]] = {
     Answers.PAIRS: "match_pairs",
     Answers.ROUND: "match_pairs",
     Answers.ALL: "match_all_pairs",
+    Answers.TOGETHER: "match_shares",
     Answers.SUBSCRIBER: "match_own",
 }
 
@@ -79,21 +82,12 @@ def check_key(key: object) -> KeySource:
 
 
 def check_matcher(matcher: object) -> None:
-    """Refuse anything but a matcher, and matchers of three brokers.
-
-    Raises:
-        ParameterError: it is one of these.
-    """
-    known = instance("matcher", matcher, Matcher)
-    if known.keying is Keying.BROKERS:
-        raise ParameterError(
-            f"{type(known).__name__} has three brokers, which Spark's functions do not know: use "
-            "its roles, as its page shows"
-        )
+    """Refuse anything but a matcher."""
+    instance("matcher", matcher, Matcher)
 
 
 def check_answers(matcher: Matcher, function: str) -> None:
-    """Refuse a matcher that needs another one of the functions that `ccbps.spark.match` calls."""
+    """Refuse a matcher that needs another function to match."""
     check_matcher(matcher)
     right = _FUNCTIONS[matcher.answers]
     if right != function:

@@ -102,6 +102,8 @@ def match(
             f"interests=None is for matchers whose subscribers find out what matches; "
             f"{type(matcher).__name__} has a broker answer"
         )
+    if matcher.answers is Answers.TOGETHER:
+        check_answers(matcher, "match")
     if matcher.answers is Answers.ALL:
         return match_all_pairs(events, interests, matcher, check_key(key), on_error=on_error)
     refuse_given(matcher, matcher.answers, key=key)

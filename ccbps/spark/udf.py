@@ -39,6 +39,16 @@ from ccbps.spark.workers import on_worker
 _MESSAGE = {False: "binary", True: "message binary, rejected string"}
 
 
+def _check(matcher: Matcher) -> None:
+    """Refuse anything but a matcher whose messages are one column."""
+    check_matcher(matcher)
+    if matcher.keying is Keying.BROKERS:
+        raise ParameterError(
+            f"a function of columns has one message, and {type(matcher).__name__} has a part for "
+            "each of three brokers: call encode_events, encode_interests and match_shares"
+        )
+
+
 def match_udf(
     matcher: Matcher,
     key: KeySource | None = None,
@@ -78,7 +88,7 @@ def match_udf(
         DecodeError: (as the cause of Spark's error, when computed) with "raise", a message is
             malformed. The error names its row by position in the Arrow batch.
     """
-    check_matcher(matcher)
+    _check(matcher)
     reject = check_on_error(on_error)
     if matcher.answers is Answers.SUBSCRIBER:
         refuse_given(matcher, matcher.answers, interest="interest_message")
@@ -140,7 +150,7 @@ def encode_event_udf(
             batch.
         EventError: when computed, with "raise", a row cannot be encoded.
     """
-    check_matcher(matcher)
+    _check(matcher)
     check_key(key)
     reject = check_on_error(on_error)
 
@@ -191,7 +201,7 @@ def encode_interest_udf(
         RandomnessReuseError: when computed, a (subscription, round) occurs twice in a batch.
         PredicateError: when computed, with "raise", a predicate cannot be used.
     """
-    check_matcher(matcher)
+    _check(matcher)
     check_key(key)
     reject = check_on_error(on_error)
     flag("double_quoted_strings", double_quoted_strings)

@@ -145,6 +145,12 @@ class Leader(Confined):
                 self._ordered(lambda: None)
                 return
 
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes of masked sums that this broker's workers handed to their connections."""
+        with self._lock:
+            return 0 if self._workers is None else self._workers.sent_bytes()
+
     def width(self, kind: str) -> int:
         """Return the bytes of sealed messages of a kind, "event" or "interest"."""
         return self._width[kind]

@@ -31,7 +31,7 @@ from ccbps.delivery.group_opener import derive
 from ccbps.errors import CcbpsError, ParameterError
 from ccbps.keys import EpochSeed, SeedRing, from_text
 from ccbps.keys.delivery_keys import SubscriberKey
-from ccbps.keys.plain_key import FilterKey, SigningKey
+from ccbps.keys.plain_key import ClientKey, FilterKey, OperatorKey, SigningKey
 from ccbps.keys.text_form import KINDS, read_key, write_key
 from ccbps.matching import KeywordFilterMatch, TagMatch
 from ccbps.matching.broken import AspeMatch
@@ -57,6 +57,7 @@ def every_key() -> dict[str, str]:
         server.key, server.publisher_key(), server.subscriber_key("alice"), server.broker_key(),
         update, FilterKey.generate(), seed.ledger_key(), SigningKey.generate(),
         own[0], SubscriberRing.of(own), sealer.state,
+        ClientKey.generate([bytes([n] * 32) for n in range(3)]), OperatorKey.generate(),
     ]  # fmt: skip
     return {read_key(key.to_text())[0]: key.to_text() for key in keys}
 

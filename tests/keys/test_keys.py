@@ -29,6 +29,7 @@ from ccbps.ciphers.pohlig_hellman import (
 from ccbps.errors import KeyMismatchError, SerializationError
 from ccbps.keys.delivery_keys import BrokerState
 from ccbps.keys.pad import OneTimePad
+from ccbps.keys.plain_key import ClientKey
 from ccbps.keys.role_key import KeyUpdate, RoleKey
 from ccbps.keys.secret import SecretBytes
 from ccbps.keys.seeds import SharedSeed
@@ -100,6 +101,8 @@ def hidden(kind: type[SecretBytes]) -> bytes:
     """What must not show: of keys that have fields, the secret one."""
     if issubclass(kind, RoleKey):
         return str(kind(raw(kind)).export_secret_data()["k"]).encode()
+    if issubclass(kind, ClientKey):
+        return raw(kind)[:32]  # public keys stand behind
     if issubclass(kind, BrokerState):
         return kind(raw(kind)).parts(3)[0]
     if issubclass(kind, PaillierSecretKey):

@@ -6,6 +6,7 @@ import copy
 import os
 import pickle
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
@@ -149,6 +150,32 @@ def test_stream_of_a_pair_is_that_of_its_own_seed(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(key_stream, "KEPT_CONTEXTS", kept)
         assert read(reader, chunks(data, len(rows))) == expected
+
+
+def test_readers_of_one_seed_do_not_disturb_one_another() -> None:
+    """Readers take over what earlier ones have left, each for itself."""
+    seed = SharedSeed(bytes(range(32)))
+    expected = [stream(seed.export_secret(), b"p", 40, r) for r in range(30)]
+    for start in (0, 2, 1):
+        firsts = [start, start + 10, start + 20]
+        readers = [seed.reader(b"p", 40, uint64(list(range(r, r + 4)))) for r in firsts]
+        for row in range(4):
+            for first, reader in zip(firsts, readers, strict=True):
+                assert reader(row, row + 1)[0].tobytes() == expected[first + row]
+
+
+def test_threads_read_one_seed_at_once() -> None:
+    seed, width = SharedSeed(bytes(range(32))), 100
+
+    def read_some(first: int) -> bool:
+        return all(
+            read(seed.reader(b"p", width, uint64([r])), [0, 1]) == [expected[r]]
+            for r in range(first, 200, 4)
+        )
+
+    expected = [stream(seed.export_secret(), b"p", width, r) for r in range(200)]
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(read_some, range(4)))
 
 
 def test_stream_of_many_pairs_in_one_round_is_that_of_their_seeds() -> None:

@@ -31,6 +31,7 @@ ARGUMENTS = {
     "bootstrap_then_match.py": [],
     "mqtt_prefilter.py": [],
     "three_brokers.py": ["--events", "600", "--subscribers", "60"],
+    "three_brokers_spark.py": ["--events", "600", "--subscribers", "30", "--output", "."],
     "whole_story.py": ["--quotes", "60"],
     "hidden_predicates.py": ["--events", "1500", "--subscribers", "24"],
     "share_through_networks.py": ["--samples", "50", "--held", "300000", "--output", "."],

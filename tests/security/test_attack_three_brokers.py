@@ -9,12 +9,22 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ccbps import SharedSeed
 from ccbps.arrays import Bools, Bytes
+from ccbps.delivery import Canary
 from ccbps.matching import ThreeBrokerMatch
 from ccbps.predicates import Schema, UInt
 from ccbps.shares.clients import HEAD_BYTES, BrokerKey, expand
 from ccbps.shares.masks import MaskStreams
-from ccbps.shares.replicated import Evaluation, lanes, unpacked, whole_vectors
+from ccbps.shares.replicated import (
+    Evaluation,
+    Shares,
+    Steps,
+    lanes,
+    run_together,
+    unpacked,
+    whole_vectors,
+)
 from tests.support.statistics import (
     BITS,
     EVENT,
@@ -32,11 +42,11 @@ KEYS = [BrokerKey.generate() for _ in range(3)]
 PUBLIC = [key.public for key in KEYS]
 
 
-def held(client: Any, kind: str, messages: Bytes, bits: int) -> list[tuple[Bytes, Bytes]]:
-    """Return the shares of each broker."""
-    out = []
+def held(matcher: Any, role: Any, kind: str, messages: Bytes) -> list[tuple[Bytes, Bytes]]:
+    """Return the shares of each broker for messages of a role."""
+    bits, out = matcher.form.event_bits if kind == "event" else matcher.form.rows, []
     for party, key in enumerate(KEYS):
-        keys = key.open(party, client.hellos[party], MATCHER.digest)
+        keys = key.open(party, role.hellos[party], matcher.digest)
         part = messages if party else messages[:, :HEAD_BYTES]
         out.append(expand(party, keys, kind, part, bits))
     return out
@@ -47,7 +57,7 @@ def test_two_brokers_read_every_event(pair: tuple[int, int]) -> None:
     records = {name: [3, 40_000, 77] for name in SCHEMA}
     publisher, form = MATCHER.publisher(PUBLIC), MATCHER.form
     sent = publisher.encode(records)
-    shares = held(publisher, "event", sent, form.event_bits)
+    shares = held(MATCHER, publisher, "event", sent)
     first, second = (shares[number] for number in pair)
     opened = first[0] ^ first[1] ^ second[1]
     assert np.array_equal(opened, form.event_rows(SCHEMA.encode(records)))
@@ -252,3 +262,50 @@ def null_space(rows: Bytes) -> list[list[int]]:
         else:
             found.append([i for i in range(len(rows)) if chosen >> i & 1])
     return found
+
+
+def test_a_broker_that_flips_answers_is_found_by_canaries_at_the_stated_rate() -> None:
+    """It changes a tenth of the answers, before it knows them; a fiftieth are canaries."""
+    schema, flipped, share, count, trials = Schema(price=UInt(4)), 0.1, 0.02, 300, 300
+    matcher = ThreeBrokerMatch.box(schema)
+    form, rng = matcher.form, np.random.default_rng(11)
+    evaluation = Evaluation(form.program, form.digit_bits, form.tables, form.table_rows)
+    publisher, subscriber = matcher.publisher(PUBLIC), matcher.subscriber(PUBLIC)
+    interest = held(matcher, subscriber, "interest", subscriber.encode("price < 8"))
+    found = 0
+    for _ in range(trials):
+        canary = Canary(SharedSeed.generate(), share=share)
+        due = canary.due(range(count))
+        prices = np.where(due, rng.integers(0, 8, count), rng.integers(0, 16, count))
+        events = held(matcher, publisher, "event", publisher.encode({"price": prices}))
+        keys = [os.urandom(32) for _ in range(3)]
+
+        def lying(steps: Steps, chance: Any = rng) -> Steps:
+            sums = next(steps)
+            while True:
+                # The last sum is the answer.
+                flips = chance.random(sums.shape[1]) < flipped
+                sums = sums ^ (np.arange(len(sums)) == len(sums) - 1)[:, None, None] * flips[
+                    :, None
+                ].astype(np.uint64)
+                arrived = yield sums
+                try:
+                    sums = steps.send(arrived)
+                except StopIteration as stop:
+                    done: Shares = stop.value
+                    return done
+
+        brokers = []
+        for party in range(3):
+            masks = MaskStreams(keys[party], keys[(party + 1) % 3]).unit(0)
+            whole = [
+                whole_vectors(one, form.digit_bits, (party + place) % 3 == 0)
+                for place, one in enumerate(events[party])
+            ]
+            held_ = lanes(interest[party][0]), lanes(interest[party][1])
+            steps = evaluation.steps((whole[0], whole[1]), held_, masks)
+            brokers.append(lying(steps) if party == 1 else steps)
+        answers = unpacked(run_together(brokers)[0][0], 1)[:, 0]
+        found += bool(canary.missing(np.flatnonzero(answers).tolist(), count))
+    expected = 1 - (1 - share * flipped) ** count
+    assert abs(found / trials - expected) < 4.5 * (expected * (1 - expected) / trials) ** 0.5

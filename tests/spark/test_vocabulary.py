@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 from ccbps import Schema, UInt
 from ccbps import spark as cs
 from ccbps.errors import ParameterError
-from ccbps.matching import BroadcastMatch, FormulaMatch, ObliviousTopicMatch
+from ccbps.keys import OperatorKey
+from ccbps.matching import BroadcastMatch, FormulaMatch, ObliviousTopicMatch, ThreeBrokerMatch
 from ccbps.matching.broken import AdditiveMaskMatch
 from tests.support.spark_session import changed
 
@@ -24,6 +25,7 @@ ONE_FOR_ALL = BroadcastMatch.box(SCHEMA)
 SERVER = AdditiveMaskMatch(SCHEMA)
 SESSION = ObliviousTopicMatch(SCHEMA, ["a"], group="toy64")
 PAYLOADS = ObliviousTopicMatch(SCHEMA, ["a"], payload_bytes=8, group="toy64")
+THREE = ThreeBrokerMatch.box(SCHEMA)
 TEMPLATE = FormulaMatch(SCHEMA, "a < :limit")
 KEY = cs.FileKey("/nowhere")
 Call = Callable[..., Any]
@@ -68,6 +70,20 @@ CASES: list[tuple[str, Any, dict[str, Any], str]] = [
     ("encode interest", SESSION, {}, "a subscriber role encodes its requests itself"),
     ("encode interest", TEMPLATE, {"double_quoted_strings": True}, "private constants, and no SQL"),
     ("encode interest", ROUNDS, {"double_quoted_strings": 1}, "must be True or False"),
+    # three brokers
+    ("events", THREE, {"round": "n"}, "round= does not apply.*a client's key, and have no rounds"),
+    ("interests", THREE, {"round": "n"}, "round= does not apply to ThreeBrokerMatch"),
+    ("match", THREE, {}, "match does not .*its three brokers answer.*; call match_shares"),
+    ("all", THREE, {}, "match_all_pairs does not apply to ThreeBrokerMatch.*call match_shares"),
+    ("decide", THREE, {"key": KEY}, "a part for each of three brokers: call encode_events"),
+    ("encode event", THREE, {}, "a part for each of three brokers"),
+    ("shares", ROUNDS, {}, "match_shares does not apply.*one pair and round; call match_pairs"),
+    ("shares", THREE, {"party": 3}, "party must be a whole number from 0 to 2, got 3"),
+    ("shares", THREE, {"operators": []}, "operators must be three, got 0"),
+    ("shares", THREE, {"hellos": [bytes(33 << 20)]}, "at most 32 MiB"),
+    ("shares", THREE, {"party": 0}, "'broker_1', which is for another broker"),
+    ("shares", THREE, {}, "'subscription' is in both DataFrames"),
+    ("write", THREE, {}, "pairs and rounds, which ThreeBrokerMatch has not"),
     # stores
     ("write", SERVER, {}, "pairs and rounds, which AdditiveMaskMatch has not"),
     ("write", ONE_FOR_ALL, {"subscription": "s"}, "subscription= does not .*serves all"),
@@ -82,6 +98,14 @@ def calls(spark: SparkSession) -> dict[str, Call]:
     def match(matcher: Any, *, interests: Any = df, key: Any = None, **options: Any) -> Any:
         return cs.match(df, interests, matcher, key, **options)
 
+    key = OperatorKey.generate()
+    operators = [cs.Operator.of(key, f"10.0.0.{number}:7400") for number in range(3)]
+    parted = df.selectExpr("*", "binary('') AS broker_1")
+
+    def shares(matcher: Any, **options: Any) -> Any:
+        arguments = {"party": 1, "operators": operators, "hellos": []}
+        return cs.match_shares(parted, parted, matcher, KEY, **{**arguments, **options})
+
     return {
         "events": lambda matcher, **o: cs.encode_events(df, matcher, KEY, **o),
         "interests": lambda matcher, **o: cs.encode_interests(df, matcher, KEY, **o),
@@ -89,6 +113,7 @@ def calls(spark: SparkSession) -> dict[str, Call]:
         "pairs": lambda matcher, **o: cs.match_pairs(df, df, matcher, **o),
         "all": lambda matcher, **o: cs.match_all_pairs(df, df, matcher, KEY, **o),
         "own": lambda matcher, **o: cs.match_own(df, matcher, KEY, **o),
+        "shares": shares,
         "decide": cs.match_udf,
         "encode event": lambda matcher, **o: cs.encode_event_udf(matcher, KEY, **o),
         "encode interest": lambda matcher, **o: cs.encode_interest_udf(matcher, KEY, **o),

@@ -1,11 +1,13 @@
-"""Three brokers in threads of this process, connected over TLS."""
+"""Three brokers in threads of this process, connected over TLS; and ports for such brokers."""
 
 from __future__ import annotations
 
 import queue
+import random
+import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -68,6 +70,19 @@ def together(act: Callable[[int, Channel, Channel], Any]) -> list[Any]:
         for thread in threads:
             thread.join()
     return results
+
+
+def free_ports(count: int) -> int:
+    """Return the first of several ports that follow one another, and that nobody uses now."""
+    while True:
+        first = random.randrange(20_000, 30_000)  # below those that systems give to connections
+        with ExitStack() as taken:
+            try:
+                for port in range(first, first + count):
+                    taken.enter_context(socket.create_server(("127.0.0.1", port)))
+            except OSError:
+                continue
+            return first
 
 
 def share(client: Client, kind: str, bits: Bytes, heads: Bytes | None = None) -> Three:

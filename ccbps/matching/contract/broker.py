@@ -167,9 +167,10 @@ class Broker(MatcherRole):
             matcher.check_tags(*bodies, tags),
             check_round_headers(heads[0], heads[1], matcher.digest),
         ):
-            if refused.any():
+            if np.count_nonzero(refused):
                 causes = np.where(refused, refused, causes)
-        answers[causes != Cause.NONE] = False
+        if np.count_nonzero(causes):
+            answers[causes != Cause.NONE] = False
         return answers, causes
 
     # -- all pairs --------------------------------------------------------------------------------

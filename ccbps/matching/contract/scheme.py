@@ -73,6 +73,10 @@ class Keying(Enum):
     """Public keys of three brokers; messages are made once and used again and again."""
 
 
+REUSABLE: Final = (Keying.SERVER, Keying.BROKERS)
+"""Keyings whose messages are made with a key alone, without rounds or numbers."""
+
+
 class Answers(Enum):
     """Parties that learn the answers, with the messages that these are about.
 

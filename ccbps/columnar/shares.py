@@ -1,0 +1,299 @@
+"""Answers of one of three brokers: its worker meets its twins, and matches together with them.
+
+A worker has a part of the interests and all events, each sorted by the heads of their messages,
+which are the same at all three brokers. The three take some rows at a time, and tell one another
+the heads. Heads up to the smallest of the three last ones are all known by then, so messages that a
+broker lacks, or refuses by itself, are found, and the other two refuse them. What is left is in
+one order everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ccbps.arrays import Bytes
+from ccbps.arrow import binary_rows
+from ccbps.columnar.reasons import cause_texts, refuse
+from ccbps.errors import DecodeError, PeerError
+from ccbps.keys.sources import KeySource, operator_key
+from ccbps.matching.contract.matcher import Matcher
+from ccbps.matching.contract.scheme import Side
+from ccbps.shares.clients import HEAD_BYTES
+from ccbps.shares.meeting import meeting
+from ccbps.shares.operators import Operator, broker_key
+from ccbps.shares.party import Party
+from ccbps.shares.ring import Ring
+from ccbps.shares.table import BATCH_EVENTS
+from ccbps.wire import Cause
+
+SIDES: Final[tuple[Side, Side]] = "interest", "event"
+"""Sides by their numbers, in the order in which a worker needs their rows."""
+CELLS: Final = 1 << 24
+"""Bits of messages that are expanded at a time, or pairs that are matched, a byte each."""
+MOST_ROWS: Final = 1 << 14
+"""Rows that are agreed on at a time."""
+ADVICE: Final = "match_shares sets such rows aside with on_error='reject'"
+SIDE: Final = "__ccbps_side"
+MESSAGE: Final = "__ccbps_message"
+"""Columns of the rows of a worker."""
+_HEAD: Final = f"S{HEAD_BYTES}"
+
+
+@dataclass(frozen=True, slots=True)
+class ShareMatching:
+    """Work of one operator's workers. Small and picklable, without a key.
+
+    Attributes:
+        matcher: the public parameters.
+        key: source of the operator's key.
+        party: number of the operator's broker.
+        operators: public sides of operators 0, 1 and 2.
+        hellos: hellos of all clients for this broker.
+        subscription: name of the column of labels.
+        kept: names of the events' columns that stay.
+        on_error: "raise" to fail at the first message that is refused, "drop" to let such messages
+            match nothing, "reject" to give each a row with the reason as well.
+        workers: number of workers of each operator.
+        host: name or number that workers listen at.
+        seconds: time in which twins must come.
+    """
+
+    matcher: Matcher
+    key: KeySource
+    party: int
+    operators: tuple[Operator, ...]
+    hellos: tuple[bytes, ...]
+    subscription: str
+    kept: tuple[str, ...]
+    on_error: str
+    workers: int
+    host: str
+    seconds: float
+
+    def matches(self, worker: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield a row for each event and interest that match: the label, and the kept columns.
+
+        Args:
+            worker: number of this worker.
+            batches: rows with the columns `SIDE`, `MESSAGE`, `subscription` and `kept`: a part of
+                the interests, and then all events, each sorted by their messages.
+
+        Raises:
+            DecodeError: a message is refused, and `on_error` is "raise"; or a hello is malformed.
+            NetworkError: the twins did not come, or a connection broke.
+        """
+        with self._met(worker) as (ring, broker):
+            work = _Work(self, ring, broker, report_events=worker == 0)
+            rows = _Rows(batches)
+            yield from work.subscribe(rows.of_side(0))
+            yield from work.publish(rows.of_side(1))
+
+    @contextmanager
+    def _met(self, worker: int) -> Iterator[tuple[Ring, Party]]:
+        """Yield the connections of a worker, and its broker, which has all clients' keys."""
+        agreed = b"ccbps on Spark" + self.matcher.digest + self.workers.to_bytes(8, "little")
+        key = operator_key(self.key)
+        matcher: Any = self.matcher  # `Matcher` knows brokers that work alone
+        with meeting(
+            self.party,
+            key,
+            self.operators,
+            sha256(agreed).digest(),
+            worker=worker,
+            host=self.host,
+            seconds=self.seconds,
+        ) as ring:
+            broker: Party = matcher.broker(self.party, broker_key(key), ring)
+            for hello in self.hellos:
+                # Messages of a client whose hello is malformed are refused one by one.
+                with nullcontext() if self.on_error == "raise" else suppress(DecodeError):
+                    broker.greet(hello)
+            yield ring, broker
+
+    def width(self, side: Side) -> int:
+        """Return the bytes of a message for this broker."""
+        whole = self.matcher.event_bytes if side == "event" else self.matcher.interest_bytes
+        return whole if self.party else HEAD_BYTES
+
+
+class _Rows:
+    """Rows of a worker, read side by side."""
+
+    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
+        self._batches = iter(batches)
+        self._held: pa.RecordBatch | None = None
+
+    def of_side(self, number: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a side, which are the next ones."""
+        while (batch := self._held or next(self._batches, None)) is not None:
+            count = int(np.count_nonzero(batch.column(SIDE).to_numpy() == number))
+            self._held = batch.slice(count) if count < batch.num_rows else None
+            if count:
+                yield batch.slice(0, count)
+            if self._held is not None:
+                return
+
+
+class _Work:
+    """Work of one worker that has met its twins."""
+
+    def __init__(
+        self, matching: ShareMatching, ring: Ring, broker: Party, *, report_events: bool
+    ) -> None:
+        self._matching, self._ring, self._broker = matching, ring, broker
+        self._report_events = report_events
+        self._labels: list[pa.Array] = []
+        self._rejected: list[pa.RecordBatch] = []
+
+    def subscribe(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Add interests, and yield rows of those that are refused."""
+        size = self._at_once("interest")
+        for messages, rows in self._agreed("interest", batches, size):
+            refused = self._broker.subscribe(messages) < 0
+            self._refuse("interest", rows, refused.astype(np.uint8) * np.uint8(Cause.SHARES))
+            labels = rows.column(self._matching.subscription)
+            self._labels.append(labels.filter(pa.array(~refused)))
+            yield from self._reported()
+        yield from self._reported()
+
+    def publish(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Match events, and yield rows of matches and of events that are refused."""
+        labels = pa.concat_arrays([pa.array([], pa.string()), *self._labels])
+        size = max(BATCH_EVENTS, min(self._at_once("event"), CELLS // max(1, len(labels))))
+        for messages, rows in self._agreed("event", batches, size):
+            answers, refused = self._broker.publish(messages)
+            self._refuse("event", rows, refused.astype(np.uint8) * np.uint8(Cause.SHARES))
+            yield from self._reported()
+            event, lane = np.nonzero(answers)
+            if len(event):
+                matched = rows.take(pa.array(event))
+                yield self._result(labels.take(pa.array(lane)), matched, None)
+        yield from self._reported()
+
+    def _at_once(self, side: Side) -> int:
+        """Return the number of messages to treat at a time, the same at all brokers."""
+        matcher = self._matching.matcher
+        bits = 8 * (matcher.event_bytes if side == "event" else matcher.interest_bytes)
+        return max(1, min(MOST_ROWS, CELLS // bits))
+
+    def _agreed(
+        self, side: Side, batches: Iterable[pa.RecordBatch], size: int
+    ) -> Iterator[tuple[Bytes, pa.RecordBatch]]:
+        """Yield messages that all three brokers have and take, at most so many at a time."""
+        source, ended = self._taken(side, batches), False
+        nothing = np.empty((0, self._matching.width(side)), dtype=np.uint8)
+        waiting: list[tuple[Bytes, pa.RecordBatch]] = []
+        while True:
+            while not ended and sum(len(messages) for messages, _ in waiting) < size:
+                some = next(source, None)
+                ended = some is None
+                waiting += [] if some is None else [some]
+            if len(waiting) > 1:
+                own = np.concatenate([messages for messages, _ in waiting])
+                waiting = [(own, pa.concat_batches([batch for _, batch in waiting]))]
+            own, rows = waiting[0] if waiting else (nothing, None)
+            whole = ended and len(own) <= size
+            heads = _heads(own[:size, :HEAD_BYTES].tobytes())
+            common, last, done = self._compared(heads, whole, size)
+            stop = len(heads) if last is None else int(np.searchsorted(heads, last, "right"))
+            if rows is not None:
+                here = np.isin(heads[:stop], common)
+                absent = np.where(here, np.uint8(Cause.NONE), np.uint8(Cause.ABSENT))
+                self._refuse(side, rows.slice(0, stop), absent)
+                waiting = [(own[stop:], rows.slice(stop))] if stop < len(own) else []
+                if here.any():
+                    yield own[:stop][here], rows.slice(0, stop).filter(pa.array(here))
+            if done:
+                return
+
+    def _compared(
+        self, heads: NDArray[np.bytes_], whole: bool, size: int
+    ) -> tuple[NDArray[np.bytes_], Any, bool]:
+        """Compare heads with those of the other two brokers.
+
+        Args:
+            heads: this broker's next heads, sorted.
+            whole: whether these are the last ones.
+            size: greatest number of heads.
+
+        Returns:
+            The heads that all three have; the head up to which this holds, or None for all of them;
+            and whether nobody has more.
+        """
+        told = self._ring.exchange(bytes([whole]) + heads.tobytes(), 1 + size * HEAD_BYTES)
+        lists, ends = [], []
+        for content in told:
+            if len(content) % HEAD_BYTES != 1 or content[0] > 1 or content == b"\0":
+                raise PeerError("a neighbour's list of messages is none")
+            lists.append(_heads(content[1:]))
+            if not content[0]:
+                ends.append(lists[-1][-1])
+        common = np.intersect1d(np.intersect1d(lists[0], lists[1]), lists[2])
+        return common, min(ends, default=None), not ends
+
+    def _taken(
+        self, side: Side, batches: Iterable[pa.RecordBatch]
+    ) -> Iterator[tuple[Bytes, pa.RecordBatch]]:
+        """Yield messages that this broker by itself does not refuse, none empty."""
+        last = _heads(bytes(HEAD_BYTES))  # which no message has
+        for batch in batches:
+            messages, good = binary_rows(batch.column(MESSAGE), self._matching.width(side))
+            causes = np.full(len(messages), _WIDTH[side], dtype=np.uint8)
+            causes[good] = self._broker.examine(side, np.ascontiguousarray(messages[good]))
+            heads = _heads(messages[:, :HEAD_BYTES].tobytes())
+            again = np.append(last, heads[:-1]) == heads
+            causes[again & (causes == Cause.NONE)] = Cause.REPEATED
+            self._refuse(side, batch, causes)
+            last, taken = heads[-1:], causes == Cause.NONE
+            if taken.any():
+                yield np.ascontiguousarray(messages[taken]), batch.filter(pa.array(taken))
+
+    def _refuse(self, side: Side, rows: pa.RecordBatch, causes: Bytes) -> None:
+        """Raise for the first message that is refused, or remember all that are."""
+        matching = self._matching
+        bad = causes != Cause.NONE
+        if not bad.any():
+            return
+        names = (matching.subscription,) if side == "interest" else matching.kept
+        if matching.on_error == "raise":
+            refuse(causes, names, rows.select(list(names)).columns, ADVICE)
+        if matching.on_error == "reject" and (side == "interest" or self._report_events):
+            set_aside = rows.filter(pa.array(bad))
+            labels = set_aside.column(matching.subscription)
+            self._rejected.append(self._result(labels, set_aside, causes[bad]))
+
+    def _reported(self) -> Iterator[pa.RecordBatch]:
+        yield from self._rejected
+        self._rejected = []
+
+    def _result(
+        self, labels: pa.Array, rows: pa.RecordBatch, causes: Bytes | None
+    ) -> pa.RecordBatch:
+        """Make rows of the result."""
+        matching = self._matching
+        columns = [labels, *rows.select(list(matching.kept)).columns]
+        names = [matching.subscription, *matching.kept]
+        if matching.on_error == "reject":
+            none = np.zeros(rows.num_rows, dtype=np.uint8)
+            columns.append(cause_texts(none if causes is None else causes))
+            names.append("rejected")
+        return pa.RecordBatch.from_arrays(columns, names=names)
+
+
+_WIDTH: Final[dict[Side, Cause]] = {
+    "event": Cause.EVENT_WIDTH,
+    "interest": Cause.INTEREST_WIDTH,
+}
+
+
+def _heads(content: bytes) -> NDArray[np.bytes_]:
+    """Return heads as values that sort like bytes; all have one length."""
+    return np.frombuffer(content, dtype=_HEAD)

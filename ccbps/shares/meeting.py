@@ -1,0 +1,156 @@
+"""Meeting of the workers of equal number of three operators, over TLS.
+
+Worker w of an operator listens at the operator's port + w, and connects to worker w of the operator
+before it. An operator's name may stand for several machines: only one of them listens at that port.
+Whoever comes first waits for the others. A worker that is started again, as Spark does after a
+failure, finds its place anew, and draws fresh masks. The workers have met once all three have drawn
+a number together; what breaks before is tried again.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
+
+from ccbps.errors import KeyMismatchError, NetworkError, PeerError
+from ccbps.keys.plain_key import OperatorKey
+from ccbps.keys.secret import Confined
+from ccbps.network.channel import Channel, Server, connect, split_address
+from ccbps.network.identity import Credentials, Identity
+from ccbps.shares.operators import Operator, broker_key, identity
+from ccbps.shares.replicated import PARTIES
+from ccbps.shares.ring import Link, Ring
+
+T = TypeVar("T")
+
+AGAIN_SECONDS: Final = 0.2
+"""Time between two tries, on average."""
+TRY_SECONDS: Final = 10
+"""Longest time that a neighbour may take to let this worker in."""
+FRAME_SECONDS: Final = 600
+"""Longest time that a frame of a neighbour may take. A machine that is gone is noticed earlier."""
+
+
+class _Patient(Confined):
+    """A channel whose frames may take longer than its handshake."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    def send(self, *parts: Any) -> None:
+        self._channel.send(*parts, seconds=FRAME_SECONDS)
+
+    def receive(self, most: int) -> bytearray:
+        return self._channel.receive(most, FRAME_SECONDS)
+
+    def close(self) -> None:
+        self._channel.close()
+
+
+@contextmanager
+def meeting(
+    party: int,
+    key: OperatorKey,
+    operators: Sequence[Operator],
+    context: bytes,
+    *,
+    worker: int,
+    host: str,
+    seconds: float,
+) -> Iterator[Ring]:
+    """Yield the connections of one worker to its twins, and close them at the end.
+
+    Args:
+        party: number of this operator's broker.
+        key: key of this operator.
+        operators: public sides of operators 0, 1 and 2.
+        context: digest of all that the three must agree on, 32 bytes.
+        worker: number of this worker.
+        host: name or number of this machine to listen at.
+        seconds: time in which all three must have come.
+
+    Raises:
+        KeyMismatchError: the key is not that of operator `party`, or a twin has another one.
+        PeerError: a twin has another context.
+        NetworkError: they did not come in time, or nobody can listen at the port.
+    """
+    if broker_key(key).public != operators[party].public:
+        raise KeyMismatchError(
+            f"the key is not that of operator {party}: its public key is another one than "
+            "operators= says"
+        )
+    own, below = identity(key), operators[party - 1]
+    above = operators[(party + 1) % PARTIES]
+    until = time.monotonic() + seconds
+    arrived: queue.Queue[Channel] = queue.Queue()
+    over = threading.Event()
+
+    def keep(channel: Channel) -> None:
+        arrived.put(channel)
+        over.wait()  # the channel closes when this function returns
+
+    def listen() -> Server:
+        port = split_address(operators[party].address)[1] + worker
+        return Server(Credentials(own, (above.pin,)), keep, host=host, port=port)
+
+    def meet() -> Ring:
+        links: list[Link] = []
+        try:
+            links.append(_Patient(_reach(below, worker, own)))
+            links.append(_Patient(_newest(arrived, until)))
+            ring = Ring(party, links[0], links[1], context, worker=worker)
+            ring.coin()
+        except BaseException:
+            for link in links:
+                link.close()
+            raise
+        return ring
+
+    server = _patiently(listen, until)  # a process that ends just now may hold the port
+    try:
+        with _patiently(meet, until) as ring:
+            yield ring
+    finally:
+        over.set()
+        server.close()
+
+
+def _patiently(act: Callable[[], T], until: float) -> T:
+    """Call a function again while the network fails, until a time of the monotonic clock."""
+    while True:
+        try:
+            return act()
+        except PeerError:
+            raise
+        except NetworkError as error:
+            if time.monotonic() >= until:
+                raise NetworkError(
+                    f"the other two brokers did not come in time: {error}. All three run the same "
+                    "job at once, with as many tasks"
+                ) from None
+        # Neighbours that failed together do not come together.
+        time.sleep(AGAIN_SECONDS * (0.5 + os.urandom(1)[0] / 256))
+
+
+def _reach(below: Operator, worker: int, own: Identity) -> Channel:
+    """Connect to the worker of the operator below."""
+    host, port = split_address(below.address)
+    name = f"[{host}]" if ":" in host else host
+    return connect(f"{name}:{port + worker}", own, below.pin, seconds=TRY_SECONDS)
+
+
+def _newest(arrived: queue.Queue[Channel], until: float) -> Channel:
+    """Return the last connection of the operator above; it has left the ones before."""
+    try:
+        channel = arrived.get(timeout=max(0, until - time.monotonic()))
+    except queue.Empty:
+        raise NetworkError("the broker above does not connect") from None
+    while not arrived.empty():
+        channel.close()
+        channel = arrived.get()
+    return channel

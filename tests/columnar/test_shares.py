@@ -1,0 +1,204 @@
+"""Workers of three operators meet and match; what only some of them have is refused by all."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from ccbps import Schema, UInt
+from ccbps.columnar import shares
+from ccbps.columnar.shares import MESSAGE, SIDE, ShareMatching
+from ccbps.errors import DecodeError, KeyMismatchError, NetworkError, PeerError
+from ccbps.keys import ClientKey, FileKey, OperatorKey
+from ccbps.matching import ThreeBrokerMatch
+from ccbps.shares.clients import HEAD_BYTES, part_of
+from ccbps.shares.operators import Operator
+from tests.support.three_brokers import free_ports
+
+SCHEMA = Schema(price=UInt(8), volume=UInt(6))
+MATCHER = ThreeBrokerMatch.box(SCHEMA)
+RNG = np.random.default_rng(8)
+RECORDS = {"price": RNG.integers(0, 256, 70), "volume": RNG.integers(0, 64, 70)}
+PREDICATES = [f"price BETWEEN {n} AND {n + 90} AND volume > {n // 5}" for n in range(0, 200, 3)]
+EXPECTED = {
+    (f"s{column}", row)
+    for column, text in enumerate(PREDICATES)
+    for row in np.flatnonzero(SCHEMA.parse(text).evaluate(SCHEMA.encode(RECORDS))).tolist()
+}
+Changes = Mapping[tuple[str, int], bytes | None]
+
+
+class World:
+    """Three operators and two clients, with all messages."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        keys = [OperatorKey.generate() for _ in range(3)]
+        self.sources = []
+        for party, key in enumerate(keys):
+            path = folder / f"operator-{party}"
+            path.write_text(key.to_text())
+            self.sources.append(FileKey(path))
+        self.operators = tuple(
+            Operator.of(key, f"127.0.0.1:{port + 2 * party}") for party, key in enumerate(keys)
+        )
+        public = [operator.public for operator in self.operators]
+        publisher = MATCHER.publisher(ClientKey.generate(public))
+        subscriber = MATCHER.subscriber(ClientKey.generate(public))
+        self.hellos = [*zip(publisher.hellos, subscriber.hellos, strict=True)]
+        self.events = publisher.encode(RECORDS)
+        self.interests = subscriber.encode(PREDICATES)
+
+    def matching(self, party: int, **changes: Any) -> ShareMatching:
+        arguments = {
+            "matcher": MATCHER,
+            "key": self.sources[party],
+            "party": party,
+            "operators": self.operators,
+            "hellos": self.hellos[party],
+            "subscription": "subscription",
+            "kept": ("event",),
+            "on_error": "reject",
+            "workers": 2,
+            "host": "127.0.0.1",
+            "seconds": 20,
+        }
+        return ShareMatching(**{**arguments, **changes})
+
+    def rows(self, party: int, changed: Changes) -> Iterator[pa.RecordBatch]:
+        """Rows of an operator, sorted as Spark does it; some changed, or left out."""
+        for side, name, messages in ((0, "interest", self.interests), (1, "event", self.events)):
+            given = []
+            for row, message in enumerate(part_of(party, messages)):
+                content = changed.get((name, row), message.tobytes())
+                if content is not None:
+                    given.append((content, row))
+            given.sort(key=lambda pair: pair[0][:HEAD_BYTES])
+            for start in range(0, len(given), 20):
+                part = given[start : start + 20]
+                numbers = [row for _, row in part]
+                labels = [None if side else f"s{row}" for row in numbers]
+                yield pa.record_batch(
+                    {
+                        SIDE: pa.array([side] * len(part), pa.int32()),
+                        MESSAGE: pa.array([content for content, _ in part], pa.binary()),
+                        "subscription": pa.array(labels, pa.string()),
+                        "event": pa.array(numbers if side else [None] * len(part), pa.int64()),
+                    }
+                )
+
+    def run(
+        self,
+        changed: Sequence[Changes] = ({}, {}, {}),
+        changes: Sequence[Mapping[str, Any]] = ({}, {}, {}),
+    ) -> list[Any]:
+        """What each operator's worker finds, or its error."""
+        results: list[Any] = [None] * 3
+
+        def work(party: int) -> None:
+            try:
+                matching = self.matching(party, **changes[party])
+                batches = list(matching.matches(1, self.rows(party, changed[party])))
+                results[party] = pa.Table.from_batches(batches)
+            except Exception as error:
+                results[party] = error
+
+        threads = [threading.Thread(target=work, args=(party,)) for party in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return results
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return World(tmp_path_factory.mktemp("operators"), free_ports(6))
+
+
+def pairs(table: pa.Table) -> set[tuple[str, int]]:
+    """Matches, each of which is there once."""
+    assert isinstance(table, pa.Table), table
+    rows = [row for row in table.to_pylist() if not row.get("rejected")]
+    found = [(row["subscription"], row["event"]) for row in rows]
+    assert len(set(found)) == len(found)
+    return set(found)
+
+
+def reasons(table: pa.Table) -> dict[str, str]:
+    rows = [row for row in table.to_pylist() if row["rejected"]]
+    return {row["subscription"] or row["event"]: row["rejected"] for row in rows}
+
+
+@pytest.mark.parametrize("rows", [1 << 14, 16])
+def test_answers_are_right_at_all_three(
+    world: World, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shares, "MOST_ROWS", rows)
+    for table in world.run():
+        assert pairs(table) == EXPECTED
+
+
+@pytest.mark.parametrize("rows", [1 << 14, 16])
+def test_all_three_refuse_what_one_lacks_or_refuses(
+    world: World, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shares, "MOST_ROWS", rows)
+    flipped, stray = world.interests[5].copy(), world.interests[6].copy()
+    flipped[-2] ^= 1
+    stray[8] ^= 1  # of another client
+    changed: list[Changes] = [
+        {("interest", 7): b"short", ("interest", 6): stray[:HEAD_BYTES].tobytes()},
+        {("interest", 5): flipped.tobytes(), ("interest", 3): None},
+        {("event", 9): None, ("event", 11): world.events[10].tobytes()},
+    ]
+    refused = {"s3", "s5", "s6", "s7", 9, 11}
+    left = {pair for pair in EXPECTED if not refused & {*pair}}
+    tables = world.run(changed)
+    for table in tables[:2]:
+        assert pairs(table) == left
+    # Which of two equal messages is the right one, nobody knows.
+    assert {pair for pair in pairs(tables[2]) if pair[1] not in (10, 11)} == {
+        pair for pair in left if pair[1] != 10
+    }
+    found = [reasons(table) for table in tables]
+    assert "wrong number of bytes" in found[0]["s7"]
+    assert "a client whose hello is missing" in found[0]["s6"]
+    assert all("shared wrongly" in reason["s5"] for reason in found)
+    lacks = "another of the three brokers lacks"
+    assert lacks in found[0]["s3"]
+    assert lacks in found[1]["s7"]
+    # Events, which all workers have, are reported by the first one.
+    assert {*found[0]} == {"s3", "s5", "s6", "s7"}
+
+
+def test_with_raise_all_three_stop(world: World) -> None:
+    results = world.run([{}, {("event", 9): None}, {}], [{"on_error": "raise"}] * 3)
+    assert all(isinstance(error, DecodeError | NetworkError) for error in results)
+    assert any("event=9: another of the three" in str(error) for error in results)
+
+
+def test_a_hello_that_is_none_refuses_its_clients_messages(world: World) -> None:
+    hellos = world.hellos[2][0], b"no hello"
+    tables = world.run(changes=[{}, {}, {"hellos": hellos}])
+    assert [pairs(table) for table in tables] == [set()] * 3
+    assert {*reasons(tables[2])} == {f"s{number}" for number in range(len(PREDICATES))}
+    results = world.run(
+        changes=[{"on_error": "raise"}] * 2 + [{"hellos": hellos, "on_error": "raise"}]
+    )
+    assert isinstance(results[2], DecodeError)
+
+
+def test_workers_that_do_not_fit_do_not_meet(world: World) -> None:
+    few = {"seconds": 0.5}
+    results = world.run(changes=[few, few, {**few, "workers": 3}])
+    assert all(isinstance(error, NetworkError) for error in results)
+    assert any(isinstance(error, PeerError) for error in results)
+    results = world.run(changes=[few, few, {**few, "key": world.sources[0]}])
+    assert isinstance(results[2], KeyMismatchError)
+    assert "did not come in time" in str(results[0])

@@ -1,0 +1,112 @@
+"""Workers of three operators find one another, in whatever order they come, and come again."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ccbps import Schema, UInt
+from ccbps.errors import DecodeError, NetworkError, ParameterError
+from ccbps.keys import ClientKey, OperatorKey, from_text
+from ccbps.matching import ThreeBrokerMatch
+from ccbps.network.channel import connect
+from ccbps.shares.meeting import meeting
+from ccbps.shares.operators import Operator, broker_key, identity
+from ccbps.shares.ring import Ring
+from tests.support.three_brokers import free_ports
+
+KEYS = [OperatorKey.generate() for _ in range(3)]
+CONTEXT = bytes(32)
+WORKER = 1
+
+
+@pytest.fixture
+def operators() -> list[Operator]:
+    port = free_ports(6)
+    return [Operator.of(key, f"127.0.0.1:{port + 2 * i}") for i, key in enumerate(KEYS)]
+
+
+def met(operators: list[Operator], act: Callable[[int, Ring], Any], *delays: float) -> list[Any]:
+    """Results of three workers that come after some seconds each, or their errors."""
+    results: list[Any] = [None] * 3
+
+    def run(party: int) -> None:
+        time.sleep(delays[party])
+        try:
+            with meeting(
+                party,
+                KEYS[party],
+                operators,
+                CONTEXT,
+                worker=WORKER,
+                host="127.0.0.1",
+                seconds=20,
+            ) as ring:
+                results[party] = act(party, ring)
+        except NetworkError as error:
+            results[party] = error
+
+    threads = [threading.Thread(target=run, args=(party,)) for party in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def test_they_meet_whoever_comes_first(operators: list[Operator]) -> None:
+    coins = met(operators, lambda _, ring: ring.coin(), 0.4, 0, 0.2)
+    assert len(set(coins)) == 1
+    again = met(operators, lambda _, ring: ring.exchange(bytes(_), 2), 0, 0, 0)
+    assert again == [[b"", b"\0", b"\0\0"]] * 3
+
+
+def test_a_worker_that_came_and_went_does_not_matter(operators: list[Operator]) -> None:
+    def come_and_go() -> None:
+        port = int(operators[1].address.rpartition(":")[2]) + WORKER
+        with connect(f"127.0.0.1:{port}", identity(KEYS[2]), operators[1].pin, seconds=5):
+            time.sleep(0.1)
+
+    ghost = threading.Thread(target=come_and_go)
+    threading.Timer(0.3, ghost.start).start()
+    coins = met(operators, lambda _, ring: ring.coin(), 0, 0, 0.8)
+    ghost.join()
+    assert len(set(coins)) == 1
+
+
+def test_one_that_fails_ends_the_others(operators: list[Operator]) -> None:
+    def act(party: int, ring: Ring) -> Any:
+        if party == 1:
+            raise NetworkError("by itself")
+        return ring.coin()
+
+    assert all(isinstance(error, NetworkError) for error in met(operators, act, 0, 0, 0))
+
+
+def test_a_client_key_gives_one_client_and_fresh_nonces() -> None:
+    public = [broker_key(key).public for key in KEYS]
+    key = ClientKey.generate(public)
+    assert from_text(key.to_text()) == key
+    assert key.brokers == tuple(public)
+    matcher = ThreeBrokerMatch.box(Schema(a=UInt(8)))
+    one, other = matcher.publisher(key), matcher.subscriber(key)
+    assert one.hellos == other.hellos
+    assert matcher.publisher(ClientKey.generate(public)).hellos[0] != one.hellos[0]
+    wider = ThreeBrokerMatch.box(Schema(a=UInt(9)))
+    assert wider.publisher(key).hellos[0][:16] != one.hellos[0][:16]
+    messages = np.concatenate(
+        [one.encode({"a": [1, 1]}), matcher.publisher(key).encode([{"a": 1}])]
+    )
+    assert len(np.unique(messages[:, 24:52], axis=0)) == 3
+    assert len(np.unique(messages[:, 52:], axis=0)) == 3
+    for party, hello in enumerate(one.hellos):
+        broker_key(KEYS[party]).open(party, hello, matcher.digest)
+    with pytest.raises(DecodeError):
+        broker_key(KEYS[0]).open(0, one.hellos[0], wider.digest)
+    with pytest.raises(ParameterError, match="three public keys, got 2"):
+        ClientKey.generate(public[:2])

@@ -1,0 +1,188 @@
+"""Three brokers as three applications of Spark: encoded here, matched there, also amid failures."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from ccbps import spark as cs
+from ccbps.keys import ClientKey, OperatorKey
+from ccbps.shares.clients import HEAD_BYTES
+from tests.spark import share_program
+from tests.spark.processes import kill, processes
+from tests.spark.share_program import MATCHER, SCHEMA
+from tests.support.spark_session import JAVA_OPTIONS, MODE, ROOT, save, stored
+from tests.support.three_brokers import free_ports
+
+pytestmark = pytest.mark.spark
+
+PROGRAM = Path(share_program.__file__)
+PREDICATES = {
+    f"s{n}": f"price < {n * 97 % 1024 + 1} AND issue = '{['AAPL', 'IBM', 'MSFT'][n % 3]}'"
+    for n in range(40)
+}
+
+
+QUOTES = (
+    "id AS event",
+    "element_at(array('AAPL', 'IBM', 'MSFT'), CAST(id % 3 + 1 AS int)) AS issue",
+    "CAST(id * 37 % 1024 AS int) AS price",
+)
+
+
+def meant(count: int) -> set[tuple[str, int]]:
+    """Subscriptions and events that match, of so many events."""
+    number = np.arange(count)
+    issues = np.array(["AAPL", "IBM", "MSFT"])[number % 3]
+    sent = SCHEMA.encode({"issue": issues, "price": number * 37 % 1024})
+    return {
+        (label, event)
+        for label, text in PREDICATES.items()
+        for event in np.flatnonzero(SCHEMA.parse(text).evaluate(sent)).tolist()
+    }
+
+
+def encoded(
+    spark: SparkSession, folder: Path, public: Sequence[bytes], count: int
+) -> tuple[DataFrame, DataFrame, list[tuple[bytes, ...]]]:
+    """Events and interests of two clients, and the clients' hellos by broker."""
+    publisher, subscriber = (ClientKey.generate(public) for _ in range(2))
+    wanted = spark.createDataFrame([*PREDICATES.items()], "subscription string, predicate string")
+    events = cs.encode_events(
+        spark.range(0, count, 1, 2).selectExpr(*QUOTES),
+        MATCHER,
+        save(folder / "publisher", publisher),
+        keep=["event"],
+    )
+    interests = cs.encode_interests(wanted, MATCHER, save(folder / "subscriber", subscriber))
+    roles = MATCHER.publisher(publisher), MATCHER.subscriber(subscriber)
+    return events, interests, [*zip(*(role.hellos for role in roles), strict=True)]
+
+
+class Clients:
+    """Three operators, and what clients encode for them in a session."""
+
+    def __init__(self, spark: SparkSession, folder: Path, count: int) -> None:
+        self.folder, self.expected = folder, meant(count)
+        keys, port = [OperatorKey.generate() for _ in range(3)], free_ports(6)
+        self.operators = [
+            cs.Operator.of(key, f"127.0.0.1:{port + 2 * party}") for party, key in enumerate(keys)
+        ]
+        self.sources = [save(folder / f"operator-{n}", key) for n, key in enumerate(keys)]
+        public = [operator.public for operator in self.operators]
+        events, interests, self.hellos = encoded(spark, folder, public, count)
+        self.events = stored(events, folder / "all-events")
+        self.interests = stored(interests, folder / "all-interests")
+
+    def hand_out(self, party: int) -> Path:
+        """Write all that an operator gets to a folder."""
+        folder = self.folder / f"{party}"
+        folder.mkdir()
+        for name, df in (("events", self.events), ("interests", self.interests)):
+            df.select(df.columns[0], f"broker_{party}").write.parquet(str(folder / name))
+        for number, operator in enumerate(self.operators):
+            (folder / f"operator-{number}").write_bytes(operator.to_bytes())
+        for number, hello in enumerate(self.hellos[party]):
+            (folder / f"hello-{number}").write_bytes(hello)
+        return folder
+
+
+def test_encoders_give_a_column_for_each_broker(spark: SparkSession, tmp_path: Path) -> None:
+    brokers = MATCHER.local()
+    *sides, hellos = encoded(spark, tmp_path, brokers.public, 30)
+    for hello in zip(*hellos, strict=True):
+        brokers.greet(hello)
+    messages, names = [], []
+    for df, width in zip(sides, (MATCHER.event_bytes, MATCHER.interest_bytes), strict=True):
+        assert df.columns[1:] == ["broker_0", "broker_1", "broker_2"]
+        names.append(df.columns[0])
+        rows = df.toArrow()
+        assert rows["broker_1"] == rows["broker_2"]
+        whole = b"".join(rows["broker_1"].to_pylist())
+        messages.append(np.frombuffer(whole, np.uint8).reshape(-1, width))
+        heads = [message[:HEAD_BYTES] for message in rows["broker_2"].to_pylist()]
+        assert rows["broker_0"].to_pylist() == heads
+        assert len(set(heads)) == len(heads)
+        names.append(rows[df.columns[0]].to_pylist())
+    assert names[::2] == ["event", "subscription"]
+    found = {
+        (names[3][interest], names[1][event])
+        for event, interest in zip(*np.nonzero(brokers.match_messages(*messages)), strict=True)
+    }
+    assert found == meant(30)
+
+
+@contextmanager
+def applications(clients: Clients, *options: str) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Three applications, which end with the block."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JDK_JAVA_OPTIONS": JAVA_OPTIONS}
+    with ExitStack() as stack:
+        running = []
+        for party in range(3):
+            data, key = clients.hand_out(party), clients.sources[party].path
+            log = stack.enter_context((clients.folder / f"{party}.log").open("wb"))
+            command = [sys.executable, PROGRAM, "local[2,4]", f"{party}", key, data, *options]
+            process = subprocess.Popen(
+                [*map(str, command)],
+                env=environment,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+            stack.callback(kill, process)
+            running.append(process)
+        yield running
+
+
+def check(clients: Clients, running: list[subprocess.Popen[bytes]]) -> None:
+    """All applications end, with all matches and no others."""
+    for party, process in enumerate(running):
+        log = clients.folder / f"{party}.log"
+        assert process.wait(240) == 0, log.read_text()[-3000:]
+        rows = pq.read_table(clients.folder / f"{party}" / "matched").to_pylist()
+        found = [(row["subscription"], row["event"]) for row in rows]
+        assert len(found) == len(clients.expected)
+        assert {*found} == clients.expected
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(MODE != "classic", reason="it has sessions of its own")
+def test_three_applications_match(spark: SparkSession, tmp_path: Path) -> None:
+    clients = Clients(spark, tmp_path, 600)
+    with applications(clients) as running:
+        check(clients, running)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(MODE != "classic", reason="it has sessions of its own")
+def test_a_stage_whose_worker_was_killed_is_repeated(spark: SparkSession, tmp_path: Path) -> None:
+    clients = Clients(spark, tmp_path, 6000)
+    victim = 1
+    with applications(clients, "slowly") as running:
+        begun = clients.folder / f"{victim}" / "begun"
+        until = time.monotonic() + 120
+        while not begun.exists():
+            assert time.monotonic() < until
+            assert running[victim].poll() is None
+            time.sleep(0.05)
+        number = int(begun.read_text())
+        assert processes(running[victim].pid)[number] == "worker"
+        os.kill(number, 9)
+        check(clients, running)
+    attempts = [
+        (clients.folder / f"{party}" / "attempts").read_text().split() for party in range(3)
+    ]
+    # Each of two tasks at each operator ran again, and drew other masks.
+    for own in attempts:
+        assert len(own) >= 4
+        assert len({*own}) == len(own)
