@@ -17,8 +17,9 @@ name, even if a client gives them the same head.
 
 A broker that adds d to its z_i would turn "no match" into the key d, which it knows. So the
 publisher makes a *commitment* H(head, K) public for each event. What does not fit it is a fault,
-and not a match. The fault is seen for events that match and for others alike, so that nothing that
-the subscriber does shows which.
+and not a match. A broker causes faults for events that match and for others alike. A publisher
+whose commitments are wrong causes them where its events match. So a subscriber that lets faults be
+seen may show its answers to publishers.
 
 F is AES-256 of the sum of two names: half a SHA-256 of the attempt's name and the event's head, and
 the CBC-MAC of the interest's place under another key of the two. Names of attempts are random, and
@@ -142,7 +143,8 @@ def add_pads(
     held = [clients.get(bytes(name)) for name in distinct]
     known = np.array([keys is not None for keys in held], dtype=np.bool_)[owner]
     shares[:, ~known] = 0
-    ciphers = [keys.answer_keys(party) for keys in held if keys is not None]
+    pairs = [keys.answer_keys(party) for keys in held if keys is not None]
+    naming, sealing = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     numbers = np.cumsum([keys is not None for keys in held]) - 1
     order = np.flatnonzero(known)
     order = order[np.argsort(owner[order], kind="stable")]
@@ -155,10 +157,9 @@ def add_pads(
         lanes = order[start : start + step]
         index, rows = numbers[owner[lanes]], np.zeros((len(lanes), 2 * BLOCK), dtype=np.uint8)
         rows[:, : PLACE.stop - PLACE.start] = interests[lanes, PLACE]
-        names = row_tags([pair[0] for pair in ciphers], index, rows).view("<u8")
+        names = row_tags(naming, index, rows).view("<u8")
         blocks = (names[:, None] ^ labels).view(np.uint8).reshape(-1, BLOCK)
-        seals = [pair[1] for pair in ciphers]
-        pads = row_tags(seals, np.repeat(index, len(events)), blocks).view("<u8")
+        pads = row_tags(sealing, np.repeat(index, len(events)), blocks).view("<u8")
         pads = pads.reshape(len(lanes), len(events), 2).transpose(1, 0, 2)
         if lanes[-1] - lanes[0] == len(lanes) - 1:
             words[:, lanes[0] : lanes[-1] + 1] ^= pads
@@ -222,9 +223,9 @@ def opened_answers(
     if faults:
         more = f" (and {len(faults) - 1} more events)" if len(faults) > 1 else ""
         raise DecodeError(
-            f"event {faults[0]}: the answers do not fit its commitment{more}. A broker altered "
-            "them, or they are of another event or interest. This says nothing of whether it "
-            "matches: ask for another attempt, or for other brokers",
+            f"event {faults[0]}: the answers do not fit its commitment{more}. They are of another "
+            "event or interest, or a broker or the publisher does not follow the protocol. Let "
+            "neither of them see that you noticed: it may happen where the event matches only",
             rows=tuple(faults),
         )
     return OpenedAnswers(matched, total)

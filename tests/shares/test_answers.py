@@ -202,6 +202,21 @@ def test_a_broker_that_adds_to_its_share_makes_a_fault_not_a_match() -> None:
         assert np.array_equal(total[row, place], key)
 
 
+def test_a_wrong_commitment_is_noticed_only_where_the_event_matches() -> None:
+    """So a subscriber that lets its faults be seen shows its answers to the publisher."""
+    ann, sent, own, events, (answers, _) = one_batch()
+    expected = meaning(TEXTS[:40], events)
+    wrong = commitments(sent[0], ann.payload_keys(sent[0])) ^ np.uint8(1)
+    for place in range(40):
+        parts = columns(answers, [place])
+        faults: tuple[int, ...] = ()
+        try:
+            opened_answers(ann.keys, sent[0], own[0][[place]], parts, wrong)
+        except DecodeError as fault:
+            faults = fault.rows
+        assert faults == tuple(np.flatnonzero(expected[:, place]))
+
+
 def test_a_head_that_comes_twice_does_not_show_an_answer() -> None:
     """A publisher and a broker that passes answers on: one of two events never matches.
 

@@ -308,6 +308,8 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
             "hazards": (
                 "payloads are sent to matching subscribers only, or fetched by them: their way "
                 "shows who matches",
+                "subscribers let others see which answers do not fit a commitment: a publisher may "
+                "make wrong commitments, which only those notice who match",
                 "a broker that does not follow the protocol may turn answers: then those get an "
                 "event who do not match, or others miss it",
             ),
