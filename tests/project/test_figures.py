@@ -200,6 +200,10 @@ def test_a_run_writes_new_figures_and_keeps_those_of_programs_that_fail(
     assert [*new] == [*names]
     assert new["a"]["command"] == "python benchmarks/a.py"
     assert new["a"]["tables"]["Times"]["rows"] == {"one": [1.235]}
+    assert new["a"]["seconds"] < 60
+    assert "==> a: failed" not in out
+    assert "==> b: failed" in out
+    assert re.search(r"==> a: \d+ s; \d+ s in all", out)
     assert (new["b"], new["c"]) == (old["b"], old["c"])
 
     # A run that prints what the file has ends well; one that lacks a row keeps it, and says so.
