@@ -72,6 +72,7 @@ REUSABLE: dict[str, Matcher] = {
 PLAIN = "a >= id * 67 % 65536 AND c < 800000"  # what predicates mean
 IN_NUMPY = "FormulaMatch, in NumPy"
 PART = 10_000_000  # pairs at a time, and of tables at the most
+ALONE = 1_000_000  # pairs on one core at the most
 SUBSCRIPTIONS = 1000
 WARM_UP = 3  # jobs over all parts
 RUNS = 3
@@ -117,7 +118,7 @@ def main() -> None:
             "local[2]",
             [("FormulaMatch", size) for size in sizes] + [(name, wide) for name in WIDTHS],
         ),
-        ("local[1]", [("FormulaMatch", min(sizes[-1], PART))]),
+        ("local[1]", [("FormulaMatch", size) for size in sizes if size <= ALONE]),
         ("local[2]", [(IN_NUMPY, min(sizes[-1], 5 * PART))]),
         *(("local[2]", [(name, size) for size in sizes]) for name in REUSABLE),
     ]
@@ -510,21 +511,23 @@ def report_pairs(results: dict[tuple[str, str, int], dict[str, Any]]) -> None:
     for (_, master, size), value in results.items():
         took = value["seconds"]
         speeds = [size / took[step] if step in took else None for step in STEPS]
-        # On one core there is one size, which is printed below.
-        name = master if master == "local[1]" else f"{size:,} {master}"
-        table.row(name, *speeds, *memory_of_point(value))
-    both = {key[2]: value for key, value in results.items() if key[1] == "local[2]"}
-    (alone,) = [key for key in results if key[1] == "local[1]"]
-    print(f"\n{alone[2]:,} pairs")
+        table.row(f"{size:,} {master}", *speeds, *memory_of_point(value))
+    both, alone = (
+        {key[2]: value for key, value in results.items() if key[1] == master}
+        for master in ("local[2]", "local[1]")
+    )
+    size = max(alone)
+    print(f"\n{size:,} pairs")
     table = Table("Time on local[1] to that on local[2]", {"ratio": ".2f"})
     for step in STEPS:
-        table.row(step, results[alone]["seconds"][step] / both[alone[2]]["seconds"][step])
+        table.row(step, alone[size]["seconds"][step] / both[size]["seconds"][step])
     rates = fits("FormulaMatch", both, STEPS)
     width = BOX.event_bytes + BOX.interest_bytes
     print("\nFrom these rates, two cores as measured:")
     heads = {"pairs/s": ",.0f", "core hours": ".2f", "GB of messages": ".0f", "GB shuffled": ".0f"}
     table = Table("A cluster, for 10^9 pairs", heads, width=20)
-    each = both[alone[2]]["shuffled"] / alone[2]
+    tables = largest(both, "match")
+    each = both[tables]["shuffled"] / tables
     moved = {"encode events": 0, "encode interests": 0, "match": each / 3, "write stores": each / 3}
     for step in (one for one in STEPS if one != "join alone"):
         hours = 2 * rates[step] * 1e9 / 3600
