@@ -6,8 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Self
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
+from ccbps import primitives
 from ccbps.keys.secret import SecretBytes
 from ccbps.keys.text_form import TextKey
 
@@ -89,7 +88,7 @@ class SigningKey(PlainKey):
 
     def __init__(self, secret: bytes) -> None:
         super().__init__(secret)
-        self._key = Ed25519PrivateKey.from_private_bytes(self._secret)
+        self._key = primitives.Ed25519PrivateKey.from_private_bytes(self._secret)
         self.identity = self._key.public_key().public_bytes_raw()
 
     @classmethod

@@ -16,9 +16,9 @@ from itertools import pairwise
 from typing import Final
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 from numpy.typing import NDArray
 
+from ccbps import primitives
 from ccbps.arrays import Bytes, Rounds
 
 BLOCK: Final = 16
@@ -40,7 +40,7 @@ class KeyStream:
 
     def __init__(
         self,
-        ciphers: list[algorithms.AES256],
+        ciphers: list[primitives.AES256],
         index: NDArray[np.intp] | None,
         rounds: Rounds,
         width: int,
@@ -56,8 +56,8 @@ class KeyStream:
             new_run[1:] = (rounds[1:] - rounds[:-1] != 1) | (np.diff(self._index) != 0)
             new_run[1:] |= rounds[1:] == 0  # 2^64 - 1 to 0 is no step: counters do not wrap around
             self._runs = np.flatnonzero(new_run)
-        self._open: tuple[int, CipherContext] | None = None
-        self._enciphers: dict[int, CipherContext] = {}
+        self._open: tuple[int, primitives.CipherContext] | None = None
+        self._enciphers: dict[int, primitives.CipherContext] = {}
         self._zeros = np.zeros(0, dtype=np.uint8)
         self._buffer = np.zeros(0, dtype=np.uint8)
 
@@ -82,8 +82,8 @@ class KeyStream:
         """Encipher rows of one key with consecutive rounds, from the cipher's place if it fits."""
         if self._open is None or self._open[0] != low or self._new_run[low]:
             counter = int(self._rounds[low]) * self._blocks
-            mode = modes.CTR((counter % (1 << 128)).to_bytes(BLOCK, "big"))
-            context = Cipher(self._algorithms[self._index[low]], mode).encryptor()
+            mode = primitives.CTR((counter % (1 << 128)).to_bytes(BLOCK, "big"))
+            context = primitives.Cipher(self._algorithms[self._index[low]], mode).encryptor()
         else:
             context = self._open[1]
         size = (high - low) * self._blocks * BLOCK
@@ -106,19 +106,19 @@ class KeyStream:
         rows[order] = stream[: len(order) * stride].reshape(-1, stride)
         self._open = None
 
-    def _encipher(self, key: int) -> CipherContext:
+    def _encipher(self, key: int) -> primitives.CipherContext:
         """Return AES of single blocks. It has no state, so a key that occurs again reuses it."""
         context = self._enciphers.get(key)
         if context is None:
             if len(self._enciphers) >= KEPT_CONTEXTS:
                 self._enciphers.clear()
-            context = Cipher(self._algorithms[key], modes.ECB()).encryptor()
+            context = primitives.Cipher(self._algorithms[key], primitives.ECB()).encryptor()
             self._enciphers[key] = context
         return context
 
 
 def row_tags(
-    ciphers: list[algorithms.AES256], index: NDArray[np.intp] | None, rows: Bytes
+    ciphers: list[primitives.AES256], index: NDArray[np.intp] | None, rows: Bytes
 ) -> Bytes:
     """Return the CBC-MAC of each row under its key, shape (batch, 16).
 
@@ -130,7 +130,7 @@ def row_tags(
     order = np.arange(len(rows)) if index is None else np.argsort(index, kind="stable")
     owner = np.zeros(len(rows), dtype=np.intp) if index is None else index[order]
     contexts = [
-        (low, high, Cipher(ciphers[owner[low]], modes.ECB()).encryptor())
+        (low, high, primitives.Cipher(ciphers[owner[low]], primitives.ECB()).encryptor())
         for low, high in _stretches(owner)
     ]
     blocks = rows[order].reshape(len(rows), -1, BLOCK)
