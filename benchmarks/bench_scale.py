@@ -4,8 +4,8 @@ Of FormulaMatch, whose messages belong to pairs and rounds: up to ten million pa
 encoded to Parquet and matched by a join, beside which Spark's join alone is the limit, and written
 as stores from Parquet. And all sizes written as stores in place, and matched from there, by parts
 of ten million pairs. Where the disk has room (33 GB for 10^8), stores of parts stay, and those of
-the largest size are matched by one job at the end, three times for all answers and three times for
-the matches, from memory.
+the largest size, if it has ten million pairs or more, are matched by one job at the end, three
+times for all answers and three times for the matches, from memory.
 And of two reusable schemes, all events with 1,000 interests. Of each: pairs a second, bytes that
 Spark shuffled, and the peak memory of the driver, of Java and of all Python workers together.
 
@@ -265,6 +265,7 @@ def one_time(
     room = shutil.disk_usage(folder.parent).free
     keep = (
         last
+        and pairs >= PART
         and scheme in ("FormulaMatch", IN_NUMPY)
         and spark.sparkContext.master == "local[2]"
         and room > 2 * pairs * (BOX.event_bytes + BOX.interest_bytes)

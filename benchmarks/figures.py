@@ -6,7 +6,8 @@ runs in a process of its own. Its figures are written as soon as it ends, with t
 took, by which the next run tells how far it is. The file keeps the old figures of programs that
 fail or are not named, and old tables and rows that a run lacks, since a peer or server may be
 missing on this machine. If a run and the file differ in more than figures, that is printed, and the
-exit status is 1. Rows that no program prints any more must be removed from the file by hand.
+exit status is 1. Rows that no program prints any more must be removed from the file by hand. All
+programs take about half an hour on two idle cores.
 
     python benchmarks/figures.py [--only bench_formula bench_ledger] [--quick]
 
