@@ -1,13 +1,14 @@
 """Run the benchmarks one after another, and write what they print to docs/figures.json.
 
 Pages of the documentation read their figures from this file, so one run on an idle machine renews
-all of them. It also renews those of README, and draws the pictures that pages show. Every program
-runs in a process of its own. Its figures are written as soon as it ends, with the seconds that it
-took, by which the next run tells how far it is. The file keeps the old figures of programs that
-fail or are not named, and old tables and rows that a run lacks, since a peer or server may be
-missing on this machine. If a run and the file differ in more than figures, that is printed, and the
-exit status is 1. Rows that no program prints any more must be removed from the file by hand. All
-programs take about half an hour on two idle cores.
+all of them. Programs whose figures no page shows are left out. It also renews those of README, and
+draws the pictures that pages show. Every program runs in a process of its own. Its figures are
+written as soon as it ends, with the seconds that it took, by which the next run tells how far it
+is. The file keeps the old figures of programs that fail or are not named, and old tables and rows
+that a run lacks, since a peer or server may be missing on this machine. If a run and the file
+differ in more than figures, that is printed, and the exit status is 1. Rows that no program prints
+any more must be removed from the file by hand. All programs take about half an hour on two idle
+cores.
 
     python benchmarks/figures.py [--only bench_formula bench_ledger] [--quick]
 
@@ -37,11 +38,18 @@ from tqdm import tqdm
 BENCHMARKS = Path(__file__).resolve().parent
 DOCS = BENCHMARKS.parent / "docs"
 FIGURES = DOCS / "figures.json"
+SHOWN = {
+    name
+    for page in DOCS.rglob("*.md")
+    for name in re.findall(r"\{figures?\}[ `]+(\w+) / ", page.read_text(encoding="utf-8"))
+}
+"""Names of the programs whose figures pages show."""
 PROGRAMS = {
     path.stem: path
     for path in (*sorted(BENCHMARKS.glob("bench_*.py")), *sorted(BENCHMARKS.glob("reproduce/*.py")))
+    if path.stem in SHOWN
 }
-"""Programs by name, in the order of the file."""
+"""These programs by name, in the order of the file. `make bench` runs the others, too."""
 PICTURES = {
     "bench_branching": "branching_growth.png",
     "bench_broker": "broker.png",
