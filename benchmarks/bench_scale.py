@@ -546,6 +546,9 @@ def report_stores(results: dict[tuple[str, str, int], dict[str, Any]]) -> None:
     """Print stores beside the kernel that matches them."""
     heads = {"stores, pairs/s": ",.0f", "kernel, pairs/s": ",.0f", "ratio": ".2f"}
     heads |= {"least ratio": ".2f", "greatest ratio": ".2f", "GB from disks": ".2f"}
+    if not any(value["at once"] for value in results.values()):
+        print(f"\nNo stores of {PART:,} pairs or more, or the disk has no room for them")
+        return
     title = "Stores on two cores, to the kernel on one before and after, medians"
     table = Table(title, heads, head="pairs", width=40)
     for (scheme, _, size), value in results.items():
