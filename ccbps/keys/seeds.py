@@ -21,12 +21,10 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Final, NoReturn, Self
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import algorithms
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from msgspec import Meta
 from numpy.typing import NDArray
 
+from ccbps import primitives
 from ccbps.arrays import Bytes, Rounds
 from ccbps.checks import instance, whole
 from ccbps.errors import KeyMismatchError, ParameterError
@@ -105,7 +103,7 @@ class SharedSeed(_Seeds, PlainKey):
         # Keys derived before: HKDF takes longer than a message.
         self._pairs: dict[str, SharedSeed] = {}
         self._streams: dict[bytes, StreamKey] = {}
-        self._marking: dict[bytes, tuple[bytes, algorithms.AES256]] = {}
+        self._marking: dict[bytes, tuple[bytes, primitives.AES256]] = {}
 
     @classmethod
     def generate(cls) -> Self:
@@ -196,16 +194,18 @@ class SharedSeed(_Seeds, PlainKey):
             self._streams[purpose] = StreamKey(self._derive(b"stream", purpose))
         return self._streams[purpose]
 
-    def _mark(self, purpose: bytes) -> tuple[bytes, algorithms.AES256]:
+    def _mark(self, purpose: bytes) -> tuple[bytes, primitives.AES256]:
         """Return the name of this seed's stream in a ledger, 16 bytes, and the key of its tags."""
         if purpose not in self._marking:
             derived = self._derive(b"ledger", purpose, 32 + NAME_BYTES)
-            self._marking[purpose] = derived[32:], algorithms.AES256(derived[:32])
+            self._marking[purpose] = derived[32:], primitives.AES256(derived[:32])
         return self._marking[purpose]
 
     def _derive(self, use: bytes, info: bytes, length: int = 32) -> bytes:
         context = b"ccbps 1 " + use + b"\0" + len(info).to_bytes(8, "big") + info
-        return HKDF(SHA256(), length, salt=None, info=context).derive(self._secret)
+        return primitives.HKDF(primitives.SHA256(), length, salt=None, info=context).derive(
+            self._secret
+        )
 
 
 def _utf8(label: str) -> bytes:

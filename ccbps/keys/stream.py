@@ -16,9 +16,9 @@ from itertools import pairwise
 from typing import Final
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 from numpy.typing import NDArray
 
+from ccbps import primitives
 from ccbps.arrays import Bytes, Rounds
 
 BLOCK: Final = 16
@@ -42,20 +42,20 @@ class StreamKey:
     __slots__ = ("_closed", "algorithm")
 
     def __init__(self, key: bytes) -> None:
-        self.algorithm = algorithms.AES256(key)
-        self._closed: list[CipherContext] = []
+        self.algorithm = primitives.AES256(key)
+        self._closed: list[primitives.CipherContext] = []
 
-    def open(self, block: int) -> CipherContext:
+    def open(self, block: int) -> primitives.CipherContext:
         """Return a context that enciphers from a block of the stream on, for one reader."""
         counter = (block % (1 << 128)).to_bytes(BLOCK, "big")
         try:
             context = self._closed.pop()  # in one step: no other thread gets the same one
         except IndexError:
-            return Cipher(self.algorithm, modes.CTR(counter)).encryptor()
+            return primitives.Cipher(self.algorithm, primitives.CTR(counter)).encryptor()
         context.reset_nonce(counter)
         return context
 
-    def close(self, context: CipherContext) -> None:
+    def close(self, context: primitives.CipherContext) -> None:
         """Take a context back from its reader."""
         self._closed.append(context)
 
@@ -88,8 +88,8 @@ class KeyStream:
             if index is not None:
                 apart |= index[1:] != index[:-1]
             self._breaks = np.flatnonzero(apart) + 1
-        self._open: tuple[int, CipherContext] | None = None
-        self._enciphers: dict[int, CipherContext] = {}
+        self._open: tuple[int, primitives.CipherContext] | None = None
+        self._enciphers: dict[int, primitives.CipherContext] = {}
         self._zeros, self._buffer = memoryview(b""), np.empty(0, dtype=np.uint8)
 
     def __call__(self, start: int, stop: int) -> Bytes:
@@ -144,19 +144,19 @@ class KeyStream:
         rows[order] = stream[: len(order) * stride].reshape(-1, stride)
         self._open = None
 
-    def _encipher(self, key: int) -> CipherContext:
+    def _encipher(self, key: int) -> primitives.CipherContext:
         """Return AES of single blocks. It has no state, so a key that occurs again reuses it."""
         context = self._enciphers.get(key)
         if context is None:
             if len(self._enciphers) >= KEPT_CONTEXTS:
                 self._enciphers.clear()
-            context = Cipher(self._keys[key].algorithm, modes.ECB()).encryptor()
+            context = primitives.Cipher(self._keys[key].algorithm, primitives.ECB()).encryptor()
             self._enciphers[key] = context
         return context
 
 
 def row_tags(
-    ciphers: list[algorithms.AES256], index: NDArray[np.intp] | None, rows: Bytes
+    ciphers: list[primitives.AES256], index: NDArray[np.intp] | None, rows: Bytes
 ) -> Bytes:
     """Return the CBC-MAC of each row under its key, shape (batch, 16).
 
@@ -170,7 +170,7 @@ def row_tags(
     if order is not None:
         owner, rows = owner[order], rows[order]
     contexts = [
-        (low, high, Cipher(ciphers[owner[low]], modes.ECB()).encryptor())
+        (low, high, primitives.Cipher(ciphers[owner[low]], primitives.ECB()).encryptor())
         for low, high in _stretches(owner)
     ]
     size, blocks = len(rows) * BLOCK, rows.reshape(len(rows), -1, BLOCK)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NoReturn, Self
 
+from ccbps import predicates
 from ccbps.checks import Printable
 from ccbps.errors import (
     DecodeError,
@@ -37,7 +38,6 @@ from ccbps.predicates.expression import (
 )
 from ccbps.predicates.form import Form, lower
 from ccbps.predicates.sql import read_sql
-from ccbps.predicates.suggest import Suggestion, suggest, types_of_columns
 from ccbps.predicates.syntax import single_quoted
 from ccbps.predicates.types import AttributeType, ConstantError, PatternError
 
@@ -90,7 +90,7 @@ class Schema(Attributes):
         Raises:
             ParameterError: a column does not exist, or needs a type; says what to write.
         """
-        return cls(types_of_columns(schema, "pyarrow", columns, types))
+        return cls(predicates.suggest.types_of_columns(schema, "pyarrow", columns, types))
 
     @classmethod
     def from_spark(
@@ -103,10 +103,10 @@ class Schema(Attributes):
         Raises:
             ParameterError: as `from_arrow`.
         """
-        return cls(types_of_columns(schema, "pyspark", columns, types))
+        return cls(predicates.suggest.types_of_columns(schema, "pyspark", columns, types))
 
     @classmethod
-    def suggest(cls, data: Any, /, **types: AttributeType) -> Suggestion[Self]:
+    def suggest(cls, data: Any, /, **types: AttributeType) -> predicates.Suggestion[Self]:
         """Suggest a schema for data like these, with the reasons for each choice.
 
         The ranges are wider than those in the data, so that there is room for other values. The
@@ -137,7 +137,7 @@ class Schema(Attributes):
             ParameterError: no column has values that an attribute may have.
             EventError: `data` are not columns of one length.
         """
-        return suggest(cls, data, types)
+        return predicates.suggest.suggest(cls, data, types)
 
     @classmethod
     def from_json(cls, text: str) -> Self:

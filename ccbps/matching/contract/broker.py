@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -205,6 +204,8 @@ class Broker(MatcherRole):
             KeyMismatchError: it is another matcher's, key's or epoch's.
             OSError: the file cannot be read.
         """
+        from pathlib import Path  # here, since few brokers load tables
+
         self._tables()
         loaded = Table(self._keyed())
         data = table if isinstance(table, bytes) else Path(table).read_bytes()
