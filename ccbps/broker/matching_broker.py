@@ -223,23 +223,23 @@ class MatchingBroker(Confined):
         The same hellos again change nothing.
 
         Raises:
-            DecodeError: malformed, or not for these brokers, the matcher and epoch.
+            DecodeError: malformed, or not for these brokers and the matcher.
             ParameterError: the scheme does not have three brokers.
-            RefusedError: the client was revoked, its quota is used up, or the other brokers cannot
-                be reached.
+            RefusedError: as for `subscribe`, or the other brokers cannot be reached.
             LedgerError: the file cannot be written; nothing was changed.
         """
-        with self._door.reading(client, Hellos, hellos) as (new, message), self._changing:
+        with self._door.reading(client, Hellos, hellos) as (new, message):
             if not isinstance(self._broker, Leader):
                 raise ParameterError(f"{type(self.matcher).__name__} has one broker, and no hellos")
-            if len(self._greeted[client]) >= self.quota.subscriptions:
-                raise RefusedError(f"{client} has too many keys", reason="subscriptions")
-            name = self._broker.greet(client, new.messages)
             with self._lock:
-                self._boxes.admitted(client)
+                if len(self._greeted[client]) >= self.quota.subscriptions:
+                    raise RefusedError(f"{client} has too many keys", reason="subscriptions")
+            name = self._broker.greet(client, new.messages)
+            with self._changing, self._lock:
+                self._boxes.admitted(client)  # it may have been revoked meanwhile
                 with self._store.transaction():
                     self._store.greet(client, name, message)
-            self._greeted[client].add(name)
+                self._greeted[client].add(name)
 
     def subscribe(self, client: str, subscription: Subscription | bytes) -> None:
         """Register a subscription, in place of the client's one with that name.
@@ -252,14 +252,12 @@ class MatchingBroker(Confined):
             RefusedError: the client was revoked, or its quota is used up.
             LedgerError: the file cannot be written. In all cases nothing was changed.
         """
-        with self._door.reading(client, Subscription, subscription) as (new, _), self._changing:
-            self._subscriptions.require_room(client, new, self.quota)
+        kept: list[tuple[str, Publication]] = []
+        with self._door.reading(client, Subscription, subscription) as (new, _):
+            with self._changing:
+                self._subscriptions.require_room(client, new, self.quota)
+            # Three brokers may take their time: others may be served meanwhile.
             self._examiner.check([(f"{client}/{new.name}", new)])
-            with self._lock:
-                self._boxes.admitted(client)  # it may have been revoked meanwhile
-                if self._subscriptions.has(client, new):
-                    return
-            kept: list[tuple[str, Publication]] = []
 
             def enter() -> None:
                 # All publications accepted from here on are matched with it: none comes twice.
@@ -270,10 +268,16 @@ class MatchingBroker(Confined):
                 with self._store.transaction():
                     self._store.subscribe(client, new, awaits_kept=bool(kept))
 
-            self._subscriptions.add(client, new, enter)
-            with self._lock:
-                self._last_rounds.add(client, new)
-            told = self._deliver_kept(client, new, kept)
+            with self._changing:
+                self._subscriptions.require_room(client, new, self.quota)
+                with self._lock:
+                    self._boxes.admitted(client)  # it may have been revoked meanwhile
+                    if self._subscriptions.has(client, new):
+                        return
+                self._subscriptions.add(client, new, enter)
+                with self._lock:
+                    self._last_rounds.add(client, new)
+                told = self._deliver_kept(client, new, kept)
         self._tell(told)
 
     def subscribe_all(self, subscriptions: Sequence[tuple[str, Subscription]]) -> None:
@@ -462,19 +466,20 @@ class MatchingBroker(Confined):
         new = one.publication
         if one.error is not None:
             raise one.error
-        with self._lock:
-            # Meanwhile it may have been accepted, and its publisher revoked.
-            self._boxes.admitted(publisher)
-            receipt = self._receipt(publisher, new, one.digest)
-            if receipt is not None:
-                return receipt, []
-            matched = self._subscriptions.recipients(one.snapshot, publisher, new, one.matches)
-            receipt, told = self._accept(publisher, new, one.digest, matched)
-            self._metrics.observe(took)
-            self._metrics.add("publications")
-            if one.snapshot.filtered:
-                self._metrics.add(one.snapshot.filtered)
-        return receipt, told
+        while True:
+            with self._lock:
+                # Meanwhile it may have been accepted, and its publisher revoked.
+                self._boxes.admitted(publisher)
+                receipt = self._receipt(publisher, new, one.digest)
+                if receipt is not None:
+                    return receipt, []
+                later = self._subscriptions.later(publisher, one)
+                if not later:
+                    matched = self._subscriptions.recipients(one)
+                    receipt, told = self._accept(publisher, new, one.digest, matched)
+                    self._metrics.published(took, one.snapshot.filtered)
+                    return receipt, told
+            self._subscriptions.find_later(one, later)
 
     def deliver(self, publisher: str, payloads: Payloads | bytes) -> None:
         """Deliver payloads that the publisher sealed for the clients that match a publication.

@@ -75,10 +75,18 @@ class Metrics:
             counter = self._counts[name]
             (counter.labels(**labels) if labels else counter).inc(count)
 
-    def observe(self, seconds: float) -> None:
-        """Record the time that matching a publication took."""
+    def published(self, seconds: float, filtered: str) -> None:
+        """Count a publication.
+
+        Args:
+            seconds: time that matching it took.
+            filtered: counter of what the filter of topics did with it; empty for none.
+        """
         if self._counts:
             self._counts[_SECONDS].observe(seconds)
+        for name in ("publications", filtered):
+            if name:
+                self.add(name)
 
     def collect(self, gauges: Mapping[str, int]) -> Iterator[Metric]:
         """Yield counters, the histogram and gauges for prometheus-client.

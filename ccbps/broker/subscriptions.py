@@ -38,7 +38,7 @@ _Key = tuple[bytes | None, str | None]
 
 
 @dataclass
-class _Added:
+class Added:
     """A new subscription.
 
     Attributes:
@@ -76,6 +76,7 @@ class Coming:
         digest: digest of its message.
         snapshot: subscriptions to match it with.
         matches: matches in each book of the snapshot.
+        later: subscriptions that came after the snapshot, and whether they match.
         error: reason for refusing it; None for none.
     """
 
@@ -84,6 +85,7 @@ class Coming:
     digest: bytes
     snapshot: Snapshot
     matches: list[tuple[Book, Any]] = field(default_factory=list)
+    later: list[tuple[Added, bool]] = field(default_factory=list)
     error: CcbpsError | None = None
 
 
@@ -112,7 +114,7 @@ class Subscriptions:
         self.examiner = self._new_book()
         self._version, self._under_way = 0, list[int]()
         self._secret = os.urandom(16)
-        self._added: list[_Added] = []
+        self._added: list[Added] = []
 
     @property
     def to_all_topics(self) -> bool:
@@ -181,7 +183,7 @@ class Subscriptions:
             enter()
             old = self.registry.of(client).get(subscription.name)
             number, book = self._enter(client, subscription)
-            added = _Added(number, labelled)
+            added = Added(number, labelled)
             self._added.append(added)
         book.add([number], [labelled])
         with self._lock:
@@ -268,33 +270,35 @@ class Subscriptions:
         self._under_way.remove(snapshot.version)
         self._forget_added()
 
-    def recipients(
-        self,
-        snapshot: Snapshot,
-        publisher: str,
-        publication: Publication,
-        matches: Sequence[tuple[Book, Any]],
-    ) -> list[tuple[str, tuple[str, ...]]]:
-        """Return the clients whose subscriptions match, each with their names.
+    def later(self, publisher: str, one: Coming) -> list[Added]:
+        """Return the subscriptions that came after a publication's snapshot, but for tested ones.
 
         Called with the lock.
-
-        Args:
-            snapshot: result of `begin`.
-            publisher: name of the publisher.
-            publication: the publication.
-            matches: books of the snapshot, each with its matches, see `Coming`.
         """
-        numbers: list[Index] = [book.members(some) for book, some in matches]
-        later = [
+        return [
             added
             for added in self._added
-            if (added.since is None or added.since > snapshot.version)
-            and added.labelled[1].concerns(publisher, publication)
+            if (added.since is None or added.since > one.snapshot.version)
+            and added.labelled[1].concerns(publisher, one.publication)
+            and not any(added is tested for tested, _ in one.later)
         ]
-        if later:
-            answers = self.examiner.matching([added.labelled for added in later], [publication])
-            numbers.append(np.array([added.number for added in later])[answers[0]])
+
+    def find_later(self, one: Coming, later: Sequence[Added]) -> None:
+        """Match a publication with subscriptions that `later` returned."""
+        answers = self.examiner.matching([added.labelled for added in later], [one.publication])
+        one.later += zip(later, answers[0].tolist(), strict=True)
+
+    def recipients(self, one: Coming) -> list[tuple[str, tuple[str, ...]]]:
+        """Return the clients whose subscriptions match a publication, each with their names.
+
+        Called with the lock.
+        """
+        numbers: list[Index] = [book.members(some) for book, some in one.matches]
+        matching = [added for added, matches in one.later if matches]
+        # One that was removed meanwhile may have given its number to another.
+        there = [added.number for added in matching if any(added is it for it in self._added)]
+        if there:
+            numbers.append(np.array(there))
         return self.registry.by_owner(np.concatenate(numbers)) if numbers else []
 
     # -- inside -----------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ T = TypeVar("T")
 FOLLOWERS: Final = (1, 2)
 REPLY_SECONDS: Final = 60.0
 """Seconds in which a broker must have done what it was told."""
-PATIENCE: Final = 60.0
+PATIENCE: Final = 20.0
 """Seconds for which an order is repeated before it is given up."""
 PAUSES: Final = (0.02, 0.1, 0.5, 1.0)
 """Seconds before an order is repeated the first, second ... time."""
