@@ -218,13 +218,11 @@ class MatchingBroker(Confined):
     # -- subscriptions ---------------------------------------------------------------------------
 
     def greet(self, client: str, hellos: Hellos | bytes) -> None:
-        """Take the keys of a client for three brokers, which its messages are sealed with.
-
-        The same hellos again change nothing.
+        """Take a client's keys for three brokers; the same ones again change nothing.
 
         Raises:
             DecodeError: malformed, or not for these brokers and the matcher.
-            ParameterError: the scheme does not have three brokers.
+            ParameterError: there are no three brokers.
             RefusedError: as for `subscribe`, or the other brokers cannot be reached.
             LedgerError: the file cannot be written; nothing was changed.
         """
