@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ccbps.checks import instance, octets, text, whole
+from ccbps.checks import instance, number, octets, text, whole
 from ccbps.columnar.shares import MESSAGE, SIDE, ShareMatching
 from ccbps.errors import ParameterError
 from ccbps.keys.sources import KeySource
@@ -156,7 +156,7 @@ def match_shares(
         on_error,
         tasks,
         text("host", host),
-        seconds,
+        number("seconds", seconds, 0),
     )
 
     def match(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
