@@ -30,7 +30,7 @@ from ccbps import spark as cs
 from ccbps.matching import FormulaMatch
 
 MATCHER = FormulaMatch.box(SCHEMA)
-ROUNDS = 3
+ROUNDS = 2
 
 
 def written(df: DataFrame) -> None:

@@ -23,7 +23,7 @@ from ccbps.dictionary import DictionaryColumn
 from ccbps.matching import BranchingMatch
 
 
-def measure(widths: list[int], batch: int, rounds: int = 7) -> dict[str, float]:
+def measure(widths: list[int], batch: int, rounds: int = 5) -> dict[str, float]:
     """Return nanoseconds a pair of every step and limit, and sizes in bytes."""
     schema = numbers(*widths)
     matcher, predicates = BranchingMatch.box(schema), boxes(schema, 100)

@@ -146,7 +146,7 @@ def main() -> None:
     for name, server in servers.items():
         for flood, (verb, qos) in FLOODS.items():
             with server() as url:
-                seconds = 2.0 if given.quick else 10.0
+                seconds = 2.0 if given.quick else 5.0
                 table.row(f"{name}, {flood}", *measure(url, verb, qos, given.rate, seconds))
 
 

@@ -1,14 +1,17 @@
 """How long do imports take? Seconds, and in times of NumPy's own import.
 
 Each import runs in an interpreter of its own, in turn, and the least time of several rounds counts.
+Modules are compiled once, into a temporary folder, whatever the environment says about that.
 
     python benchmarks/bench_import.py [--quick]
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import tempfile
 
 from report import Table, options
 from timing import machine, one_core
@@ -28,12 +31,14 @@ PROGRAM = (
 def measure(rounds: int) -> dict[str, float]:
     """Return the least seconds of each import, after a round that does not count."""
     best = dict.fromkeys(STATEMENTS, float("inf"))
-    for turn in range(rounds + 1):
-        for name, statement in STATEMENTS.items():
-            command = [sys.executable, "-c", PROGRAM.format(statement)]
-            took = float(subprocess.run(command, check=True, capture_output=True).stdout)
-            if turn:
-                best[name] = min(best[name], took)
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "PYTHONPYCACHEPREFIX": folder, "PYTHONDONTWRITEBYTECODE": ""}
+        for turn in range(rounds + 1):
+            for name, statement in STATEMENTS.items():
+                command = [sys.executable, "-c", PROGRAM.format(statement)]
+                done = subprocess.run(command, env=environment, check=True, capture_output=True)
+                if turn:
+                    best[name] = min(best[name], float(done.stdout))
     return best
 
 

@@ -1,9 +1,9 @@
 """What does a ledger of rounds on disk cost? `encode` with and without one, and the ledger alone.
 
-Unit: microseconds per round and bytes of the file per round, one core, 100,000 rounds in one call,
+Unit: microseconds per round and bytes of the file per round, one core, 50,000 rounds in one call,
 and a single round per call. Limit in the same run: 16 bytes per round written to a file and synced.
 
-    python benchmarks/bench_ledger.py [--rounds 5] [--folder PATH] [--quick]
+    python benchmarks/bench_ledger.py [--rounds 3] [--folder PATH] [--quick]
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ccbps.dictionary import DictionaryColumn
 from ccbps.matching import BranchingMatch
 from ccbps.rounds.disk_ledger import DiskLedger
 
-COUNT = 100_000
+COUNT = 50_000
 SCHEMA = Schema(price=Decimal(0, 1000, "0.01"), volume=UInt(32))
 
 
@@ -36,7 +36,7 @@ def synced(path: Path, data: bytes) -> None:
 
 
 def main() -> None:
-    given = options(__doc__, rounds=5, folder=Path, quick="one round, few repetitions")
+    given = options(__doc__, rounds=3, folder=Path, quick="one round, few repetitions")
     one_core()
     if given.quick:
         given.rounds = 1
@@ -85,8 +85,8 @@ def main() -> None:
             n: lambda role=role: role.encode(one, [next(alone)]) for n, role in roles.items()
         }
         actions["limit"] = lambda: synced(fresh(), bytes(16))
-        encode, both, limit = (1e6 * s for s in seconds(actions, 20 * given.rounds).values())
-        size = kept.stat().st_size / (20 * given.rounds + 1)
+        encode, both, limit = (1e6 * s for s in seconds(actions, 30 * given.rounds).values())
+        size = kept.stat().st_size / (30 * given.rounds + 1)
         table.row("one per call", encode, both, None, None, limit, size)
 
 

@@ -1,22 +1,23 @@
 """How far does it go, and what would a cluster take? 10^5 to 10^8 pairs on local[2], and local[1].
 
-Of FormulaMatch, whose messages belong to pairs and rounds: both sides encoded to Parquet and
-matched by a join, beside which Spark's join alone is the limit, then written as stores, once from
-Parquet and once in place, and matched from there; by parts of ten million pairs, which are dropped
-when they are done, so 10^8 pairs take some 4 GB of disk at a time. Where the disk has room (33 GB
-for 10^8), stores stay, and at the end all are matched by one job, five times for all answers and
-five times for the matches, from memory.
+Of FormulaMatch, whose messages belong to pairs and rounds: up to ten million pairs, both sides
+encoded to Parquet and matched by a join, beside which Spark's join alone is the limit, and written
+as stores from Parquet. And all sizes written as stores in place, and matched from there, by parts
+of ten million pairs. Where the disk has room (33 GB for 10^8), stores of parts stay, and those of
+the largest size, if it has ten million pairs or more, are matched by one job at the end, three
+times for all answers and three times for the matches, from memory.
 And of two reusable schemes, all events with 1,000 interests. Of each: pairs a second, bytes that
 Spark shuffled, and the peak memory of the driver, of Java and of all Python workers together.
 
 Stores are measured beside the kernel that matches them, compiled and in NumPy, before and after
-every run, as machines that others share are not equally fast for long. Every point runs in a
-process of its own, and so does the kernel. What is fitted to all but the largest point, a fixed
-time and a time for each pair, is compared with the largest; and the model of a cluster follows.
+every run, as machines that others share are not equally fast for long. The kernel and every
+session of Spark run in processes of their own; a session takes its sizes from the smallest to the
+largest. What is fitted to all but the largest size, a fixed time and a time for each pair, is
+compared with the largest; and the model of a cluster follows.
 
     python benchmarks/bench_scale.py [--least 5] [--most 8] [--memory 1500m] [--quick]
 
-With --most 8 it takes about half an hour, with --most 6 five.
+With --most 8 it takes about ten minutes, with --most 6 two.
 """
 
 from __future__ import annotations
@@ -63,29 +64,24 @@ WIDTHS = {
     )
     for more in range(3)
 }
-WIDTH_PAIRS = 2_000_000
+WIDTH_PAIRS = 1_000_000
 REUSABLE: dict[str, Matcher] = {
     "TagMatch": TagMatch(SCHEMA),
     "AspeMatch": AspeMatch(SCHEMA, exact=True),
 }
 PLAIN = "a >= id * 67 % 65536 AND c < 800000"  # what predicates mean
 IN_NUMPY = "FormulaMatch, in NumPy"
-PART = 10_000_000  # pairs at a time
+PART = 10_000_000  # pairs at a time, and of tables at the most
+ALONE = 1_000_000  # pairs on one core at the most
 SUBSCRIPTIONS = 1000
-WARM_UP = 8  # jobs
-RUNS = 5
-REPORTED = 1_000_000  # pairs of stores beside the kernel, at least
+WARM_UP = 3  # jobs over all parts
+RUNS = 3
 COMPILED = "ccbps.encodings.formula.compiled_rows"
-STEPS = (
-    "encode events",
-    "encode interests",
-    "join alone",
-    "match",
-    "write stores",
-    "write events",
-    "write interests",
-    "match stores",
-)
+TABLES = ("encode events", "encode interests", "join alone", "match", "write stores")
+STORES = ("write events", "write interests", "match stores")
+STEPS = (*TABLES, *STORES)
+Point = tuple[str, int]
+"""Scheme, and number of pairs."""
 Parts = list[dict[str, float]]
 """Seconds of each step, part by part."""
 AtOnce = dict[str, list[tuple[float, float, int]]]
@@ -101,30 +97,36 @@ def main() -> None:
         memory={"default": "1500m", "help": "memory of the driver's Java (default: 1500m)"},
         folder=Path,
         quick="10^5 pairs at the most",
-        point={"nargs": 3, "help": argparse.SUPPRESS},
+        session={"help": argparse.SUPPRESS},
         kernel={"action": "store_true", "help": argparse.SUPPRESS},
     )
     if given.kernel:
         kernel_alone()
         return
-    if given.point:
-        scheme, master, pairs = given.point
-        print(json.dumps(point(scheme, master, int(pairs), given.memory, given.folder)))
+    if given.session:
+        master, points = json.loads(given.session)
+        measure(master, points, given.memory, given.folder)
         return
     most = given.least if given.quick else given.most
     sizes = [10**power for power in range(given.least, most + 1)]
     if problem := loading_problem(lambda: importlib.import_module(COMPILED)):
         raise SystemExit(f"this compares compiled kernels: pip install 'ccbps[bench]' ({problem})")
     print(machine())
-    plan = [("FormulaMatch", "local[2]", size) for size in sizes]
-    plan += [("FormulaMatch", "local[1]", min(sizes[-1], PART))]
-    plan += [(IN_NUMPY, "local[2]", min(sizes[-1], 5 * PART))]
     wide = min(sizes[-1], WIDTH_PAIRS)
-    plan += [(name, "local[2]", wide) for name in WIDTHS]
-    plan += [(name, "local[2]", size) for name in REUSABLE for size in sizes]
+    plan = [
+        (
+            "local[2]",
+            [("FormulaMatch", size) for size in sizes] + [(name, wide) for name in WIDTHS],
+        ),
+        ("local[1]", [("FormulaMatch", size) for size in sizes if size <= ALONE]),
+        ("local[2]", [(IN_NUMPY, min(sizes[-1], 5 * PART))]),
+        *(("local[2]", [(name, size) for size in sizes]) for name in REUSABLE),
+    ]
     results = {}
-    for one in tqdm(plan, desc="points", mininterval=1):
-        results[one] = run(one, given)
+    with tqdm(total=sum(len(points) for _, points in plan), desc="points", mininterval=1) as bar:
+        for master, points in plan:
+            for (scheme, size), value in zip(points, run(master, points, given, bar), strict=True):
+                results[scheme, master, size] = value
     report_pairs({key: value for key, value in results.items() if key[0] == "FormulaMatch"})
     report_stores(results)
     report_widths({name: value for (name, *_), value in results.items() if name in WIDTHS}, wide)
@@ -132,31 +134,41 @@ def main() -> None:
         report_reusable(name, {key[2]: value for key, value in results.items() if key[0] == name})
 
 
-# -- one point, in a process of its own ------------------------------------------------------------
+# -- one session, in a process of its own ----------------------------------------------------------
 
 
-def run(one: tuple[str, str, int], given: Any) -> dict[str, Any]:
-    """Return seconds, bytes and memory of a point."""
-    with tempfile.TemporaryDirectory(dir=given.folder) as folder:
+def run(master: str, points: list[Point], given: Any, bar: tqdm) -> list[dict[str, Any]]:
+    """Return seconds, bytes and memory of each point of a session."""
+    in_numpy = points[0][0] == IN_NUMPY
+    with tempfile.TemporaryDirectory(dir=given.folder) as folder, ExitStack() as stack:
         command = [sys.executable, __file__, "--memory", given.memory, "--folder", folder]
-        command += ["--point", *map(str, one)]
+        command += ["--session", json.dumps([master, points])]
+        answers = Path(folder, "answers")
         process = subprocess.Popen(
             command,
-            env={**os.environ, "CCBPS_COMPILED": "0" if one[0] == IN_NUMPY else ""},
+            env={**os.environ, "CCBPS_COMPILED": "0" if in_numpy else ""},
             start_new_session=True,
-            stdout=subprocess.PIPE,
+            stdout=stack.enter_context(answers.open("wb")),
             stderr=subprocess.DEVNULL,
         )
+        peaks: list[dict[str, int]] = []
         peak = {"java": 0, "workers": 0, "driver": 0, "all": 0}
         while process.poll() is None:
             now = memory_of(process.pid)
             now["all"] = sum(now.values())
             peak = {name: max(peak[name], now[name]) for name in peak}
+            while len(peaks) < min(len(points), answers.read_bytes().count(b"\n")):
+                peaks.append(peak)
+                peak = dict.fromkeys(peak, 0)
+                bar.update()
             time.sleep(0.1)
-        if process.returncode or process.stdout is None:
-            raise SystemExit(f"the point {one} failed")
-        result: dict[str, Any] = json.loads(process.stdout.read().splitlines()[-1])
-        return {**result, "peak": peak}
+        if process.returncode:
+            raise SystemExit(f"the session {master} {points} failed")
+        *results, bytes_of_points = map(json.loads, answers.read_bytes().splitlines())
+        return [
+            {**result, "peak": peak, "shuffled": moved}
+            for result, peak, moved in zip(results, peaks, bytes_of_points, strict=True)
+        ]
 
 
 def memory_of(session: int) -> dict[str, int]:
@@ -185,8 +197,8 @@ def memory_of(session: int) -> dict[str, int]:
     return out
 
 
-def point(scheme: str, master: str, pairs: int, memory: str, folder: Path) -> dict[str, Any]:
-    """Return the seconds of each step, and the bytes shuffled."""
+def measure(master: str, points: list[Point], memory: str, folder: Path) -> None:
+    """Print the seconds of each step, a line for a point, and at last the bytes shuffled."""
     log = folder / "log"
     log.mkdir()
     os.environ[KEY.name] = SharedSeed.generate().to_text()
@@ -200,13 +212,19 @@ def point(scheme: str, master: str, pairs: int, memory: str, folder: Path) -> di
         # Rows live for a moment: this collector takes a quarter off a join of ten million.
         "driver_extraJavaOptions": "-XX:+UseParallelGC",
     }
+    begun = []
     with local_spark(master, **settings) as spark:
-        work = reusable if scheme in REUSABLE else one_time
+        work = reusable if points[0][0] in REUSABLE else one_time
         # The first job of a session loads classes, and its workers import and compile.
-        work(spark, scheme, 10_000, folder / "first")
-        parts, at_once = work(spark, scheme, pairs, folder / "rest")
-    took = {step: sum(part[step] for part in parts) for step in parts[0]}
-    return {"seconds": took, "parts": parts, "at once": at_once, "shuffled": shuffled(log)}
+        work(spark, points[0][0], 10_000, folder / "first")
+        for number, (scheme, pairs) in enumerate(points):
+            begun.append(time.time())
+            last = pairs == max(size for name, size in points if name == scheme)
+            parts, runs = work(spark, scheme, pairs, folder / f"point{number}", last)
+            took = {step: sum(part[step] for part in parts) for step in parts[0]}
+            print(json.dumps({"seconds": took, "parts": parts, "at once": runs}), flush=True)
+    ends = [*begun[1:], time.time()]
+    print(json.dumps([shuffled(log, *times) for times in zip(begun, ends, strict=True)]))
 
 
 def sample(spark: SparkSession, rounds: int, subscriptions: int, first: int = 0) -> DataFrame:
@@ -237,57 +255,46 @@ def with_predicates(df: DataFrame) -> DataFrame:
     )
 
 
-def one_time(spark: SparkSession, scheme: str, pairs: int, folder: Path) -> tuple[Parts, AtOnce]:
-    """Measure each part; drop it at its end, except its stores if the disk has room for them."""
+def one_time(
+    spark: SparkSession, scheme: str, pairs: int, folder: Path, last: bool = False
+) -> tuple[Parts, AtOnce]:
+    """Measure each part; drop it at its end, except its stores if all are matched at once."""
     parts: Parts = []
     box = WIDTHS.get(scheme, BOX)
     stores: dict[str, list[Path]] = {"events": [], "interests": []}
     room = shutil.disk_usage(folder.parent).free
-    keep = scheme not in WIDTHS and room > 2 * pairs * (BOX.event_bytes + BOX.interest_bytes)
+    keep = (
+        last
+        and pairs >= PART
+        and scheme in ("FormulaMatch", IN_NUMPY)
+        and spark.sparkContext.master == "local[2]"
+        and room > 2 * pairs * (BOX.event_bytes + BOX.interest_bytes)
+    )
     matches = 0
     subscriptions = min(SUBSCRIPTIONS, pairs // 100)
     rounds = pairs // subscriptions
     step = max(1, min(rounds, PART // subscriptions))
     for first in range(0, rounds, step):
-        rows = sample(spark, min(step, rounds - first), subscriptions, first)
-        sides = {
-            "events": cs.encode_events(rows, box, KEY),
-            "interests": cs.encode_interests(with_predicates(rows), box, KEY),
-        }
-        took, here = dict.fromkeys(STEPS, 0.0), folder / "part"
-        for name, df in sides.items():
-            path = str(here / name)
-            took[f"encode {name}"] += timed(
-                lambda df=df, path=path: df.write.option("compression", "none").parquet(path)
-            )
-        read = {name: spark.read.parquet(str(here / name)) for name in sides}
-        joined = read["events"].join(read["interests"], ["subscription", "round"])
-        widths = joined.selectExpr("length(event_message) + length(interest_message) AS width")
-        took["join alone"] += timed(widths.agg(F.sum("width")).collect)
+        here = folder / "part"
+        here_rounds = range(first, min(first + step, rounds))
+        rows = sample(spark, len(here_rounds), subscriptions, first)
         expected = rows.where(PLAIN).count()
-        took["match"] += matched(partial(cs.match, *read.values(), box), expected)
-        for name, df in read.items():
-            moved = here / f"{name}-written"
-            took["write stores"] += timed(
-                lambda df=df, name=name, moved=moved: cs.write_messages(
-                    df, moved, box, kind=name[:-1], partitions=8
-                )
-            )
-            shutil.rmtree(moved)
-            stores[name].append((folder if keep else here) / f"{name}-store-{first}")
-        here_rounds = range(first, first + min(step, rounds - first))
-        news = events_of(spark, len(here_rounds), first)
-        took["write events"] += timed(
+        took = {}
+        if pairs <= PART and scheme != IN_NUMPY:
+            took = tables(spark, rows, box, here, expected)
+        for name, of in stores.items():
+            of.append((folder if keep else here) / f"{name}-store-{first}")
+        took["write events"] = timed(
             partial(
                 cs.write_events,
-                news,
+                events_of(spark, len(here_rounds), first),
                 stores["events"][-1],
                 box,
                 KEY,
                 labels=[f"s{number}" for number in range(subscriptions)],
             )
         )
-        took["write interests"] += timed(
+        took["write interests"] = timed(
             partial(
                 cs.write_interests,
                 with_predicates(labelled(spark, subscriptions)),
@@ -297,13 +304,42 @@ def one_time(spark: SparkSession, scheme: str, pairs: int, folder: Path) -> tupl
                 rounds=here_rounds,
             )
         )
-        last = [of[-1:] for of in stores.values()]
-        took["match stores"] += matched(partial(cs.match_messages, spark, *last, box), expected)
+        newest = [of[-1:] for of in stores.values()]
+        took["match stores"] = matched(partial(cs.match_messages, spark, *newest, box), expected)
         parts.append(took)
         matches += expected
-        shutil.rmtree(here)
-    shown = keep and pairs >= REPORTED and spark.sparkContext.master == "local[2]"
-    return parts, at_once(spark, stores, matches, scheme == IN_NUMPY) if shown else {}
+        shutil.rmtree(here, ignore_errors=True)
+    return parts, at_once(spark, stores, matches, scheme == IN_NUMPY) if keep else {}
+
+
+def tables(
+    spark: SparkSession, rows: DataFrame, box: FormulaMatch, folder: Path, expected: int
+) -> dict[str, float]:
+    """Return the seconds of each step with messages in tables."""
+    took, read = {}, {}
+    for name, df in {
+        "events": cs.encode_events(rows, box, KEY),
+        "interests": cs.encode_interests(with_predicates(rows), box, KEY),
+    }.items():
+        path = str(folder / name)
+        took[f"encode {name}"] = timed(
+            lambda df=df, path=path: df.write.option("compression", "none").parquet(path)
+        )
+        read[name] = spark.read.parquet(path)
+    joined = read["events"].join(read["interests"], ["subscription", "round"])
+    widths = joined.selectExpr("length(event_message) + length(interest_message) AS width")
+    took["join alone"] = timed(widths.agg(F.sum("width")).collect)
+    took["match"] = matched(partial(cs.match, *read.values(), box), expected)
+    took["write stores"] = 0.0
+    for name, df in read.items():
+        moved = folder / f"{name}-written"
+        took["write stores"] += timed(
+            lambda df=df, name=name, moved=moved: cs.write_messages(
+                df, moved, box, kind=name[:-1], partitions=8
+            )
+        )
+        shutil.rmtree(moved)
+    return took
 
 
 def at_once(
@@ -364,7 +400,9 @@ def matched(decide: Callable[[], DataFrame], expected: int) -> float:
     return timed(count)
 
 
-def reusable(spark: SparkSession, scheme: str, pairs: int, folder: Path) -> tuple[Parts, AtOnce]:
+def reusable(
+    spark: SparkSession, scheme: str, pairs: int, folder: Path, last: bool = False
+) -> tuple[Parts, AtOnce]:
     """Measure all events with all interests."""
     folder.mkdir()
     matcher = REUSABLE[scheme]
@@ -396,9 +434,13 @@ def reusable(spark: SparkSession, scheme: str, pairs: int, folder: Path) -> tupl
     return [took], {}
 
 
-def shuffled(log: Path) -> int:
-    """Return the bytes that all tasks wrote for others."""
-    metrics = [end.get("Task Metrics") or {} for end in task_ends(log)]
+def shuffled(log: Path, since: float, until: float) -> int:
+    """Return the bytes that tasks wrote for others, of tasks launched in a span of time."""
+    metrics = [
+        end.get("Task Metrics") or {}
+        for end in task_ends(log)
+        if since <= end["Task Info"]["Launch Time"] / 1000 < until
+    ]
     writes = [metric.get("Shuffle Write Metrics", {}) for metric in metrics]
     return sum(write.get("Shuffle Bytes Written", 0) for write in writes)
 
@@ -468,38 +510,32 @@ def report_pairs(results: dict[tuple[str, str, int], dict[str, Any]]) -> None:
     heads = {**dict.fromkeys(STEPS, ",.0f"), **MEMORY}
     table = Table("FormulaMatch, pairs a second", heads, head="pairs", width=24, least=12)
     for (_, master, size), value in results.items():
-        speeds = [size / value["seconds"][step] for step in STEPS]
-        # On one core there is one size, which is printed below.
-        name = master if master == "local[1]" else f"{size:,} {master}"
-        table.row(name, *speeds, *memory_of_point(value))
-    both = {key[2]: value for key, value in results.items() if key[1] == "local[2]"}
-    (alone,) = [key for key in results if key[1] == "local[1]"]
-    ratios = {
-        step: results[alone]["seconds"][step] / both[alone[2]]["seconds"][step] for step in STEPS
-    }
-    print(f"\n{alone[2]:,} pairs")
+        took = value["seconds"]
+        speeds = [size / took[step] if step in took else None for step in STEPS]
+        table.row(f"{size:,} {master}", *speeds, *memory_of_point(value))
+    both, alone = (
+        {key[2]: value for key, value in results.items() if key[1] == master}
+        for master in ("local[2]", "local[1]")
+    )
+    size = max(alone)
+    print(f"\n{size:,} pairs")
     table = Table("Time on local[1] to that on local[2]", {"ratio": ".2f"})
-    for step, value in ratios.items():
-        table.row(step, value)
-    largest = max(both)
-    heads = dict.fromkeys(("least", "median", "most"), ",.0f")
-    table = Table("Parts of the largest size, pairs a second", heads)
-    for step in ("match", "match stores"):
-        parts = both[largest]["parts"]
-        speeds = sorted(largest / len(parts) / part[step] for part in parts)
-        table.row(step, speeds[0], np.median(speeds), speeds[-1])
+    for step in STEPS:
+        table.row(step, alone[size]["seconds"][step] / both[size]["seconds"][step])
     rates = fits("FormulaMatch", both, STEPS)
     width = BOX.event_bytes + BOX.interest_bytes
     print("\nFrom these rates, two cores as measured:")
     heads = {"pairs/s": ",.0f", "core hours": ".2f", "GB of messages": ".0f", "GB shuffled": ".0f"}
     table = Table("A cluster, for 10^9 pairs", heads, width=20)
-    each = both[largest]["shuffled"] / largest
+    tables = largest(both, "match")
+    each = both[tables]["shuffled"] / tables
     moved = {"encode events": 0, "encode interests": 0, "match": each / 3, "write stores": each / 3}
     for step in (one for one in STEPS if one != "join alone"):
         hours = 2 * rates[step] * 1e9 / 3600
         volume = width if step.startswith("match") else width / 2
         volume = width if step == "write stores" else volume  # the others write one side
-        speed = largest / both[largest]["seconds"][step]
+        size = largest(both, step)
+        speed = size / both[size]["seconds"][step]
         table.row(step, speed, hours, volume, moved.get(step, 0))
     print(
         "\nOther widths: messages and shuffles grow with it; time does where bytes are most of it."
@@ -510,15 +546,15 @@ def report_stores(results: dict[tuple[str, str, int], dict[str, Any]]) -> None:
     """Print stores beside the kernel that matches them."""
     heads = {"stores, pairs/s": ",.0f", "kernel, pairs/s": ",.0f", "ratio": ".2f"}
     heads |= {"least ratio": ".2f", "greatest ratio": ".2f", "GB from disks": ".2f"}
+    if not any(value["at once"] for value in results.values()):
+        print(f"\nNo stores of {PART:,} pairs or more, or the disk has no room for them")
+        return
     title = "Stores on two cores, to the kernel on one before and after, medians"
     table = Table(title, heads, head="pairs", width=40)
-    for (scheme, master, size), value in results.items():
-        if master != "local[2]" or scheme not in ("FormulaMatch", IN_NUMPY) or size < REPORTED:
+    for (scheme, _, size), value in results.items():
+        if not value["at once"]:
             continue
         name = "in NumPy" if scheme == IN_NUMPY else "compiled"
-        if not value["at once"]:
-            print(f"{size:,} {name}: the disk has no room for all stores")
-            continue
         middle = np.median([one for runs in value["at once"].values() for one, *_ in runs])
         speed = size / value["seconds"]["match stores"]
         table.row(f"{size:,} {name}, by parts", speed, middle, speed / middle)
@@ -560,21 +596,27 @@ def report_reusable(name: str, results: dict[int, dict[str, Any]]) -> None:
 def fits(name: str, results: dict[int, dict[str, Any]], steps: tuple[str, ...]) -> dict[str, float]:
     """Print the fit of each step, and return the seconds of a pair.
 
-    The largest point is left out of the fit and compared with it; its parts take a fixed time each.
-    With two points, both are fitted.
+    The largest size is left out of the fit and compared with it; its parts take a fixed time each.
+    With two sizes, both are fitted.
     """
-    sizes, largest = sorted(results), max(results)
-    times = {size: value["seconds"] for size, value in results.items()}
-    jobs, used = len(results[largest]["parts"]), sizes[:-1] if len(sizes) > 2 else sizes
     rates = {}
     heads = {"fixed, s": ".2f", "a million pairs, s": ".2f", "predicted, s": ".1f"}
     heads |= {"measured, s": ".1f", "ratio": ".2f"}
     table = Table(f"{name}, the largest size by a fit to the smaller ones", heads, width=20)
     for step in steps:
-        fixed, rates[step] = fitted(used, [times[size][step] for size in used])
-        guess, true = jobs * fixed + rates[step] * largest, times[largest][step]
-        table.row(step, fixed, rates[step] * 1e6, guess, true, guess / true)
+        most = largest(results, step)
+        sizes = [size for size in sorted(results) if size <= most]
+        jobs, used = len(results[most]["parts"]), sizes[:-1] if len(sizes) > 2 else sizes
+        times = {size: results[size]["seconds"][step] for size in sizes}
+        fixed, rates[step] = fitted(used, [times[size] for size in used])
+        guess = jobs * fixed + rates[step] * most
+        table.row(step, fixed, rates[step] * 1e6, guess, times[most], guess / times[most])
     return rates
+
+
+def largest(results: dict[int, dict[str, Any]], step: str) -> int:
+    """Return the largest size at which a step was measured."""
+    return max(size for size, value in results.items() if step in value["seconds"])
 
 
 if __name__ == "__main__":

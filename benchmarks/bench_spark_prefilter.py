@@ -27,7 +27,7 @@ from ccbps import spark as cs
 from ccbps.filters import FilterKey
 from ccbps.matching import FormulaMatch, TagMatch
 
-TOPICS, WANTED, REPEATS = 100, 10, 3
+TOPICS, WANTED, REPEATS = 100, 10, 2
 
 
 def seconds(df: DataFrame, *columns: str) -> float:

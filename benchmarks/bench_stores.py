@@ -93,11 +93,11 @@ def measure(spark: SparkSession, given: Any, folder: Path) -> None:
     }
     found = [action() for action in list(actions.values())[:3]]
     assert len(set(found)) == 1, found
-    best = seconds(actions, rounds=5)
+    best = seconds(actions, rounds=3)
     took["compacted"] = timed(lambda: cs.compact_messages(spark, many, BOX, kind="event"))
     again = matched(many)
     assert again() == found[0]
-    best |= seconds({"match once compacted": again}, rounds=5)
+    best |= seconds({"match once compacted": again}, rounds=3)
     unit = best["match of one generation"]
     heads = {"seconds": ".2f", "of the match of one generation": ".2f"}
     table = Table("Seconds of a job", heads)

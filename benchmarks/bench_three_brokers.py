@@ -23,6 +23,8 @@ from ccbps import Schema, SharedSeed, UInt
 from ccbps.forms.branching import box_form
 from ccbps.forms.digits import FormulaDigits
 from ccbps.matching import FormulaMatch
+from ccbps.shares.answers import add_pads, attempt_names
+from ccbps.shares.clients import BrokerKey, Client
 from ccbps.shares.masks import MaskStreams
 from ccbps.shares.replicated import Evaluation, add_rows
 from ccbps.shares.table import BATCH_EVENTS, BLOCK_LANES
@@ -50,9 +52,14 @@ class Work:
         self.unit += 1
         return self.streams.unit(self.unit)
 
-    def evaluate(self) -> None:
+    def evaluate(self, keys: Any = None) -> None:
         """Do all that a broker computes; what it sends comes back as what it receives."""
-        steps = self.evaluation.steps(self.events, self.interests, self.masks())  # type: ignore[arg-type]
+        steps: Any = self.evaluation.steps(
+            self.events,  # type: ignore[arg-type]
+            self.interests,  # type: ignore[arg-type]
+            self.masks(),
+            keys=keys,
+        )
         sums = next(steps)
         try:
             while True:
@@ -80,6 +87,24 @@ class Work:
         """Read all shares once, which serves all events of the batch."""
         for share in self.interests:
             np.bitwise_xor.reduce(share.reshape(-1))
+
+
+def for_subscribers(work: Work, clients: int) -> dict[str, Callable[[], object]]:
+    """Return what a broker does for answers that no broker learns, with so many subscribers."""
+    brokers = [BrokerKey.generate().public for _ in range(3)]
+    subscribers = [Client(brokers, bytes(32)) for _ in range(clients)]
+    events, lanes = len(work.events[0]), 64 * work.interests[0].shape[1]
+    heads = subscribers[0].heads("event", events)
+    each = [client.heads("interest", lanes // clients) for client in subscribers]
+    interests = np.concatenate(each)
+    keys = {client.keys.client: client.keys for client in subscribers}
+    shares = np.zeros((events, len(interests), 16), dtype=np.uint8)
+    payload = tuple(np.random.default_rng(3).integers(0, 256, (2, events, 16), dtype=np.uint8))
+    return {
+        "brokers": work.evaluate,
+        "times keys": lambda: work.evaluate(payload),
+        "sealed": lambda: add_pads(0, keys, heads, interests, attempt_names(b"", events), shares),
+    }
 
 
 def formula_match(pairs: int) -> dict[str, Callable[[], object]]:
@@ -139,6 +164,14 @@ def main() -> None:
         each = {name: 1e9 * second / work.pairs for name, second in took.items()}
         least[window] = each["broker"]
         table.row(window, *each.values(), each["broker"] / (each["lookups"] + each["masks"]))
+
+    heads = {"for brokers": ".1f", "times keys": ".1f", "sealed": ".1f", "times as long": ".2f"}
+    table = Table("Answers for subscribers, nanoseconds a pair", heads, head="subscribers")
+    for clients in (1, 100, 4_096 if block >= 1 << 16 else 1_000):
+        work = Work(4, BATCH_EVENTS, block)
+        took = seconds(for_subscribers(work, clients), rounds)
+        brokers, keys, sealed = (1e9 * second / work.pairs for second in took.values())
+        table.row(clients, brokers, keys, sealed, (keys + sealed) / brokers)
 
     pairs = 6_400 if given.quick else PAIRS
     took = seconds(formula_match(pairs), rounds)

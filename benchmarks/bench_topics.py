@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -37,26 +39,26 @@ SHAPES = {"even": "id % {0}", "hot": "CASE WHEN id % 2 = 0 THEN 0 ELSE id % {0} 
 
 
 def main() -> None:
-    hidden = {"nargs": 3, "help": argparse.SUPPRESS}
-    given = options(__doc__, quick="a tenth of the events and interests", point=hidden)
-    if given.point:
-        shape, master, folder = given.point
-        print(json.dumps(point(shape, master, Path(folder))))
+    hidden = {"nargs": 2, "help": argparse.SUPPRESS}
+    given = options(__doc__, quick="a tenth of the events and interests", session=hidden)
+    if given.session:
+        master, folder = given.session
+        print(json.dumps(session(master, Path(folder))))
         return
     scale = 10 if given.quick else 1
-    events, interests = 8_000 // scale, 80_000 // scale
+    events, interests = 6_000 // scale, 60_000 // scale
     print(machine())
     print(f"{events:,} events, {interests:,} interests, {TOPICS} topics, ", end="")
     print(f"{MATCHER.event_bytes} + {MATCHER.interest_bytes} bytes\n")
     with tempfile.TemporaryDirectory() as folder:
         prepare(Path(folder), events, interests)
-        plan = [(shape, master) for shape in SHAPES for master in ("local[1]", "local[2]")]
-        found = {one: run(*one, folder) for one in tqdm(plan, desc="points", mininterval=1)}
+        masters = tqdm(("local[1]", "local[2]"), desc="sessions", mininterval=1)
+        found = {master: run(master, folder) for master in masters}
     heads = {"pairs": ",", "local[1]": ".1f", "local[2]": ".1f", "ratio": ".2f"}
     heads |= {"ns a pair": ".1f", "longest task": ".0%"}
     table = Table("Seconds on one core and on two", heads, head="topics", width=8, least=14)
     for shape in SHAPES:
-        one, two = (found[shape, master] for master in ("local[1]", "local[2]"))
+        one, two = (shapes[shape] for shapes in found.values())
         ratio, each = one["seconds"] / two["seconds"], two["seconds"] / two["pairs"] * 1e9
         table.row(shape, two["pairs"], one["seconds"], two["seconds"], ratio, each, two["longest"])
 
@@ -86,33 +88,42 @@ def prepare(folder: Path, events: int, interests: int) -> None:
         kept.write.parquet(str(folder / "interests"))
 
 
-def run(shape: str, master: str, folder: str) -> dict[str, Any]:
-    """Measure a point in a process of its own."""
-    command = [sys.executable, __file__, "--point", shape, master, folder]
+def run(master: str, folder: str) -> dict[str, dict[str, Any]]:
+    """Measure all shapes in a process of their own."""
+    command = [sys.executable, __file__, "--session", master, folder]
     shown = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
-    found: dict[str, Any] = json.loads(shown.stdout.splitlines()[-1])
+    found: dict[str, dict[str, Any]] = json.loads(shown.stdout.splitlines()[-1])
     return found
 
 
-def point(shape: str, master: str, folder: Path) -> dict[str, Any]:
-    """Return the least seconds of some runs, and the longest task's part of all tasks' time."""
-    log = folder / f"log-{shape}-{master}"
+def session(master: str, folder: Path) -> dict[str, dict[str, Any]]:
+    """Measure all shapes in a session."""
+    log = folder / f"log-{master}"
     log.mkdir()
+    shapes: dict[str, dict[str, Any]] = {}
+    begun: list[float] = []
     with local_spark(master, eventLog_dir=log.as_uri(), **EVENT_LOG) as spark:
-        times = [timed(matched(spark, shape, folder).count) for _ in range(1 + REPEATS)]
-        sizes = [
-            spark.read.parquet(str(folder / side)).groupBy(shape).agg(F.count("*").alias(side))
-            for side in ("events", "interests")
-        ]
-        pairs = sizes[0].join(sizes[1], shape).agg(F.sum(F.expr("events * interests"))).first()
+        for shape in SHAPES:
+            begun.append(1000 * time.time())
+            times = [timed(matched(spark, shape, folder).count) for _ in range(1 + REPEATS)]
+            shapes[shape] = {"seconds": min(times[1:]), "pairs": pairs(spark, shape, folder)}
     infos = [end["Task Info"] for end in task_ends(log)]
-    tasks = [info["Finish Time"] - info["Launch Time"] for info in infos]  # milliseconds
-    assert pairs is not None
-    return {
-        "seconds": min(times[1:]),
-        "pairs": pairs[0],
-        "longest": max(tasks) * (1 + REPEATS) / sum(tasks),
-    }
+    for shape, since, until in zip(SHAPES, begun, [*begun[1:], math.inf], strict=True):
+        launched = (info for info in infos if since <= info["Launch Time"] < until)
+        tasks = [info["Finish Time"] - info["Launch Time"] for info in launched]  # milliseconds
+        shapes[shape]["longest"] = max(tasks) * (1 + REPEATS) / sum(tasks)
+    return shapes
+
+
+def pairs(spark: SparkSession, shape: str, folder: Path) -> int:
+    """Return the number of pairs of a shape."""
+    sizes = [
+        spark.read.parquet(str(folder / side)).groupBy(shape).agg(F.count("*").alias(side))
+        for side in ("events", "interests")
+    ]
+    product = F.sum(F.expr("events * interests"))
+    count: int = sizes[0].join(sizes[1], shape).agg(product).collect()[0][0]
+    return count
 
 
 def matched(spark: SparkSession, shape: str, folder: Path) -> DataFrame:

@@ -1,11 +1,14 @@
 """Run the benchmarks one after another, and write what they print to docs/figures.json.
 
 Pages of the documentation read their figures from this file, so one run on an idle machine renews
-all of them. It also renews those of README, and draws the pictures that pages show. Every program
-runs in a process of its own. The file keeps the old figures of programs that fail or are not named,
-and old tables and rows that a run lacks, since a peer or server may be missing on this machine. If
-a run and the file differ in more than figures, that is printed, and the exit status is 1. Rows that
-no program prints any more must be removed from the file by hand.
+all of them. Programs whose figures no page shows are left out. It also renews those of README, and
+draws the pictures that pages show. Every program runs in a process of its own. Its figures are
+written as soon as it ends, with the seconds that it took, by which the next run tells how far it
+is. The file keeps the old figures of programs that fail or are not named, and old tables and rows
+that a run lacks, since a peer or server may be missing on this machine. If a run and the file
+differ in more than figures, that is printed, and the exit status is 1. Rows that no program prints
+any more must be removed from the file by hand. All programs take about half an hour on two idle
+cores.
 
     python benchmarks/figures.py [--only bench_formula bench_ledger] [--quick]
 
@@ -30,15 +33,23 @@ from typing import Any
 
 from report import RECORD, options
 from timing import machine
+from tqdm import tqdm
 
 BENCHMARKS = Path(__file__).resolve().parent
 DOCS = BENCHMARKS.parent / "docs"
 FIGURES = DOCS / "figures.json"
+SHOWN = {
+    name
+    for page in DOCS.rglob("*.md")
+    for name in re.findall(r"\{figures?\}[ `]+(\w+) / ", page.read_text(encoding="utf-8"))
+}
+"""Names of the programs whose figures pages show."""
 PROGRAMS = {
     path.stem: path
     for path in (*sorted(BENCHMARKS.glob("bench_*.py")), *sorted(BENCHMARKS.glob("reproduce/*.py")))
+    if path.stem in SHOWN
 }
-"""Programs by name, in the order of the file."""
+"""These programs by name, in the order of the file. `make bench` runs the others, too."""
 PICTURES = {
     "bench_branching": "branching_growth.png",
     "bench_broker": "broker.png",
@@ -48,6 +59,8 @@ PICTURES = {
     "prefilter": "",
 }
 """Pictures of programs that draw one; the name is empty if a program draws several in a folder."""
+
+BAR = "{desc}: {percentage:3.0f}%|{bar}| {elapsed}, about {remaining} left"
 
 README = BENCHMARKS.parent / "README.md"
 IN_README = {
@@ -63,7 +76,7 @@ IN_README = {
 """What README says, and the names of its figures."""
 
 Entry = dict[str, Any]
-"""Command, machine and tables of a program. A table has columns, and rows by name."""
+"""Command, machine, seconds and tables of a program. A table has columns, and rows by name."""
 
 
 def load() -> dict[str, Entry]:
@@ -78,7 +91,7 @@ def run(name: str, quick: bool = False) -> Entry | None:
     with tempfile.TemporaryDirectory() as folder:
         record, drawn = Path(folder, "rows"), Path(folder, "drawn")
         record.touch()
-        arguments = ["--quick"] if quick else []
+        arguments, begun = ["--quick"] if quick else [], time.monotonic()
         if name in PICTURES and not quick:
             arguments += ["--plot", str(drawn / PICTURES[name])]
         done = subprocess.run(
@@ -86,13 +99,15 @@ def run(name: str, quick: bool = False) -> Entry | None:
             env={**os.environ, RECORD: str(record)},
             check=False,
         )
+        took = round(time.monotonic() - begun)
         if done.returncode:
             return None
         tables = collected(map(json.loads, record.read_text(encoding="utf-8").splitlines()))
         for picture in drawn.glob("*.png"):
             if (DOCS / "images" / picture.name).exists():
                 shutil.copyfile(picture, DOCS / "images" / picture.name)
-    return {"command": " ".join(command), "machine": machine(), "tables": tables}
+    about = {"command": " ".join(command), "machine": machine(), "seconds": took}
+    return {**about, "tables": tables}
 
 
 def collected(lines: Iterable[dict[str, Any]]) -> dict[str, Any]:
@@ -165,7 +180,7 @@ def text_of(entries: Mapping[str, Entry]) -> str:
             rows = [f"{line(row)}: {line(cells)}" for row, cells in table["rows"].items()]
             both = [f'"columns": {line(table["columns"])}', f'"rows": {block(rows, "    ")}']
             tables.append(f"{line(title)}: {block(both, '   ')}")
-        parts = [f'"{what}": {line(entry[what])}' for what in ("command", "machine")]
+        parts = [f'"{what}": {line(value)}' for what, value in entry.items() if what != "tables"]
         parts.append(f'"tables": {block(tables, "  ")}')
         programs.append(f"{line(name)}: {block(parts, ' ')}")
     return block(programs, "") + "\n"
@@ -186,23 +201,29 @@ def main() -> None:
     only = {"nargs": "+", "metavar": "PROGRAM", "choices": [*PROGRAMS], "help": "names to run"}
     given = options(__doc__, only=only, quick="compare titles, rows and columns; write nothing")
     names = [name for name in PROGRAMS if not given.only or name in given.only]
-    failed, differ = [], []
-    for number, name in enumerate(names, 1):
-        print(f"==> {number} of {len(names)}: {name}", flush=True)
-        begun = time.monotonic()
-        new = run(name, given.quick)
-        print(f"==> {name}: {time.monotonic() - begun:.0f} s", flush=True)
-        if new is None:
-            failed.append(name)
-            continue
-        entries = load()
-        kept = entries.get(name)
-        texts = differences(kept, new, whole=not given.quick)
-        differ += [f"{name}: {text}" for text in texts]
-        if not given.quick:
-            # At once, so that nothing is lost if a later program is stopped.
-            FIGURES.write_text(text_of({**entries, name: merged(kept, new)}), encoding="utf-8")
-            README.write_text(readme(README.read_text(encoding="utf-8")), encoding="utf-8")
+    failed, differ, begun = [], [], time.monotonic()
+    parts = dict.fromkeys(names, 1)
+    if not given.quick:
+        parts = {name: load().get(name, {}).get("seconds", 60) for name in names}
+    with tqdm(total=sum(parts.values()), desc="all programs", bar_format=BAR, delay=1) as bar:
+        for number, name in enumerate(names, 1):
+            print(f"==> {number} of {len(names)}: {name}", flush=True)
+            new = run(name, given.quick)
+            spent = f"{time.monotonic() - begun:.0f} s in all"
+            bar.update(parts[name])
+            if new is None:
+                print(f"\n==> {name}: failed; {spent}", flush=True)
+                failed.append(name)
+                continue
+            print(f"\n==> {name}: {new['seconds']} s; {spent}", flush=True)
+            entries = load()
+            kept = entries.get(name)
+            texts = differences(kept, new, whole=not given.quick)
+            differ += [f"{name}: {text}" for text in texts]
+            if not given.quick:
+                # At once, so that nothing is lost if a later program is stopped.
+                FIGURES.write_text(text_of({**entries, name: merged(kept, new)}), encoding="utf-8")
+                README.write_text(readme(README.read_text(encoding="utf-8")), encoding="utf-8")
     for text in differ:
         print(f"==> differs: {text}")
     if failed:

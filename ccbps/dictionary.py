@@ -29,7 +29,8 @@ class DictionaryColumn(Printable, Generic[T_co]):
 
     def __post_init__(self) -> None:
         array("index", self.index, np.intp, ("rows",))
-        if len(self.index) and not 0 <= self.index.min() <= self.index.max() < len(self.values):
+        # A negative one is as good as a large one.
+        if len(self.index) and self.index.view(np.uintp).max() >= len(self.values):
             raise ShapeError(f"index must lie within the {len(self.values)} values")
 
     def __len__(self) -> int:

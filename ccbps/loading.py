@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any, Final
 
@@ -78,6 +77,8 @@ def on_first_use(package: str, hint: str = "") -> bool:
     @cache
     def inside() -> dict[str, bool]:
         # When it is asked for: importing a package lists no folder.
+        from pkgutil import iter_modules
+
         return {part.name: part.ispkg for part in iter_modules(getattr(module, "__path__", []))}
 
     def load(name: str) -> Any:

@@ -186,6 +186,13 @@ def _unmasked(kind: Kind, digest: bytes) -> Bytes:
     return np.frombuffer(first + digest[start : start + TAG_BYTES], dtype=np.uint8)
 
 
+@lru_cache(maxsize=256)
+def _pair(kinds: tuple[Kind, Kind], digest: bytes) -> tuple[Bytes, Bytes, Bytes]:
+    """Return the headers of a pair whose tag is zero, and their sum."""
+    event, interest = (_unmasked(kind, digest) for kind in kinds)
+    return event, interest, event ^ interest
+
+
 def write_round_headers(messages: Bytes, kind: Kind, digest: bytes, tags: Bytes) -> None:
     """Write the headers of messages of rounds.
 
@@ -198,9 +205,8 @@ def write_round_headers(messages: Bytes, kind: Kind, digest: bytes, tags: Bytes)
     # This uses words: single bytes of each row would take longer than all other steps together.
     heads = np.zeros((len(tags), ROUND_HEADER_BYTES), dtype=np.uint8)
     heads[:, 1:] = tags
-    words = heads.view("<u8")
-    words ^= _unmasked(kind, digest).view("<u8")
-    messages[:, :ROUND_HEADER_BYTES] = heads
+    words = heads.view(np.uint64) ^ _unmasked(kind, digest).view(np.uint64)
+    messages[:, :ROUND_HEADER_BYTES] = words.view(np.uint8)
 
 
 def round_tags(messages: Bytes, kind: Kind, digest: bytes) -> Bytes:
@@ -222,12 +228,12 @@ def check_round_headers(
         digest: digest of the parameters of the broker's matcher, 32 bytes.
         kinds: kinds of these messages: events and interests, or labels and messages ahead.
     """
-    event, interest = (_unmasked(kind, digest) for kind in kinds)
-    causes = np.zeros(len(events), dtype=np.uint8)
-    sums = events.view("<u8") ^ interests.view("<u8")
-    if (sums == (event ^ interest).view("<u8")).all() and (events[:, 0] == event[0]).all():
+    event, interest, both = _pair(kinds, digest)
+    causes, sums = np.zeros(len(events), dtype=np.uint8), events ^ interests
+    others = sums.view(np.uint64) != both.view(np.uint64)
+    if not np.count_nonzero(others) and not np.count_nonzero(events[:, 0] != event[0]):
         return causes
-    wrong = (events ^ interests)[:, 1:] != (event ^ interest)[1:]
+    wrong = sums[:, 1:] != both[1:]
     causes[wrong.any(axis=1)] = Cause.PAIRING if kinds == _PAIR else Cause.LABELS
     causes[interests[:, 0] != interest[0]] = Cause[f"{kinds[1].name}_KIND"]
     causes[events[:, 0] != event[0]] = Cause[f"{kinds[0].name}_KIND"]
@@ -298,9 +304,9 @@ def padding_causes(stray: NDArray[np.bool_]) -> NDArray[np.uint8]:
 
 def raise_for(causes: NDArray[np.uint8]) -> None:
     """Raise a `DecodeError` that names the refused rows, if there are any."""
-    rows = np.flatnonzero(causes)
-    if not len(rows):
+    if not np.count_nonzero(causes):
         return
+    rows = np.flatnonzero(causes)
     texts = tuple(Cause(c).text for c in causes[rows])
     more = f" (and {len(rows) - 1} more rows)" if len(rows) > 1 else ""
     raise DecodeError(f"row {rows[0]}: {texts[0]}{more}", rows=tuple(rows.tolist()), causes=texts)

@@ -128,6 +128,40 @@ def draw_parties() -> str:
     return drawing.svg()
 
 
+def draw_trio() -> str:
+    """Draw three brokers: what clients send each of them, what each holds, and the ring."""
+    drawing = Drawing("Three brokers: what each gets, what it holds, and what it passes on", 330)
+    wide, side = 260.0, 150.0
+    middle, right = (WIDTH - wide) / 2, WIDTH - 14.0 - side
+    tops = (34.0, 140.0, 246.0)
+    held = (
+        ("has x0, x1, y0, y1", "masks from k0 and k1"),
+        ("has x1, x2, y1, y2", "masks from k1 and k2"),
+        ("has x2, x0, y2, y0", "masks from k2 and k0"),
+    )
+    drawing.tile(14, tops[1], side, "publisher: x", PUBLISHER)
+    drawing.tile(right, tops[1], side, "subscriber: y", SUBSCRIBER)
+    for number, (top, lines) in enumerate(zip(tops, held, strict=True)):
+        drawing.tile(middle, top, wide, f"broker {number}", BROKER)
+        for place, line in enumerate(lines):
+            y = top + TILE + 17 + 16 * place
+            drawing.text(WIDTH / 2, y, line, QUIET, anchor="middle", size=11.5)
+        for start, end, name in ((14 + side, middle, "x"), (right, middle + wide, "y")):
+            drawing.line([(start, tops[1] + TILE / 2), (end, top + TILE / 2)])
+            text = "a nonce" if number == 0 else f"{name}2"
+            # Beside the line, two thirds of its way.
+            x, y = start + (end - start) * 0.62, tops[1] + (top - tops[1]) * 0.62 + TILE / 2
+            drawing.text(x, y - 8, text, INK, anchor="middle", size=11.5)
+    for top in tops[1:]:
+        drawing.line([(middle + 22, top), (middle + 22, top - 106 + TILE)])
+    for top in tops[:2]:  # from broker 0 to broker 2, behind broker 1
+        drawing.line(
+            [(middle + wide - 22, top + TILE), (middle + wide - 22, top + 106)],
+            arrow=top == tops[1],
+        )
+    return drawing.svg()
+
+
 def draw_job() -> str:
     """Draw the three jobs of the Spark tutorial, and the stores between them."""
     drawing = Drawing("Three jobs: subscribers and publisher write stores, a broker matches", 184)

@@ -26,7 +26,7 @@ from ccbps.programs.selector import optimized_selector
 DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS))
 
-from diagrams import draw_choice, draw_job, draw_parties
+from diagrams import draw_choice, draw_job, draw_parties, draw_trio
 from drawing import (
     BROKER,
     CHOSEN,
@@ -223,6 +223,7 @@ PICTURES: dict[str, Callable[[], str]] = {
     "rank_one_slots.svg": draw_slots,
     "rank_one_growth.svg": draw_growth,
     "parties.svg": draw_parties,
+    "trio.svg": draw_trio,
     "spark_job.svg": draw_job,
     "choosing.svg": draw_choice,
     "layers.svg": draw_layers,

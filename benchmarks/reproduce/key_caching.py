@@ -8,7 +8,8 @@
 - Figure 9: events a second by the number of encryptions, with AES-256-GCM instead of DES, each
   under a key of its own; measured on one core.
 
-15,000 events each, after as many as warm the caches. `learned` is this library's: clusters and
+15,000 events each, after as many as warm the caches: keys of whole groups need as many as repeat
+all popular groups, keys of parts some ten thousand. `learned` is this library's: clusters and
 capacities learned from a sample of the traffic, with as many keys in all.
 
     python benchmarks/reproduce/key_caching.py [--quick] [--plot FOLDER]
@@ -120,6 +121,13 @@ def strategies(
     yield "learned", lambda: LearnedCache.learn(draw(sample), subscribers, keys)
 
 
+def warming(strategy: Strategy, kind: str, warm: int) -> int:
+    """Return the events that warm a cache; `warm` if it has keys of whole groups that recur."""
+    if isinstance(strategy, Naive | KeyHierarchy):
+        return 0
+    return min(warm, CHUNK) if kind == "uniform" or isinstance(strategy, ClusteredCache) else warm
+
+
 def simulate(strategy: Strategy, draw: Draw, warm: int, events: int, label: str) -> float:
     """Return the mean encryptions of an event."""
     with tqdm(total=warm + events, desc=label, unit=" events", leave=False) as bar:
@@ -168,8 +176,8 @@ def table_1(quick: bool) -> dict[tuple[str, str], float]:
             popular = (share, groups) if kind == "popular" else (0.0, 0)
             for name, make in strategies(subscribers, keys, draw, min(warm, 100_000)):
                 strategy = make()
-                still = isinstance(strategy, Naive | KeyHierarchy)
-                mean = simulate(strategy, draw, 0 if still else warm, 15_000, f"{title} {name}")
+                first = warming(strategy, kind, warm)
+                mean = simulate(strategy, draw, first, 15_000, f"{title} {name}")
                 events = draw(15_000)
                 speed = len(events) / timed(partial(strategy.count, events))
                 said = PRINTED[name][2 * place + column] if name in PRINTED else None
@@ -200,14 +208,13 @@ def printed(kind: str, at: int, place: int) -> Line:
 
 def point(strategy: Strategy, draw: Draw, warm: int, label: str) -> float:
     """Return the encryptions of an event. Without a cache, few events are enough."""
-    few = isinstance(strategy, Naive | KeyHierarchy)
-    return simulate(strategy, draw, 0 if few else warm, 3_000 if few else 15_000, label)
+    return simulate(strategy, draw, warm, 15_000 if warm else 3_000, label)
 
 
 def by_subscribers(number: int, keys: int, quick: bool) -> list[Panel]:
     """Return Figure 6 or 7."""
     sizes = (100, 200) if quick else (100, 200, 400, 600, 800, 1000)
-    warm = 20_000 if quick else 150_000
+    warm = 20_000 if quick else 100_000
     panels = []
     for kind in ("uniform", "popular"):
         popular = (0.9, 10_000) if kind == "popular" else (0.0, 0)
@@ -219,7 +226,8 @@ def by_subscribers(number: int, keys: int, quick: bool) -> list[Panel]:
             if number == 6:
                 named.append(("build-up", lambda n=subscribers, c=keys: BuildUpCache(n, c)))
             for name, make in named:
-                mean = point(make(), draw, warm, name)
+                strategy = make()
+                mean = point(strategy, draw, warming(strategy, kind, warm), name)
                 simulated.setdefault(name, []).append((subscribers, mean))
                 value = formula(name, subscribers, keys, *popular)
                 if value is not None:
@@ -241,7 +249,8 @@ def by_keys(quick: bool, large: dict[tuple[str, str], float]) -> list[Panel]:
             draw = draws(1000, 0.8, 100_000, seed=8)[kind]
             warm = 20_000 if quick else 12 * keys
             for name, make in strategies(1000, keys, draw, 100_000):
-                mean = point(make(), draw, warm, name)
+                strategy = make()
+                mean = point(strategy, draw, warming(strategy, kind, warm), name)
                 simulated.setdefault(name, []).append((keys, mean))
         for name, cells in simulated.items():
             if (kind, name) in large:

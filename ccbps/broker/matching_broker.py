@@ -26,16 +26,14 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
 from ccbps.broker.accepted import Accepted, Kept, Publishers
-from ccbps.broker.books import Book
+from ccbps.broker.door import Door
 from ccbps.broker.last_rounds import LastRounds, notice
 from ccbps.broker.mailbox import Mailboxes, Matched
 from ccbps.broker.messages import (
@@ -51,7 +49,7 @@ from ccbps.broker.metrics import Metrics, metrics_text
 from ccbps.broker.prefilter import FilterKind
 from ccbps.broker.quotas import Quota
 from ccbps.broker.store import BrokerStore, NoStore, Store
-from ccbps.broker.subscriptions import Snapshot, Subscriptions
+from ccbps.broker.subscriptions import Coming, Subscriptions
 from ccbps.checks import choice, instance, octets, whole
 from ccbps.errors import CcbpsError, LedgerError, ParameterError, RefusedError
 from ccbps.keys.secret import Confined
@@ -66,26 +64,6 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger(__name__)
 REMEMBER: Final = 1 << 12
 """Number of each publisher's publications that are remembered one by one."""
-_Sent = TypeVar("_Sent", Subscription, Publication, Payloads, Hellos)
-
-
-@dataclass
-class _Coming:
-    """A publication that is being matched.
-
-    Attributes:
-        place: place among those that came together.
-        publication: the publication.
-        digest: digest of its message.
-        snapshot: books to match it with.
-        matches: matches in each book.
-    """
-
-    place: int
-    publication: Publication
-    digest: bytes
-    snapshot: Snapshot
-    matches: list[tuple[Book, Any]] = field(default_factory=list)
 
 
 class MatchingBroker(Confined):
@@ -168,7 +146,7 @@ class MatchingBroker(Confined):
             instance("broker", broker, (Broker, Leader), hint=hint)
         choice("when_full", when_full, ("drop", "refuse"))
         self._broker, self.quota = broker, quota or Quota()
-        self.on_delivery, self._timer = on_delivery, timer
+        self.on_delivery = on_delivery
         self.on_revoked: Callable[[str], object] | None = None
         self.on_notice: Callable[[str], object] | None = None
         self._last_rounds = LastRounds()
@@ -188,6 +166,7 @@ class MatchingBroker(Confined):
         self._boxes = Mailboxes(
             self.quota, when_full == "drop", clock, self._store, self._metrics, relays
         )
+        self._door = Door(self._boxes, self._lock, self._metrics, timer)
         try:
             if path is not None:
                 self._load()
@@ -250,7 +229,7 @@ class MatchingBroker(Confined):
                 be reached.
             LedgerError: the file cannot be written; nothing was changed.
         """
-        with self._reading(client, Hellos, hellos) as (new, message), self._changing:
+        with self._door.reading(client, Hellos, hellos) as (new, message), self._changing:
             if not isinstance(self._broker, Leader):
                 raise ParameterError(f"{type(self.matcher).__name__} has one broker, and no hellos")
             if len(self._greeted[client]) >= self.quota.subscriptions:
@@ -273,7 +252,7 @@ class MatchingBroker(Confined):
             RefusedError: the client was revoked, or its quota is used up.
             LedgerError: the file cannot be written. In all cases nothing was changed.
         """
-        with self._reading(client, Subscription, subscription) as (new, _), self._changing:
+        with self._door.reading(client, Subscription, subscription) as (new, _), self._changing:
             self._subscriptions.require_room(client, new, self.quota)
             self._examiner.check([(f"{client}/{new.name}", new)])
             with self._lock:
@@ -330,7 +309,7 @@ class MatchingBroker(Confined):
             RefusedError: the client was revoked, or its quota is used up.
             LedgerError: the file cannot be written; nothing was changed.
         """
-        with self._serving(client, 0), self._changing:
+        with self._door.serving(client, 0), self._changing:
             if name not in self._subscriptions.registry.of(client):
                 raise ParameterError(f"{client} has no subscription {name!r}")
             with self._lock, self._store.transaction():
@@ -435,19 +414,19 @@ class MatchingBroker(Confined):
         """
         results: list[Receipt | CcbpsError | None] = [None] * len(publications)
         told: list[str] = []
-        with self._charging(publisher):
+        with self._door.charging(publisher):
             coming = [
                 one
                 for place, sent in enumerate(publications)
                 if (one := self._begun(publisher, sent, place, results)) is not None
             ]
             try:
-                took = self._find(publisher, coming, results)
+                # A publication that the filter stops is not examined, unless it is kept.
+                took = self._subscriptions.find(publisher, coming, self._kept.most > 0)
                 for one in coming:
-                    if results[one.place] is None:
-                        with self._noting(results, one.place):
-                            results[one.place], more = self._matched(publisher, one, took)
-                            told += more
+                    with self._door.noting(results, one.place):
+                        results[one.place], more = self._matched(publisher, one, took)
+                        told += more
             finally:
                 with self._lock:
                     for one in coming:
@@ -462,12 +441,11 @@ class MatchingBroker(Confined):
 
     def _begun(
         self, publisher: str, sent: Publication | bytes, place: int, results: list[Any]
-    ) -> _Coming | None:
+    ) -> Coming | None:
         """Let a publication in, and return it if it must be matched; else there is a result."""
-        with self._noting(results, place):
+        with self._door.noting(results, place):
             message = sent.to_bytes() if isinstance(sent, Publication) else sent
-            with self._lock:
-                self._boxes.admitted(publisher).account.enter(len(message))
+            self._door.enter(publisher, len(message))
             new = sent if isinstance(sent, Publication) else Publication.from_bytes(message)
             digest = new.digest(message)
             with self._lock:
@@ -475,39 +453,15 @@ class MatchingBroker(Confined):
                 receipt = self._receipt(publisher, new, digest, in_order=not place)
                 if receipt is None:
                     snapshot = self._subscriptions.begin(publisher, new)
-                    return _Coming(place, new, digest, snapshot)
+                    return Coming(place, new, digest, snapshot)
                 results[place] = receipt
         return None
 
-    def _find(self, publisher: str, coming: Sequence[_Coming], results: list[Any]) -> float:
-        """Match publications with their books, and return the seconds that each took."""
-        by_book: dict[int, tuple[Book, list[_Coming]]] = {}
-        for one in coming:
-            # A publication that the filter stops is not examined, unless it is kept.
-            if one.snapshot.books or self._kept.most:
-                with self._noting(results, one.place):
-                    self._examiner.check_event(publisher, one.publication)
-            if results[one.place] is None:
-                for book in one.snapshot.books:
-                    by_book.setdefault(id(book), (book, []))[1].append(one)
-        start = time.perf_counter()
-        for book, together in by_book.values():
-            error: CcbpsError | None = None
-            found: Sequence[Any] = [None] * len(together)
-            try:
-                found = book.find([one.publication for one in together])
-            except CcbpsError as failure:
-                error = failure
-            for one, matches in zip(together, found, strict=True):
-                with self._noting(results, one.place):
-                    if error is not None or isinstance(matches, CcbpsError):
-                        raise error or matches
-                    one.matches.append((book, matches))
-        return (time.perf_counter() - start) / max(1, len(coming))
-
-    def _matched(self, publisher: str, one: _Coming, took: float) -> tuple[Receipt, list[str]]:
+    def _matched(self, publisher: str, one: Coming, took: float) -> tuple[Receipt, list[str]]:
         """Accept a publication that was matched; return its receipt, and clients to tell."""
         new = one.publication
+        if one.error is not None:
+            raise one.error
         with self._lock:
             # Meanwhile it may have been accepted, and its publisher revoked.
             self._boxes.admitted(publisher)
@@ -533,7 +487,7 @@ class MatchingBroker(Confined):
             RefusedError: the publisher was revoked, its quota is used up, or a queue is full.
             ParameterError: the publication is not there, or a client does not match it.
         """
-        with self._reading(publisher, Payloads, payloads) as (sealed, _), self._lock:
+        with self._door.reading(publisher, Payloads, payloads) as (sealed, _), self._lock:
             number, messages = sealed.number, sealed.messages
             numbers = self._publishers[publisher]
             accepted = numbers.waiting(number)
@@ -573,7 +527,7 @@ class MatchingBroker(Confined):
         """
         whole("most", most, 1)
         whole("after", after)
-        with self._serving(client), self._lock:
+        with self._door.serving(client), self._lock:
             return self._boxes.admitted(client).after(after, most)
 
     def acknowledge(self, client: str, sequence: int) -> None:
@@ -584,7 +538,7 @@ class MatchingBroker(Confined):
             LedgerError: the file cannot be written; nothing was changed.
         """
         whole("sequence", sequence)
-        with self._serving(client), self._lock:
+        with self._door.serving(client), self._lock:
             self._boxes.acknowledge(client, sequence)
 
     def notices(self, client: str) -> list[str]:
@@ -595,7 +549,7 @@ class MatchingBroker(Confined):
         """
         if self.matcher.keying is not Keying.ROUNDS:
             return []
-        with self._serving(client), self._lock:
+        with self._door.serving(client), self._lock:
             texts = []
             for name, (publisher, rounds) in self._last_rounds.of(client).items():
                 numbers = self._publishers.get(publisher)
@@ -617,7 +571,7 @@ class MatchingBroker(Confined):
             RefusedError: the client was revoked, or the message is too large.
         """
         # Without the lock, which a publication holds while it is written.
-        with self._counting():
+        with self._door.counting():
             self._boxes.turn_away(client)
             self.quota.require_size(size)
 
@@ -658,54 +612,6 @@ class MatchingBroker(Confined):
         yield from metrics
 
     # -- inside ----------------------------------------------------------------------------------
-
-    @contextmanager
-    def _reading(self, client: str, kind: type[_Sent], sent: Any) -> Iterator[tuple[_Sent, bytes]]:
-        """Let a client's message in (`_serving`), and give it as a record and as bytes."""
-        message = sent.to_bytes() if isinstance(sent, kind) else sent
-        with self._serving(client, len(message)):
-            yield sent if isinstance(sent, kind) else kind.from_bytes(message), message
-
-    @contextmanager
-    def _serving(self, client: str, size: int | None = None) -> Iterator[None]:
-        """Let a client's request in, charge it for the time that it takes, and count refusals.
-
-        The size is the bytes of its message; None if it has none.
-        """
-        with self._counting(), self._charging(client):
-            with self._lock:
-                self._boxes.admitted(client).account.enter(size)
-            yield
-
-    @contextmanager
-    def _charging(self, client: str) -> Iterator[None]:
-        """Charge a client for the time that something takes, unless it was revoked before."""
-        start = self._timer()
-        try:
-            yield
-        finally:
-            with self._lock:
-                if client in self._boxes:
-                    self._boxes[client].account.spend(self._timer() - start)
-
-    @contextmanager
-    def _noting(self, results: list[Any], place: int) -> Iterator[None]:
-        """Count a refusal, and put it into results."""
-        try:
-            with self._counting():
-                yield
-        except CcbpsError as error:
-            results[place] = error
-
-    @contextmanager
-    def _counting(self) -> Iterator[None]:
-        """Count refusals."""
-        try:
-            yield
-        except CcbpsError as error:
-            reason = error.reason if isinstance(error, RefusedError) else type(error).__name__
-            self._metrics.add("refused", reason=reason)
-            raise
 
     def _receipt(
         self, publisher: str, publication: Publication, digest: bytes, in_order: bool = True

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from threading import RLock
 from typing import Any, Final, NamedTuple
@@ -24,7 +25,7 @@ from ccbps.broker.metrics import Metrics
 from ccbps.broker.prefilter import FilterKind, TokenFilter
 from ccbps.broker.quotas import Quota
 from ccbps.broker.registry import Registry
-from ccbps.errors import DecodeError, RefusedError
+from ccbps.errors import CcbpsError, DecodeError, RefusedError
 from ccbps.matching.contract.broker import Broker
 from ccbps.matching.contract.scheme import Answers, Scheme
 from ccbps.trio.leader import Leader
@@ -63,6 +64,27 @@ class Snapshot(NamedTuple):
     version: int
     books: list[Book]
     filtered: str
+
+
+@dataclass
+class Coming:
+    """A publication that is being matched.
+
+    Attributes:
+        place: place among those that came together.
+        publication: the publication.
+        digest: digest of its message.
+        snapshot: subscriptions to match it with.
+        matches: matches in each book of the snapshot.
+        error: reason for refusing it; None for none.
+    """
+
+    place: int
+    publication: Publication
+    digest: bytes
+    snapshot: Snapshot
+    matches: list[tuple[Book, Any]] = field(default_factory=list)
+    error: CcbpsError | None = None
 
 
 class Subscriptions:
@@ -211,6 +233,36 @@ class Subscriptions:
             filtered = "filter_false_positives" if self.topics.filter is not None else ""
         return Snapshot(self._version, books, filtered)
 
+    def find(self, publisher: str, coming: Sequence[Coming], examine: bool) -> float:
+        """Match publications with their books, and return the seconds that each took.
+
+        Args:
+            publisher: name of their publisher.
+            coming: the publications, which get their matches, or errors.
+            examine: whether to examine also those that no book is for.
+        """
+        by_book: dict[int, tuple[Book, list[Coming]]] = {}
+        for one in coming:
+            try:
+                if one.snapshot.books or examine:
+                    self.examiner.check_event(publisher, one.publication)
+            except CcbpsError as error:
+                one.error = error
+                continue
+            for book in one.snapshot.books:
+                by_book.setdefault(id(book), (book, []))[1].append(one)
+        start = time.perf_counter()
+        for book, together in by_book.values():
+            try:
+                found = book.find([one.publication for one in together])
+            except CcbpsError as error:
+                found = [error] * len(together)
+            for one, matches in zip(together, found, strict=True):
+                if isinstance(matches, CcbpsError):
+                    one.error = matches
+                one.matches.append((book, matches))
+        return (time.perf_counter() - start) / max(1, len(coming))
+
     def end(self, snapshot: Snapshot) -> None:
         """Note that a publication has been matched. Called with the lock."""
         self._under_way.remove(snapshot.version)
@@ -231,7 +283,7 @@ class Subscriptions:
             snapshot: result of `begin`.
             publisher: name of the publisher.
             publication: the publication.
-            matches: books of the snapshot, each with what `Book.find` returned for it.
+            matches: books of the snapshot, each with its matches, see `Coming`.
         """
         numbers: list[Index] = [book.members(some) for book, some in matches]
         later = [

@@ -35,10 +35,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from ccbps import primitives
 from ccbps.arrays import Bools, Bytes, Reals, Words
 from ccbps.checks import array, choice
 from ccbps.errors import KeyMismatchError
@@ -94,7 +92,7 @@ class RowMac(Confined):
             key = b""
             raise KeyMismatchError(f"the key of tags has {ROW_KEY_BYTES} bytes")
         self._key, self._tag_bytes = bytes(key), choice("tag_bytes", tag_bytes, (8, 16))
-        self._widths: dict[int, tuple[Reals, Cipher[Any]]] = {}
+        self._widths: dict[int, tuple[Reals, primitives.Cipher[Any]]] = {}
 
     def __repr__(self) -> str:
         return f"<RowMac of {self._tag_bytes} bytes>"
@@ -122,16 +120,18 @@ class RowMac(Confined):
         array("tags", tags, np.uint8, right.shape)
         return np.asarray(np.bitwise_or.reduce(right ^ tags, axis=1) == 0)
 
-    def _of_width(self, width: int) -> tuple[Reals, Cipher[Any]]:
+    def _of_width(self, width: int) -> tuple[Reals, primitives.Cipher[Any]]:
         """Return the limbs of all k_i, shape (d, LIMBS), and the cipher of K."""
         prepared = self._widths.get(width)
         if prepared is None:
             count = -(-width // 2)
             info = b"ccbps row mac\0" + width.to_bytes(8, "big")
-            derived = HKDF(SHA256(), 64, salt=None, info=info).derive(self._key)
+            derived = primitives.HKDF(primitives.SHA256(), 64, salt=None, info=info).derive(
+                self._key
+            )
             # 127 bits each, of which 2^127 - 1 stands for 0.
-            mode = modes.CTR(bytes(16))
-            stream = Cipher(algorithms.AES256(derived[:32]), mode).encryptor()
+            mode = primitives.CTR(bytes(16))
+            stream = primitives.Cipher(primitives.AES256(derived[:32]), mode).encryptor()
             words = np.frombuffer(stream.update(bytes(16 * count)), dtype="<u8").reshape(-1, 2)
             low, high = words[:, 0], words[:, 1] & np.uint64((1 << 63) - 1)
             parts = [
@@ -141,10 +141,10 @@ class RowMac(Confined):
                 high >> np.uint64(14) & _MASK,
                 high >> np.uint64(40),
             ]
-            mode_of_tags = modes.ECB()  # noqa: S305
+            mode_of_tags = primitives.ECB()
             prepared = (
                 np.stack(parts, axis=1).astype(np.float64),
-                Cipher(algorithms.AES256(derived[32:]), mode_of_tags),
+                primitives.Cipher(primitives.AES256(derived[32:]), mode_of_tags),
             )
             if len(self._widths) >= _KEPT_WIDTHS:
                 self._widths.clear()

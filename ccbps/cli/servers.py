@@ -65,18 +65,21 @@ def _broker(arguments: Namespace) -> int:
     matcher = read_matcher(arguments.matcher)
     if matcher.keying is Keying.BROKERS:
         raise ParameterError(f"{type(matcher).__name__} has three brokers: run ccbps trio serve")
-    key = None if arguments.key is None else role_key(key_file(arguments, arguments.key))
-    decides = matcher if matcher.answers is Answers.SUBSCRIBER else matcher.broker(key)
+
+    def make() -> Broker | Matcher:
+        key = None if arguments.key is None else role_key(key_file(arguments, arguments.key))
+        return matcher if matcher.answers is Answers.SUBSCRIBER else matcher.broker(key)
+
     with ExitStack() as stack:
         # Entered first and left last, so that no signal interrupts the end of the others.
         wait = stack.enter_context(ended_by_signals())
-        return run_broker(arguments, stack, decides, wait)
+        return run_broker(arguments, stack, make, wait)
 
 
 def run_broker(
     arguments: Namespace,
     stack: ExitStack,
-    matching: Broker | Leader | Matcher,
+    make: Callable[[], Broker | Leader | Matcher],
     wait: Callable[[], None],
 ) -> int:
     """Run a matching broker behind an MQTT server, and return the exit status.
@@ -84,7 +87,7 @@ def run_broker(
     Args:
         arguments: options of `server_options` and `BROKER_OPTIONS`.
         stack: stack that is left at the end of the command.
-        matching: what decides which events match.
+        make: function that makes the broker of the scheme, or broker 0 of three.
         wait: function that returns when the broker is to end.
 
     Raises:
@@ -94,7 +97,7 @@ def run_broker(
 
     lost = threading.Event()
     with stack:
-        broker = _matching_broker(arguments, matching)
+        broker = _matching_broker(arguments, make)
         stack.callback(broker.close)
         metrics = None
         if arguments.metrics is not None:
@@ -123,7 +126,9 @@ def _end(why: threading.Event) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _matching_broker(arguments: Namespace, matching: Broker | Leader | Matcher) -> MatchingBroker:
+def _matching_broker(
+    arguments: Namespace, make: Callable[[], Broker | Leader | Matcher]
+) -> MatchingBroker:
     quota: dict[str, Any] = read_settings("--quota", arguments.quota)
     for name in quota:
         checks.choice("--quota", name, QUOTAS)
@@ -131,7 +136,7 @@ def _matching_broker(arguments: Namespace, matching: Broker | Leader | Matcher) 
         # The file tells its reader all that the broker knows.
         Path(arguments.file).touch(mode=0o600)
     return MatchingBroker(
-        matching,
+        make(),
         path=arguments.file,
         prefilter=None if arguments.prefilter == "none" else arguments.prefilter,
         keep=arguments.keep,

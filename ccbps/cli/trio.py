@@ -53,6 +53,11 @@ def _serve(arguments: Namespace) -> int:
     matcher = read_matcher(arguments.matcher)
     if matcher.keying is not Keying.BROKERS:
         raise ParameterError(f"{type(matcher).__name__} has one broker: run ccbps broker")
+    if not matcher.leakage.answers:
+        raise ParameterError(
+            "these brokers deliver by the answers, which they learn: take a matcher with "
+            'reveal="brokers"; for the others, ThreeBrokerMatch.broker makes the brokers'
+        )
     trio = Trio(read_operators(arguments.peers), arguments.workers)
     key = operator_key(key_file(arguments, arguments.key))
     if arguments.party == 0:
@@ -88,7 +93,7 @@ def _lead(arguments: Namespace, trio: Trio, key: OperatorKey, matcher: Matcher) 
         # Entered before all that it protects from signals.
         wait = stack.enter_context(ended_by_signals())
         stack.callback(leader.close)
-        return run_broker(arguments, stack, leader, wait)
+        return run_broker(arguments, stack, lambda: leader, wait)
 
 
 TRIO: Final = Command(

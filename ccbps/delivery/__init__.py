@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from ccbps.loading import on_first_use
 
 if TYPE_CHECKING or not on_first_use(__name__):
+    from ccbps.delivery.canary import Canary as Canary
     from ccbps.delivery.clustered import ClusteredCache as ClusteredCache
     from ccbps.delivery.clustered import ClusteredPopularCache as ClusteredPopularCache
     from ccbps.delivery.group_opener import GroupOpener as GroupOpener

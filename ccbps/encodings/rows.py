@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from ccbps.errors import ShapeError
 Draw: TypeAlias = Callable[[int, int], Bytes]
 """``draw(start, stop)``: the shared randomness of pairs start .. stop - 1, asked for in order and
 once; shape (stop - start, randomness_bytes), uint8, rows contiguous. May reuse one buffer."""
+
+FEW_ROWS: Final = 64
+"""Largest number of rows that are copied byte by byte."""
 
 
 class PairEncoding(ABC):
@@ -77,20 +80,20 @@ class PairEncoding(ABC):
         Raises:
             ShapeError: a shape does not fit.
         """
-        batch = len(events)
-        events, interests = (
-            rows if rows.strides[-1:] == (1,) else np.ascontiguousarray(rows)
-            for rows in (events, interests)
-        )
-        require_rows("events", events, heads.shape[-1] + self.event_bytes)
-        require_rows("interests", interests, heads.shape[-1] + self.interest_bytes)
+        batch, skip = len(events), heads.shape[-1]
+        if events.strides[-1:] != (1,):
+            events = np.ascontiguousarray(events)
+        if interests.strides[-1:] != (1,):
+            interests = np.ascontiguousarray(interests)
+        require_rows("events", events, skip + self.event_bytes)
+        require_rows("interests", interests, skip + self.interest_bytes)
         if batch != len(interests):
             raise ShapeError(f"{batch} events do not pair with {len(interests)} interests")
-        if heads.dtype != np.uint8 or heads.ndim != 3 or heads.shape[:2] != (2, batch):
+        if heads.dtype != np.uint8 or heads.shape != (2, batch, skip):
             raise ShapeError(
                 f"heads must be uint8 of shape (2, {batch}, skip), got {heads.dtype} {heads.shape}"
             )
-        if not (heads.flags.c_contiguous and heads.flags.writeable):
+        if not heads.flags.carray:
             raise ShapeError("heads must be C-contiguous and writeable")
         return events, interests
 
@@ -189,10 +192,11 @@ def draw_rows(
 
 
 def copy_rows(rows: Bytes, out: Bytes) -> None:
-    """Copy rows whose bytes are contiguous: as one item each, which is faster than byte by byte."""
-    if rows.shape[1]:
+    """Copy rows whose bytes are contiguous: as one item each where there are many, for speed."""
+    if len(rows) > FEW_ROWS and rows.shape[1]:
         kind = f"V{rows.shape[1]}"
-        out.view(kind)[...] = rows.view(kind)
+        rows, out = rows.view(kind), out.view(kind)
+    out[...] = rows
 
 
 def used_bits(bits: int) -> np.uint8:

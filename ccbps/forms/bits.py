@@ -25,20 +25,26 @@ _SWAPS = [
 ]
 
 
+_REVERSED: Final = bytes(int(f"{octet:08b}"[::-1], 2) for octet in range(256))
+"""Each byte with its bits in the opposite order."""
+
+
 def reversed_bits(value: int, bits: int) -> int:
     """Return a number whose lowest bit is the most significant one of `value`, and so on."""
-    return int(f"{value:0{bits}b}"[::-1], 2)
+    octets = -(-bits // 8)
+    in_order = (value << 8 * octets - bits).to_bytes(octets, "big")
+    return int.from_bytes(in_order.translate(_REVERSED), "little")
 
 
 def event_words(events: Events) -> Words:
     """Return the input bits, bit i at bit i % 64 of word i // 64: shape (words, count), uint64."""
-    widths = events.schema.widths
-    words = -(-events.schema.bits // WORD)
+    widths, bits = events.schema.widths, events.schema.bits
+    words = -(-bits // WORD)
     if events.count == 1:  # Python's numbers take less time than a call of NumPy for each step.
         value = 0
         for name, width in widths.items():
             value = value << width | unpack(events.codes[name])[0]
-        octets = reversed_bits(value, events.schema.bits).to_bytes(8 * words, "little")
+        octets = reversed_bits(value, bits).to_bytes(8 * words, "little")
         return np.frombuffer(octets, dtype="<u8").reshape(words, 1)
     out = np.zeros((words, events.count), dtype=np.uint64)
     for start in range(0, events.count, BLOCK):

@@ -8,7 +8,7 @@ of m digits is a few lookups:
 =============  ==============================================  ===============  ===================
 leaf           meaning                                         tables           gates
 =============  ==============================================  ===============  ===================
-``interval``   low <= code <= high                             4 m - 3          4 m - 3
+``interval``   the code lies in one of k intervals             k (4 m - 4) + 1  k (4 m - 4) + 1
 ``chain``      code <= bound, code >= bound, "the first bits   2 m - 1          2 m - 1
                of the code are these", or false
 ``equal``      code = value, or false                          m                2 m - 1
@@ -16,12 +16,17 @@ leaf           meaning                                         tables           
 ``literal``    one bit of the event                            one a digit      none of its own
 =============  ==============================================  ===============  ===================
 
-An interval is ``t + e_1 r_1 + e'_1 r'_1``. Here t says that the first digit lies between those of
-the bounds, e that a digit equals the lower bound's, and r that the digits behind are below the
-lower bound's: ``r_1 = s_2 + e_2 r_2``, and so on; s compares one digit. The same with a prime
-stands for the upper bound. All but t are 0 for an attribute that is not limited, and t as well for
-a condition that never holds. Leaves are negated by inverting t, never by a constant: an interest
-whose tables are all zero matches nothing.
+A set of codes has *ends*: codes that are in the set while the code before is not, or the other way
+round. k intervals have up to 2 k ends, and so has the set of all codes outside of them. The leaf is
+``t + e_1 r_1 + e'_1 r'_1 + ...``, with a letter for each end. Here t says that the set has the last
+code with this first digit, e that a digit equals the end's, and r that the digits behind are below
+the end's: ``r_1 = s_2 + e_2 r_2``, and so on; s says that one digit is below the end's. All are 0
+for an end that is not used: the first and the last code need none. So the tables of an attribute
+that is not limited are 0 but for t, and those of a condition that never holds are all 0. A code of
+one digit needs no ends: t takes any set.
+
+Leaves are negated by inverting t, never by a constant: an interest whose tables are all zero
+matches nothing.
 
 Conditions whose constants are all public are bits that the publisher computes.
 """
@@ -38,8 +43,9 @@ from numpy.typing import NDArray
 
 from ccbps.arrays import Bools, Bytes
 from ccbps.errors import ParameterError
-from ccbps.forms.bits import event_bits
+from ccbps.forms.bits import WORD, event_bits
 from ccbps.predicates import Events, Schema
+from ccbps.predicates.codes import Intervals, limbs_for, pack
 from ccbps.predicates.form import (
     AllOf,
     AnyOf,
@@ -80,12 +86,14 @@ class _Leaf:
         name: the attribute; empty for a literal.
         negated: whether the public formula negates the leaf.
         states: limits of a Hamming distance for which the first digit has tables.
+        ends: ends of a set of codes that have tables.
     """
 
     kind: Kind
     name: str
     negated: bool = False
     states: tuple[int, ...] = ()
+    ends: int = 0
 
 
 class DigitForm:
@@ -163,13 +171,15 @@ class DigitForm:
         self.public.append(form)
         return event_bit(len(self.public) - 1)
 
-    def _leaf(self, kind: Kind, name: str, negated: bool = False, limit: int = 0) -> Sum:
+    def _leaf(
+        self, kind: Kind, name: str, negated: bool = False, limit: int = 0, intervals: int = 1
+    ) -> Sum:
         """Write a leaf, and keep how it is filled."""
-        digits = self._digits.get(name, range(0))
+        digits, ends = self._digits.get(name, range(0)), 0
         states: tuple[int, ...] = ()
         if kind == "interval":
-            inside = self._table(digits[0])
-            answer = total([inside, *(self._rest(digits) for _ in range(2) if len(digits) > 1)])
+            inside, ends = self._table(digits[0]), 2 * intervals * (len(digits) > 1)
+            answer = total([inside, *(self._rest(digits) for _ in range(ends))])
         elif kind == "chain":
             inside = self._table(digits[0])
             answer = total([inside, self._rest(digits)]) if len(digits) > 1 else inside
@@ -179,7 +189,7 @@ class DigitForm:
             answer, states = self._distance(digits, limit, negated)
         else:
             answer = total([self._table(digit) for digit in range(len(self.digit_bits))])
-        self._leaves.append(_Leaf(kind, name, negated, states))
+        self._leaves.append(_Leaf(kind, name, negated, states, ends))
         return answer
 
     def _rest(self, digits: range) -> Sum:
@@ -235,6 +245,9 @@ class DigitForm:
             invert: interests in which the leaf is negated, besides what the formula negates.
         """
         leaf = self._leaves[number]
+        if leaf.kind == "interval":
+            pairs = zip(low, high, strict=True)
+            return self.fill_sets(number, [((a, b),) if a <= b else () for a, b in pairs], invert)
         digits = self._digits[leaf.name]
         bits = self.schema[leaf.name].bits
         some = np.array([a <= b for a, b in zip(low, high, strict=True)], dtype=np.bool_)
@@ -246,9 +259,7 @@ class DigitForm:
             leaf.name, [min(b, top) if ok else 0 for b, ok in zip(high, some, strict=True)]
         )
         invert = invert ^ np.bool_(leaf.negated)
-        if leaf.kind == "interval":
-            parts = self._fill_interval(digits, lows, highs, some, invert)
-        elif leaf.kind == "chain":
+        if leaf.kind == "chain":
             greatest = self.schema[leaf.name].size - 1
             full = np.array([b >= greatest for b in high], dtype=np.bool_)
             free = [
@@ -264,20 +275,43 @@ class DigitForm:
             parts = self._fill_distance(leaf, digits, lows)
         return np.concatenate(parts, axis=1).view(np.uint8)
 
-    def _fill_interval(
-        self, digits: range, low: Digits, high: Digits, some: Bools, invert: Bools
-    ) -> list[Bools]:
-        first = self._all(digits[0])
-        inside = (low[:, [0]] <= first) & (first <= high[:, [0]]) & some[:, None]
-        parts = [inside ^ invert[:, None]]
-        for bound, beyond in ((low, np.less), (high, np.greater)) if len(digits) > 1 else ():
-            for j, digit in enumerate(digits):
-                value, here = self._all(digit), bound[:, [j]]
-                if j:
-                    parts.append(beyond(value, here) & some[:, None])
-                if j + 1 < len(digits):
-                    parts.append((value == here) & some[:, None])
-        return parts
+    def fill_sets(self, number: int, sets: Sequence[Intervals], invert: Bools) -> Bytes:
+        """Return the bits of an interval's tables for sets of codes, shape (count, bits), uint8.
+
+        Args:
+            number: number of the leaf.
+            sets: intervals of each interest; those of a code of several digits have no more ends
+                than the leaf has tables for.
+            invert: interests in which the leaf is negated, besides what the formula negates.
+        """
+        leaf = self._leaves[number]
+        digits, last = self._digits[leaf.name], self.schema[leaf.name].size - 1
+        ends = [
+            [end for low, high in allowed for end in (low, high + 1) if 0 < end <= last]
+            for allowed in sets
+        ]
+        counts = np.array([len(some) for some in ends], dtype=np.int64)
+        split = self._split(leaf.name, [end for some in ends for end in some])
+        owner = np.repeat(np.arange(len(sets)), counts)
+        first = np.array([bool(allowed) and allowed[0][0] <= 0 for allowed in sets], dtype=np.bool_)
+        width = self.digit_bits[digits[0]]
+        turns = np.bincount(owner << width | split[:, 0], minlength=len(sets) << width) & 1 != 0
+        turns = turns.reshape(len(sets), 1 << width)
+        turns[:, 0] ^= first ^ invert ^ np.bool_(leaf.negated)
+        parts = [np.logical_xor.accumulate(turns, axis=1)]
+        if leaf.ends:
+            here = np.full((len(sets), leaf.ends, len(digits)), -1)
+            starts = np.repeat(np.cumsum(counts) - counts, counts)
+            here[owner, np.arange(len(owner)) - starts] = split
+            # Of an end that is not used, no digit is equal or greater.
+            for end in here.transpose(1, 2, 0)[:, :, :, None]:
+                for j, digit in enumerate(digits):
+                    value = self._all(digit)
+                    if j:
+                        parts.append(value < end[j])
+                    if j + 1 < len(digits):
+                        parts.append(value == end[j])
+        return np.concatenate(parts, axis=1).view(np.uint8)
 
     def _fill_chain(
         self,
@@ -333,15 +367,17 @@ class DigitForm:
 
     def _split(self, name: str, codes: Sequence[int]) -> Digits:
         """Return the digits of codes, shape (count, digits)."""
-        bits, digits = self.schema[name].bits, self._digits[name]
-        octets = -(-bits // 8)
-        joined = b"".join(code.to_bytes(octets, "big") for code in codes)
-        rows = np.frombuffer(joined, dtype=np.uint8).reshape(len(codes), octets)
-        unpacked, start = np.unpackbits(rows, axis=1)[:, 8 * octets - bits :], 0
+        digits, behind = self._digits[name], 0
+        words = pack(codes, limbs_for(self.schema[name].bits))[::-1]
         out = np.empty((len(codes), len(digits)), dtype=np.int64)
-        for j, digit in enumerate(digits):
-            out[:, j] = _value(unpacked[:, start : start + self.digit_bits[digit]])
-            start += self.digit_bits[digit]
+        for j, digit in reversed(list(enumerate(digits))):
+            width = self.digit_bits[digit]
+            limb, place = divmod(behind, WORD)
+            value = words[limb] >> np.uint64(place)
+            if place + width > WORD and limb + 1 < len(words):
+                value |= words[limb + 1] << np.uint64(WORD - place)
+            out[:, j] = value & np.uint64((1 << width) - 1)
+            behind += width
         return out
 
 
@@ -432,6 +468,50 @@ class FormulaDigits(DigitForm):
     def _top(self, name: str) -> int:
         """Return the greatest code of an attribute."""
         return self.schema[name].size - 1
+
+
+class BoxDigits(DigitForm):
+    """Lookups of a box: a set of codes for each attribute.
+
+    Attributes:
+        intervals: greatest number of intervals by attribute; that of any set where a code is one
+            digit.
+
+    Args:
+        schema: the attributes.
+        windows: bits of a digit, by attribute.
+        intervals: intervals of an attribute, by attribute.
+        most: greatest number of tables; None for any.
+
+    Raises:
+        ParameterError: there would be more tables.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        windows: Mapping[str, int],
+        intervals: Mapping[str, int],
+        most: int | None = None,
+    ) -> None:
+        super().__init__(schema, windows, most)
+        leaves = [self._leaf("interval", name, intervals=intervals[name]) for name in schema]
+        most_of = {leaf.name: leaf.ends // 2 for leaf in self._leaves}
+        self.intervals = {name: count or schema[name].size for name, count in most_of.items()}
+        self._finish(conjunction(leaves))
+
+    def interest_rows(self, boxes: Sequence[Mapping[str, Intervals]]) -> Bytes:
+        """Return the private bits of interests, 0 and 1, shape (count, rows), uint8.
+
+        Args:
+            boxes: the set of codes of each attribute, as `Predicate.sets` for `intervals`.
+        """
+        same = np.zeros(len(boxes), dtype=np.bool_)
+        parts = [
+            self.fill_sets(number, [box[name] for box in boxes], same)
+            for number, name in enumerate(self.schema)
+        ]
+        return np.concatenate(parts, axis=1)
 
 
 class HiddenDigits(DigitForm):

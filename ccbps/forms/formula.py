@@ -42,10 +42,11 @@ Chains of attributes that a leaf does not use say false, or (in a box) intervals
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from ccbps import predicates
 from ccbps.arrays import Words
 from ccbps.errors import ParameterError
 from ccbps.forms.bits import WORD, event_words, reversed_bits
@@ -61,7 +62,6 @@ from ccbps.predicates.form import (
     is_bound,
     iter_leaves,
 )
-from ccbps.predicates.hiding import AnyLeaf, HiddenTree, LeafKind, LiteralLeaf, RangeLeaf, block
 from ccbps.predicates.types import EMPTY
 from ccbps.programs.branching import ONE, ZERO, interest_bit
 from ccbps.programs.formula import (
@@ -75,6 +75,9 @@ from ccbps.programs.formula import (
     negation,
     total,
 )
+
+if TYPE_CHECKING:
+    from ccbps.predicates.hiding import AnyLeaf, HiddenTree, LeafKind, RangeLeaf
 
 NODE_BITS: Final = 2
 """Private bits of a node: t, and whether it is negated."""
@@ -347,7 +350,7 @@ class HiddenForm(_Compiled):
 
     def _fill(self, leaf: AnyLeaf) -> int:
         """Return a leaf's private bits as a number, the first bit lowest."""
-        if isinstance(leaf, LiteralLeaf):
+        if isinstance(leaf, predicates.hiding.LiteralLeaf):
             bit = 0 if leaf.bit is None else 1 << leaf.bit
             return leaf.negated | bit << 1
         # A sum of parts that are all false is the opposite of an AND without parts.
@@ -369,6 +372,6 @@ class HiddenForm(_Compiled):
         low, high = leaf.ranges[name]
         if low == 0:
             return leaves.below(name, high + 1)
-        free = block(low, high)
+        free = predicates.hiding.block(low, high)
         assert free is not None
         return leaves.prefix(name, low, schema[name].bits - free)

@@ -11,7 +11,6 @@ unless their roles share a ledger on disk (`ccbps.rounds.disk_ledger`).
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from threading import Lock
 from typing import Self
 
@@ -73,6 +72,8 @@ class OneTimePad(SecretBytes):
         Raises:
             ParameterError: the file cannot be read.
         """
+        from pathlib import Path  # here, since few seeds are pads
+
         try:
             return cls(Path(path).read_bytes())
         except OSError as error:

@@ -7,10 +7,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Final, Self
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-
+from ccbps import primitives
 from ccbps.checks import octets
 from ccbps.errors import ParameterError
 from ccbps.keys.secret import SecretBytes
@@ -94,7 +91,7 @@ class SigningKey(PlainKey):
 
     def __init__(self, secret: bytes) -> None:
         super().__init__(secret)
-        self._key = Ed25519PrivateKey.from_private_bytes(self._secret)
+        self._key = primitives.Ed25519PrivateKey.from_private_bytes(self._secret)
         self.identity = self._key.public_key().public_bytes_raw()
 
     @classmethod
@@ -173,10 +170,13 @@ class ClientKey(PlainKey):
             brokers: public keys of brokers 0, 1 and 2.
 
         Raises:
-            ParameterError: there are not three of them.
+            ParameterError: there are not three different ones.
         """
-        if len(brokers) != THREE:
-            raise ParameterError(f"brokers must be three public keys, got {len(brokers)}")
+        if len(brokers) != THREE or len(set(brokers)) != THREE:
+            raise ParameterError(
+                f"brokers must be three different public keys, got {len(brokers)}, "
+                f"{len(set(brokers))} of them different"
+            )
         public = [octets("brokers", broker, PUBLIC_BYTES) for broker in brokers]
         return cls(os.urandom(32) + b"".join(public))
 
@@ -190,6 +190,7 @@ class ClientKey(PlainKey):
 
         def draw(size: int) -> bytes:
             info = b"ccbps client" + next(calls).to_bytes(4, "big") + context
-            return HKDF(SHA256(), size, salt=None, info=info).derive(self._secret)
+            expand = primitives.HKDF(primitives.SHA256(), size, salt=None, info=info)
+            return expand.derive(self._secret)
 
         return draw

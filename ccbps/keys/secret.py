@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import hmac
 import inspect
-import traceback
 from collections.abc import Callable, Generator
 from functools import wraps
 from hashlib import sha256
@@ -59,6 +58,8 @@ def confined(function: Callable[P, R]) -> Callable[P, R]:
 
 def _forget(error: BaseException) -> None:
     """Empty the frames of an exception and of its causes."""
+    import traceback
+
     waiting: list[BaseException | None] = [error]
     seen: set[int] = set()
     while waiting:

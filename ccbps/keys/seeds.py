@@ -21,19 +21,17 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Final, NoReturn, Self
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import algorithms
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from msgspec import Meta
 from numpy.typing import NDArray
 
+from ccbps import primitives
 from ccbps.arrays import Bytes, Rounds
 from ccbps.checks import instance, whole
 from ccbps.errors import KeyMismatchError, ParameterError
 from ccbps.keys.plain_key import LedgerKey, PlainKey
 from ccbps.keys.randomness import NAME_BYTES, Marks, Pairs, RandomnessReader
 from ccbps.keys.secret import Confined, confined
-from ccbps.keys.stream import BLOCK, KeyStream, row_tags
+from ccbps.keys.stream import BLOCK, KeyStream, StreamKey, row_tags
 from ccbps.keys.text_form import TextKey
 from ccbps.records import SecretRecord, read, write
 
@@ -54,7 +52,7 @@ class _Seeds:
         self, purpose: bytes, width: int, rounds: Rounds, pairs: Pairs | None = None
     ) -> RandomnessReader:
         seeds, index = self._seeds_of(pairs)
-        return KeyStream([seed._cipher(purpose) for seed in seeds], index, rounds, width)
+        return KeyStream([seed._stream(purpose) for seed in seeds], index, rounds, width)
 
     def marks(self, purpose: bytes, rounds: Rounds, pairs: Pairs | None, content: Bytes) -> Marks:
         # The round is tagged, too, so that equal contents of two rounds have different tags.
@@ -98,14 +96,14 @@ class SharedSeed(_Seeds, PlainKey):
     kind = "seed"
     length = 32
     text_kind = "seed"
-    __slots__ = ("_ciphers", "_marking", "_pairs")
+    __slots__ = ("_marking", "_pairs", "_streams")
 
     def __init__(self, secret: bytes) -> None:
         super().__init__(secret)
         # Keys derived before: HKDF takes longer than a message.
         self._pairs: dict[str, SharedSeed] = {}
-        self._ciphers: dict[bytes, algorithms.AES256] = {}
-        self._marking: dict[bytes, tuple[bytes, algorithms.AES256]] = {}
+        self._streams: dict[bytes, StreamKey] = {}
+        self._marking: dict[bytes, tuple[bytes, primitives.AES256]] = {}
 
     @classmethod
     def generate(cls) -> Self:
@@ -191,21 +189,23 @@ class SharedSeed(_Seeds, PlainKey):
     def _counterpart(self, label: str) -> SharedSeed:
         return self.pair(label)
 
-    def _cipher(self, purpose: bytes) -> algorithms.AES256:
-        if purpose not in self._ciphers:
-            self._ciphers[purpose] = algorithms.AES256(self._derive(b"stream", purpose))
-        return self._ciphers[purpose]
+    def _stream(self, purpose: bytes) -> StreamKey:
+        if purpose not in self._streams:
+            self._streams[purpose] = StreamKey(self._derive(b"stream", purpose))
+        return self._streams[purpose]
 
-    def _mark(self, purpose: bytes) -> tuple[bytes, algorithms.AES256]:
+    def _mark(self, purpose: bytes) -> tuple[bytes, primitives.AES256]:
         """Return the name of this seed's stream in a ledger, 16 bytes, and the key of its tags."""
         if purpose not in self._marking:
             derived = self._derive(b"ledger", purpose, 32 + NAME_BYTES)
-            self._marking[purpose] = derived[32:], algorithms.AES256(derived[:32])
+            self._marking[purpose] = derived[32:], primitives.AES256(derived[:32])
         return self._marking[purpose]
 
     def _derive(self, use: bytes, info: bytes, length: int = 32) -> bytes:
         context = b"ccbps 1 " + use + b"\0" + len(info).to_bytes(8, "big") + info
-        return HKDF(SHA256(), length, salt=None, info=context).derive(self._secret)
+        return primitives.HKDF(primitives.SHA256(), length, salt=None, info=context).derive(
+            self._secret
+        )
 
 
 def _utf8(label: str) -> bytes:
@@ -336,7 +336,7 @@ class EpochSeed(SharedSeed):
         for label, seed in self._pairs.items():
             assert isinstance(seed, EpochSeed)
             key._pairs[label] = seed.step(to)
-        del self._secret, self._pairs, self._ciphers, self._marking
+        del self._secret, self._pairs, self._streams, self._marking
         return key
 
     def next_epoch(self, to: int | None) -> int:
@@ -351,7 +351,7 @@ class EpochSeed(SharedSeed):
 
     def __getattr__(self, name: str) -> NoReturn:
         # `step` has deleted these.
-        if name in ("_secret", "_pairs", "_ciphers", "_marking"):
+        if name in ("_secret", "_pairs", "_streams", "_marking"):
             raise KeyMismatchError(
                 f"the seed of epoch {self.epoch} was stepped and is erased: use what step() "
                 "returned, and make new roles with it"

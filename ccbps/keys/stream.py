@@ -16,9 +16,9 @@ from itertools import pairwise
 from typing import Final
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 from numpy.typing import NDArray
 
+from ccbps import primitives
 from ccbps.arrays import Bytes, Rounds
 
 BLOCK: Final = 16
@@ -28,11 +28,43 @@ SHORT_RUN: Final = 4
 """Runs of fewer consecutive rounds are enciphered together, block by block."""
 
 
+class StreamKey:
+    """A key of AES-256 in counter mode.
+
+    A context takes longer to make than a short message, so one that is not used any more is kept.
+
+    Hazard: a context has a place in the stream. Each one belongs to one reader until it is closed.
+
+    Attributes:
+        algorithm: the cipher and its key.
+    """
+
+    __slots__ = ("_closed", "algorithm")
+
+    def __init__(self, key: bytes) -> None:
+        self.algorithm = primitives.AES256(key)
+        self._closed: list[primitives.CipherContext] = []
+
+    def open(self, block: int) -> primitives.CipherContext:
+        """Return a context that enciphers from a block of the stream on, for one reader."""
+        counter = (block % (1 << 128)).to_bytes(BLOCK, "big")
+        try:
+            context = self._closed.pop()  # in one step: no other thread gets the same one
+        except IndexError:
+            return primitives.Cipher(self.algorithm, primitives.CTR(counter)).encryptor()
+        context.reset_nonce(counter)
+        return context
+
+    def close(self, context: primitives.CipherContext) -> None:
+        """Take a context back from its reader."""
+        self._closed.append(context)
+
+
 class KeyStream:
     """The key stream of a batch, handed out in order: rows start .. stop - 1, each once.
 
     Args:
-        ciphers: AES keys.
+        keys: the keys.
         index: place of each row's key, shape (batch,); None where there is one key.
         rounds: round numbers, shape (batch,).
         width: bytes per round.
@@ -40,61 +72,67 @@ class KeyStream:
 
     def __init__(
         self,
-        ciphers: list[algorithms.AES256],
+        keys: list[StreamKey],
         index: NDArray[np.intp] | None,
         rounds: Rounds,
         width: int,
     ) -> None:
-        self._algorithms = ciphers
-        self._index = np.zeros(len(rounds), dtype=np.intp) if index is None else index
+        self._keys, self._index = keys, index
         self._rounds, self._width = rounds, width
         self._blocks = -(-width // BLOCK)
-        # A run is a stretch of rows with one key and consecutive rounds.
-        self._new_run = new_run = np.ones(len(rounds), dtype=np.bool_)
-        self._runs = np.zeros(1, dtype=np.intp)
+        # A run is a stretch of rows with one key and consecutive rounds. These rows end one.
+        self._breaks: NDArray[np.intp] | None = None
         if len(rounds) > 1:
-            new_run[1:] = (rounds[1:] - rounds[:-1] != 1) | (np.diff(self._index) != 0)
-            new_run[1:] |= rounds[1:] == 0  # 2^64 - 1 to 0 is no step: counters do not wrap around
-            self._runs = np.flatnonzero(new_run)
-        self._open: tuple[int, CipherContext] | None = None
-        self._enciphers: dict[int, CipherContext] = {}
-        self._zeros = np.zeros(0, dtype=np.uint8)
-        self._buffer = np.zeros(0, dtype=np.uint8)
+            apart = rounds[1:] - rounds[:-1] != 1
+            apart |= rounds[1:] == 0  # 2^64 - 1 to 0 is no step: counters do not wrap around
+            if index is not None:
+                apart |= index[1:] != index[:-1]
+            self._breaks = np.flatnonzero(apart) + 1
+        self._open: tuple[int, primitives.CipherContext] | None = None
+        self._enciphers: dict[int, primitives.CipherContext] = {}
+        self._zeros, self._buffer = memoryview(b""), np.empty(0, dtype=np.uint8)
 
     def __call__(self, start: int, stop: int) -> Bytes:
         stride = self._blocks * BLOCK
         size = (stop - start) * stride
         if len(self._zeros) < size:
-            self._zeros = np.zeros(size, dtype=np.uint8)
+            self._zeros = memoryview(bytes(size))
             self._buffer = np.empty(size + BLOCK - 1, dtype=np.uint8)
         edges = [start, stop]
-        if len(self._runs) > 1:
-            first, last = np.searchsorted(self._runs, [start, stop - 1], side="right")
-            edges[1:1] = self._runs[first:last].tolist()
+        if self._breaks is not None:
+            first, last = np.searchsorted(self._breaks, edges)
+            breaks = self._breaks[first:last].tolist()
+            if breaks[:1] == [start]:
+                self._open = None
+                del breaks[0]
+            edges[1:1] = breaks
         if len(edges) - 1 > max(1, (stop - start) // SHORT_RUN):
             self._scattered(start, stop)
         else:
             for low, high in pairwise(edges):
+                if low > start:
+                    self._open = None
                 self._run(low, high, (low - start) * stride)
         return self._buffer[:size].reshape(stop - start, stride)[:, : self._width]
 
     def _run(self, low: int, high: int, offset: int) -> None:
         """Encipher rows of one key with consecutive rounds, from the cipher's place if it fits."""
-        if self._open is None or self._open[0] != low or self._new_run[low]:
-            counter = int(self._rounds[low]) * self._blocks
-            mode = modes.CTR((counter % (1 << 128)).to_bytes(BLOCK, "big"))
-            context = Cipher(self._algorithms[self._index[low]], mode).encryptor()
+        key = self._keys[0 if self._index is None else self._index[low]]
+        if self._open is None or self._open[0] != low:
+            context = key.open(int(self._rounds[low]) * self._blocks)
         else:
             context = self._open[1]
         size = (high - low) * self._blocks * BLOCK
-        context.update_into(
-            self._zeros[:size].data, self._buffer[offset : offset + size + BLOCK - 1].data
-        )
+        context.update_into(self._zeros[:size], self._buffer[offset:].data)
         self._open = high, context
+        if high == len(self._rounds) and self._index is None:  # not one for each of many pairs
+            self._open = None
+            key.close(context)
 
     def _scattered(self, start: int, stop: int) -> None:
         """Write out the counter blocks of rows in any order and encipher them, key by key."""
-        rounds, index = self._rounds[start:stop], self._index[start:stop]
+        rounds = self._rounds[start:stop]
+        index = np.zeros(len(rounds), np.intp) if self._index is None else self._index[start:stop]
         stride = self._blocks * BLOCK
         rows = self._buffer[: (stop - start) * stride].reshape(-1, stride)
         order = np.argsort(index, kind="stable")
@@ -106,19 +144,19 @@ class KeyStream:
         rows[order] = stream[: len(order) * stride].reshape(-1, stride)
         self._open = None
 
-    def _encipher(self, key: int) -> CipherContext:
+    def _encipher(self, key: int) -> primitives.CipherContext:
         """Return AES of single blocks. It has no state, so a key that occurs again reuses it."""
         context = self._enciphers.get(key)
         if context is None:
             if len(self._enciphers) >= KEPT_CONTEXTS:
                 self._enciphers.clear()
-            context = Cipher(self._algorithms[key], modes.ECB()).encryptor()
+            context = primitives.Cipher(self._keys[key].algorithm, primitives.ECB()).encryptor()
             self._enciphers[key] = context
         return context
 
 
 def row_tags(
-    ciphers: list[algorithms.AES256], index: NDArray[np.intp] | None, rows: Bytes
+    ciphers: list[primitives.AES256], index: NDArray[np.intp] | None, rows: Bytes
 ) -> Bytes:
     """Return the CBC-MAC of each row under its key, shape (batch, 16).
 
@@ -127,20 +165,26 @@ def row_tags(
         index: place of each row's key, shape (batch,); None where there is one key.
         rows: bytes, shape (batch, a multiple of 16); rows of one key always have that width.
     """
-    order = np.arange(len(rows)) if index is None else np.argsort(index, kind="stable")
-    owner = np.zeros(len(rows), dtype=np.intp) if index is None else index[order]
+    owner = np.zeros(len(rows), dtype=np.intp) if index is None else index
+    order = None if (owner[1:] >= owner[:-1]).all() else np.argsort(owner, kind="stable")
+    if order is not None:
+        owner, rows = owner[order], rows[order]
     contexts = [
-        (low, high, Cipher(ciphers[owner[low]], modes.ECB()).encryptor())
+        (low, high, primitives.Cipher(ciphers[owner[low]], primitives.ECB()).encryptor())
         for low, high in _stretches(owner)
     ]
-    blocks = rows[order].reshape(len(rows), -1, BLOCK)
-    state = np.zeros((len(rows), BLOCK), dtype=np.uint8)
-    room = np.empty(len(rows) * BLOCK + BLOCK - 1, dtype=np.uint8)
+    size, blocks = len(rows) * BLOCK, rows.reshape(len(rows), -1, BLOCK)
+    state = np.ascontiguousarray(blocks[:, 0])
+    rooms = [np.empty(size + BLOCK - 1, dtype=np.uint8) for _ in range(2)]
     for place in range(blocks.shape[1]):
-        state ^= blocks[:, place]
+        if place:
+            state ^= blocks[:, place]
+        room = rooms[place % 2]
         for low, high, context in contexts:
             context.update_into(state[low:high].data, room[low * BLOCK :].data)
-        state[:] = room[: len(rows) * BLOCK].reshape(-1, BLOCK)
+        state = room[:size].reshape(-1, BLOCK)
+    if order is None:
+        return state
     tags = np.empty_like(state)
     tags[order] = state
     return tags

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from threading import Lock
-from typing import Final
+from typing import Final, NoReturn, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -30,6 +30,9 @@ _PADS_AND_DISKS: Final = (
 )
 
 _ONE: Final = np.uint64(1)
+
+_Intervals: TypeAlias = tuple[NDArray[np.intp], Rounds, Rounds]
+"""Disjoint intervals, sorted by pair and first round: columns pair, first, last."""
 
 _forks = 0
 """Number of forks between the first process and this one. A process id may be reused, this number
@@ -78,8 +81,7 @@ class RoundLedger(Confined):
         self._noun, self._rule, self._holder = noun, rule, holder
         self._after_fork, self._first = after_fork.format(noun=noun), first
         self._pairs: dict[str | None, int] = {}
-        # Disjoint intervals, sorted by pair and first round: columns pair, first, last.
-        self._used: tuple[NDArray[np.intp], Rounds, Rounds] = (
+        self._used: _Intervals = (
             np.empty(0, dtype=np.intp),
             np.empty(0, dtype=np.uint64),
             np.empty(0, dtype=np.uint64),
@@ -164,9 +166,7 @@ class RoundLedger(Confined):
                 f"and child would use one {self._noun} twice. {self._after_fork}"
             )
 
-    def _with(
-        self, rounds: Rounds, pairs: DictionaryColumn[str] | None
-    ) -> tuple[NDArray[np.intp], Rounds, Rounds]:
+    def _with(self, rounds: Rounds, pairs: DictionaryColumn[str] | None) -> _Intervals:
         """Return the intervals with a batch added."""
         if not len(rounds):
             return self._used
@@ -175,13 +175,15 @@ class RoundLedger(Confined):
                 f"{self._noun} {rounds.min()} may have been used before {self._holder}'s key was "
                 f"saved: give numbers from {self._first} on"
             )
-        if pairs is None and self._follows(rounds):
-            return *self._used[:2], rounds[-1:].copy()
         names: list[str] | list[None] = [None] if pairs is None else list(pairs.values)
         numbers = [self._pairs.setdefault(name, len(self._pairs)) for name in names]
+        start, stop, count = int(rounds[0]), int(rounds[-1]), len(rounds)
+        ascending = count < 3 or bool((rounds[1:] > rounds[:-1]).all())
+        if len(names) == 1 and stop - start == count - 1 and ascending:
+            return self._with_run(numbers[0], start, stop)
         owner = np.array(numbers, dtype=np.intp)
         owner = owner[np.zeros(len(rounds), np.intp) if pairs is None else pairs.index]
-        if len(names) > 1 or not bool((rounds[1:] > rounds[:-1]).all()):
+        if len(names) > 1 or not ascending or stop <= start:
             order = np.lexsort((rounds, owner))
             owner, rounds = owner[order], rounds[order]
         same = owner[1:] == owner[:-1]
@@ -197,34 +199,54 @@ class RoundLedger(Confined):
         self._refuse(overlap, owner, first, f"was already used by {self._holder}")
         return _joined(owner, first, last)
 
-    def _follows(self, rounds: Rounds) -> bool:
-        """Return whether a batch goes on where a role of one pair stopped: a cheap common case."""
-        last = self._used[2]
-        return (
-            len(last) == 1
-            and self._pairs.keys() == {None}
-            and int(rounds[0]) == int(last[0]) + 1
-            and int(rounds[-1]) - int(rounds[0]) == len(rounds) - 1
-            and (len(rounds) < 3 or bool((rounds[1:] > rounds[:-1]).all()))
-        )
+    def _with_run(self, number: int, start: int, stop: int) -> _Intervals:
+        """Return the intervals with the rounds from `start` to `stop` of one pair added.
+
+        Nothing is sorted, as most calls bring one round, or a few that follow one another.
+        """
+        owner, first, last = self._used
+        low, high = 0, len(owner)
+        if len(self._pairs) > 1:
+            low, high = owner.searchsorted([number, number + 1])
+        place = high  # of the interval that follows
+        if high > low and int(last[high - 1]) >= start:
+            place = low + int(first[low:high].searchsorted(np.uint64(start), side="right"))
+        # Neighbours; where there is none, one that is far away.
+        end = int(last[place - 1]) if place > low else -2
+        begin = int(first[place]) if place < high else 1 << 65
+        if end >= start or begin <= stop:
+            again = start if end >= start else begin
+            self._refuse_round(number, again, f"was already used by {self._holder}")
+        before, after = end + 1 == start, begin == stop + 1
+        if before and not after:  # the common case
+            last = last.copy()
+            last[place - 1] = stop
+            return owner, first, last
+        left, right = place - before, place + after
+        values = number, int(first[left]) if before else start, int(last[place]) if after else stop
+        columns = [
+            np.concatenate([column[:left], np.array([value], column.dtype), column[right:]])
+            for column, value in zip(self._used, values, strict=True)
+        ]
+        return columns[0], columns[1], columns[2]
 
     def _refuse(
         self, wrong: NDArray[np.bool_], owner: NDArray[np.intp], rounds: Rounds, reason: str
     ) -> None:
         """Raise for the second of the first two neighbours that are wrong."""
-        if not wrong.any():
-            return
-        row = int(np.argmax(wrong)) + 1
-        name = next(name for name, number in self._pairs.items() if number == owner[row])
+        if wrong.any():
+            row = int(np.argmax(wrong)) + 1
+            self._refuse_round(int(owner[row]), int(rounds[row]), reason)
+
+    def _refuse_round(self, owner: int, number: int, reason: str) -> NoReturn:
+        name = next(name for name, place in self._pairs.items() if place == owner)
         raise RandomnessReuseError(
-            f"{'' if name is None else f'pair {name!r}: '}{self._noun} {rounds[row]} {reason}; "
+            f"{'' if name is None else f'pair {name!r}: '}{self._noun} {number} {reason}; "
             f"{self._rule}"
         )
 
 
-def _joined(
-    owner: NDArray[np.intp], first: Rounds, last: Rounds
-) -> tuple[NDArray[np.intp], Rounds, Rounds]:
+def _joined(owner: NDArray[np.intp], first: Rounds, last: Rounds) -> _Intervals:
     """Merge the touching ones of sorted disjoint intervals."""
     apart = np.ones(len(owner), dtype=np.bool_)
     # Differences of neighbours are positive within a pair, so they do not wrap around.
@@ -260,7 +282,7 @@ def as_rounds(rounds: ArrayLike, count: int | None, name: str = "rounds") -> Rou
             f"{name} must be a sequence of whole numbers, one per row, got {array.dtype} "
             f"of shape {array.shape}"
         )
-    if array.dtype.kind == "i" and array.size and int(array.min()) < 0:
+    if array.dtype.kind == "i" and np.count_nonzero(array < 0):
         raise ParameterError(f"{name} must not be negative, got {int(array.min())}")
     if count is not None and len(array) != count:
         raise ParameterError(f"{count} rows need {count} {name}, got {len(array)}")

@@ -1,7 +1,8 @@
 """The catalogue: a line for each scheme, from which all lists of schemes are made.
 
 `ccbps.matching` exports these names, and `ccbps.matching.schemes` lists them. To add a scheme, add
-its line here, its file, its own test and its page. Users should start with the first scheme.
+its line here, its file, its own test and its page. The first scheme is the one to take where there
+are three independent operators, and the second one elsewhere.
 Schemes with a known attack have their line in `ccbps.matching.broken` instead.
 """
 
@@ -10,6 +11,9 @@ from typing import TYPE_CHECKING
 from ccbps.loading import on_first_use
 
 if TYPE_CHECKING or not on_first_use(__name__):
+    from ccbps.matching.three_brokers.matcher import (  # isort: split
+        ThreeBrokerMatch as ThreeBrokerMatch,
+    )
     from ccbps.matching.one_time.formula import FormulaMatch as FormulaMatch  # isort: split
 
     from ccbps.matching.group.fixed_structure import FSGPMatch as FSGPMatch
@@ -20,7 +24,6 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.matching.one_time.broadcast import BroadcastMatch as BroadcastMatch
     from ccbps.matching.session.oblivious_topic import ObliviousTopicMatch as ObliviousTopicMatch
     from ccbps.matching.tag.tag import TagMatch as TagMatch
-    from ccbps.matching.three_brokers.matcher import ThreeBrokerMatch as ThreeBrokerMatch
     from ccbps.matching.users.keyword import KeywordMatch as KeywordMatch
     from ccbps.matching.words.keyword_dictionary import (
         KeywordDictionaryMatch as KeywordDictionaryMatch,

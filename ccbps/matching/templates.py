@@ -14,8 +14,9 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any, ClassVar, Final, Self, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, get_args
 
+from ccbps import predicates
 from ccbps.arrays import Bools
 from ccbps.checks import choice, whole
 from ccbps.errors import CcbpsError, ParameterError, UnsupportedPredicateError
@@ -25,7 +26,9 @@ from ccbps.matching.contract.matcher import Matcher, from_text
 from ccbps.matching.contract.scheme import Interest, Operator, bound_predicate
 from ccbps.predicates import Events, Predicate, Schema
 from ccbps.predicates.form import Form
-from ccbps.predicates.hiding import MAX_DEPTH, DoesNotFit, HiddenTree, LeafKind, hide
+
+if TYPE_CHECKING:
+    from ccbps.predicates.hiding import DoesNotFit, HiddenTree, LeafKind
 
 MAX_SIZE: Final = 4096
 """Largest number of nodes or AND gates by default, and in a matcher's text.
@@ -179,8 +182,8 @@ class TemplateMatcher(Matcher):
     def prepare(self, interest: Interest) -> Any:
         """Return the private bits of a subscription."""
         if self.template is None:
-            box = bound_predicate(self.schema, interest, "this matcher is a box: an interest").box()
-            return self._interest_row(box_form(self.schema, box))
+            about = "this matcher is a box: an interest"
+            return self._box_row(bound_predicate(self.schema, interest, about))
         if not isinstance(interest, Mapping):
             names = ", ".join(f":{name}" for name in self.template.private_names)
             raise ParameterError(
@@ -190,6 +193,10 @@ class TemplateMatcher(Matcher):
         if not all(isinstance(name, str) for name in interest):
             raise ParameterError("names of private constants must be strings")
         return self._interest_row(self.template.bind(**interest).true_form())
+
+    def _box_row(self, predicate: Predicate) -> Any:
+        """Return the private bits of a predicate that is a box."""
+        return self._interest_row(box_form(self.schema, predicate.box()))
 
     @abstractmethod
     def _interest_row(self, form: Form | HiddenTree) -> Any:
@@ -267,8 +274,8 @@ class HiddenMatcher(TemplateMatcher):
         about = "this matcher hides formulas: an interest"
         predicate = bound_predicate(self.schema, interest, about)
         try:
-            tree = hide(self.schema, predicate.true_form(), *self.hidden_tree)
-        except DoesNotFit as problem:
+            tree = predicates.hiding.hide(self.schema, predicate.true_form(), *self.hidden_tree)
+        except predicates.hiding.DoesNotFit as problem:
             raise self._too_deep(predicate, problem) from None
         return self._interest_row(tree)
 
@@ -284,7 +291,7 @@ class HiddenMatcher(TemplateMatcher):
         needed, advice = "it is too large to say what it needs", "take another kind of leaf"
         if problem.needed_depth is not None:
             needed = f"it needs depth {problem.needed_depth}, {problem.needed_leaves:,} leaves"
-            if problem.needed_depth <= MAX_DEPTH:
+            if problem.needed_depth <= predicates.hiding.MAX_DEPTH:
                 advice = "take a deeper one or another kind of leaf"
         message = f"{reason}: {needed}; {advice}, or write several subscriptions"
         message += self._other_scheme(predicate)
@@ -305,11 +312,11 @@ class HiddenMatcher(TemplateMatcher):
             if count & (count - 1):
                 raise ParameterError(f"leaves must be a power of two, got {leaves!r}")
             levels = count.bit_length() - 1
-        levels = whole("depth", levels, 0, MAX_DEPTH)
+        levels = whole("depth", levels, 0, predicates.hiding.MAX_DEPTH)
         if leaves is not None and leaves != 1 << levels:
             raise ParameterError(
                 f"a tree of depth {levels} has {1 << levels} leaves, not {leaves!r}; give one of "
                 "both"
             )
-        self.hidden_tree = levels, choice("leaf", leaf, get_args(LeafKind))
+        self.hidden_tree = levels, choice("leaf", leaf, get_args(predicates.hiding.LeafKind))
         return levels

@@ -36,6 +36,7 @@ class Attributes(Printable):
     """
 
     _attributes: dict[str, AttributeType]
+    _widths: dict[str, int]
     bits: int
 
     def __init__(
@@ -53,7 +54,8 @@ class Attributes(Printable):
                 raise ParameterError(f"attribute name {name!r} is not an identifier")
             instance(f"attribute {name!r}", kind, AttributeType, hint="write for example UInt(16)")
         object.__setattr__(self, "_attributes", merged)
-        object.__setattr__(self, "bits", sum(kind.bits for kind in merged.values()))
+        object.__setattr__(self, "_widths", {name: kind.bits for name, kind in merged.items()})
+        object.__setattr__(self, "bits", sum(self._widths.values()))
 
     def __reduce__(self) -> tuple[type[Self], tuple[dict[str, AttributeType]]]:
         return type(self), (self._attributes,)
@@ -66,7 +68,7 @@ class Attributes(Printable):
     @property
     def widths(self) -> dict[str, int]:
         """Bits of the code of each attribute."""
-        return {name: kind.bits for name, kind in self._attributes.items()}
+        return self._widths.copy()
 
     @property
     def first_bits(self) -> dict[str, int]:
@@ -133,7 +135,7 @@ class Attributes(Printable):
             return records
         columns = self._columns(records)
         lengths = {name: length_of(column, name) for name, column in columns.items()}
-        count = lengths[self.names[0]]
+        count = next(iter(lengths.values()))
         for name, length in lengths.items():
             if length != count:
                 raise EventError(
@@ -148,7 +150,7 @@ class Attributes(Printable):
         return Events(self, count, codes)
 
     def _columns(self, records: Any) -> dict[str, Any]:
-        table = named_columns(records)
+        table = None if type(records) is list else named_columns(records)
         if table is not None:
             names, column = table
             for name in self:

@@ -21,7 +21,7 @@ Not protected: all three are the subscription itself. Their reprs show nothing o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import combinations
@@ -54,6 +54,12 @@ _SHOWN: Final = 5
 _HELP: Final = (
     "accepted is a conjunction of intervals, equalities and prefixes; write several "
     "subscriptions, or take FormulaMatch(schema, template), whose template is any formula"
+)
+
+_SEVERAL: Final = "or write several subscriptions"
+_SETS_HELP: Final = (
+    "accepted is a conjunction of sets of values, each of a few intervals; take a box with more "
+    f"intervals, a template or a hidden formula, {_SEVERAL}"
 )
 
 T = TypeVar("T")
@@ -441,22 +447,97 @@ def box_of(schema: Attributes, form: Form, expression: Expression, text: str) ->
             choices of an at_least or 256 alternatives.
     """
     try:
-        part = NormalForm(schema, spell_out=False).of(form)
-        return _single_box(schema, union_of(schema, part))
+        sets = _single_product(schema, NormalForm(schema, spell_out=False).of(form))
+        for name, allowed in sets.items():
+            if len(allowed) > 1:
+                raise NotABox(
+                    f"attribute {name!r} needs more than one interval",
+                    "an attribute needs more than one interval",
+                    [name],
+                    allowed,
+                )
     except NotABox as problem:
-        position = _position(expression, problem.attributes)
-        reason, example = problem.reason, ""
+        example = ""
         if problem.intervals:
             (name,) = problem.attributes
-            shown = _as_written(schema, expression, name, problem.intervals)
-            reason += f" ({len(problem.intervals)}{f': {shown}' if shown else ''})"
-            example = f', here with "{_template(name, problem.intervals)}"'
-        raise UnsupportedPredicateError(
-            f"{reason}; {_HELP}{example}",
-            text=text,
-            position=position,
-            summary=f"{problem.summary}; {_HELP}",
-        ) from None
+            example = f'{_HELP}, here with "{_template(name, problem.intervals)}"'
+        raise _refusal(schema, expression, text, problem, _HELP, example) from None
+    return Box(schema, {name: allowed[0] if allowed else EMPTY for name, allowed in sets.items()})
+
+
+def sets_of(
+    schema: Attributes, form: Form, expression: Expression, text: str, most: Mapping[str, int]
+) -> dict[str, Intervals]:
+    """Derive the set of codes of each attribute, for a bound predicate that is an AND of such sets.
+
+    Args:
+        schema: the attributes, and their order.
+        form: the predicate's code form, all bounds filled in.
+        expression: the same predicate as a tree; used to find positions for errors.
+        text: the same predicate as written; likewise.
+        most: greatest number of intervals of each attribute.
+
+    Raises:
+        UnsupportedPredicateError: the true set is not such an AND, an attribute needs more
+            intervals, or deciding it takes more than 64 choices of an at_least or 256 alternatives.
+    """
+    try:
+        sets = _single_product(schema, NormalForm(schema, spell_out=True).of(form))
+    except NotABox as problem:
+        raise _refusal(schema, expression, text, problem, _SETS_HELP) from None
+    needed = {name: intervals_needed(schema[name].size, sets[name]) for name in schema}
+    more = {name: count for name, count in needed.items() if count > most[name]}
+    if more:
+        name = next(iter(more))
+        larger = NotABox(
+            f"attribute {name!r} has more intervals than intervals={most[name]} allows",
+            "an attribute has more intervals than the matcher allows",
+            [name],
+            sets[name],
+        )
+        special = f"take a box with at least intervals={more}, {_SEVERAL}"
+        raise _refusal(schema, expression, text, larger, _SETS_HELP, special)
+    return sets
+
+
+def intervals_needed(size: int, allowed: Intervals) -> int:
+    """Count the intervals that are needed for a set of codes below `size`, or for its complement.
+
+    An interval has two ends. An end at the first or last code is none.
+    """
+    ends = sum((low > 0) + (high < size - 1) for low, high in allowed)
+    return -(-ends // 2)
+
+
+def _refusal(
+    schema: Attributes,
+    expression: Expression,
+    text: str,
+    problem: NotABox,
+    advice: str,
+    special: str = "",
+) -> UnsupportedPredicateError:
+    """Return the error of a predicate that is not a box.
+
+    Args:
+        schema: the attributes.
+        expression: the predicate as a tree.
+        text: the predicate as written.
+        problem: the reason.
+        advice: advice that names no attribute.
+        special: advice for this predicate, in its place.
+    """
+    reason = problem.reason
+    if problem.intervals:
+        (name,) = problem.attributes
+        shown = _as_written(schema, expression, name, problem.intervals)
+        reason += f" ({len(problem.intervals)}{f': {shown}' if shown else ''})"
+    return UnsupportedPredicateError(
+        f"{reason}; {special or advice}",
+        text=text,
+        position=_position(expression, problem.attributes),
+        summary=f"{problem.summary}; {advice}",
+    )
 
 
 def _position(expression: Expression, attributes: frozenset[str]) -> int | None:
@@ -505,38 +586,32 @@ def _template(name: str, intervals: Intervals) -> str:
     return first + between + last
 
 
-def _single_box(schema: Attributes, union: list[Product]) -> Box:
-    full = {name: (0, schema[name].size - 1) for name in schema}
+def _single_product(schema: Attributes, part: Part) -> dict[str, Intervals]:
+    """Return the set of codes of each attribute, where the true set of a part is their product.
+
+    Raises:
+        NotABox: it is none, or that is too much work to find out.
+    """
+    full: dict[str, Intervals] = {name: ((0, schema[name].size - 1),) for name in schema}
+    union = union_of(schema, part)
     if not union:
-        return Box(schema, {**full, schema.names[0]: EMPTY})
+        return {**full, schema.names[0]: ()}
     bounding = {
-        name: (
-            min(product[name][0][0] for product in union),
-            max(product[name][-1][1] for product in union),
-        )
+        name: joined(pair for product in union for pair in product[name])
         for name in schema
         if all(name in product for product in union)
     }
-    box: Product = {name: (bounds,) for name, bounds in bounding.items()}
-    rest = [box]
+    rest: list[Product] = [bounding] if len(union) > 1 else []
     for product in union:
         rest = [piece for part in rest for piece in difference(schema, part, product)]
         if len(rest) > MAX_PRODUCTS:
             break
     if not rest:
-        return Box(schema, {**full, **bounding})
-    if len(union) > 1:
-        varying = [name for name in schema if len({product.get(name) for product in union}) > 1]
-        names = ", ".join(repr(name) for name in varying)
-        summary = "alternatives that differ in several attributes"
-        raise NotABox(f"{summary} ({names})", summary, varying)
-    name, needed = next((n, allowed) for n, allowed in union[0].items() if len(allowed) > 1)
-    raise NotABox(
-        f"attribute {name!r} needs more than one interval",
-        "an attribute needs more than one interval",
-        [name],
-        needed,
-    )
+        return {**full, **bounding}
+    varying = [name for name in schema if len({product.get(name) for product in union}) > 1]
+    names = ", ".join(repr(name) for name in varying)
+    summary = "alternatives that differ in several attributes"
+    raise NotABox(f"{summary} ({names})", summary, varying)
 
 
 def is_empty(schema: Attributes, form: Form) -> bool:

@@ -35,7 +35,7 @@ def limbs_for(bits: int) -> int:
 def pack(values: Sequence[int], limbs: int) -> CodeArray:
     """Return codes, shape (limbs, len(values)), of integers from 0 to ``2**(64 * limbs) - 1``."""
     if limbs == 1:
-        return np.array(values, dtype=np.uint64).reshape(1, -1)
+        return np.array([values], dtype=np.uint64)
     width = 8 * limbs
     joined = b"".join(value.to_bytes(width, "big") for value in values)
     rows = np.frombuffer(joined, dtype=">u8").reshape(-1, limbs)
@@ -44,11 +44,10 @@ def pack(values: Sequence[int], limbs: int) -> CodeArray:
 
 def unpack(codes: CodeArray) -> list[int]:
     """Return codes as Python integers, one for each row: the inverse of `pack`."""
-    values: list[int] = [0] * codes.shape[1]
-    for limb in codes:
-        values = [
-            (value << _LIMB_BITS) | word for value, word in zip(values, limb.tolist(), strict=True)
-        ]
+    limbs: list[list[int]] = codes.tolist()
+    values = limbs[0]
+    for limb in limbs[1:]:
+        values = [(value << _LIMB_BITS) | word for value, word in zip(values, limb, strict=True)]
     return values
 
 

@@ -40,6 +40,12 @@ class Grid:
     _plans: dict[tuple[int, int, str], _Plan] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
+    _scaled: tuple[int, int, int] = field(init=False, repr=False, compare=False)
+    """With the denominators of `low` and `step` multiplied out: 1, low and step."""
+
+    def __post_init__(self) -> None:
+        (low, below), (step, under) = self.low.as_integer_ratio(), self.step.as_integer_ratio()
+        object.__setattr__(self, "_scaled", (below * under, low * under, step * below))
 
     def number_of(self, value: Fraction | int) -> int:
         """Return the number of an exact value.
@@ -62,11 +68,9 @@ class Grid:
 
     def _divided(self, value: Fraction | int) -> tuple[int, int]:
         """Divide value - low by step; return the quotient, rounded down, and the rest."""
-        low, step = self.low, self.step
         # In integers: it is asked for every constant, and every distinct value of a column.
-        above = value.numerator * low.denominator - low.numerator * value.denominator
-        common = value.denominator * low.denominator
-        return divmod(above * step.denominator, common * step.numerator)
+        unit, low, step = self._scaled
+        return divmod(value.numerator * unit - low * value.denominator, value.denominator * step)
 
     def numbers_of(self, values: npt.NDArray[Any], unit: Fraction) -> Outcome:
         """Return the numbers of the exact ``values * unit``; `values` are of kind i or u."""

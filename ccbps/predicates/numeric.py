@@ -128,6 +128,8 @@ class _Number(AttributeType):
         return self._numbers_of_floats(values) if values.dtype.kind == "f" else None
 
     def number_of(self, value: Any) -> int:
+        if type(value) is int:  # the common case
+            return self._grid.number_of(value)
         value = value.item() if isinstance(value, np.generic) else value
         if isinstance(value, float):
             numbers, problems = self._numbers_of_floats(np.array([value]))

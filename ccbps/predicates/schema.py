@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NoReturn, Self
 
+from ccbps import predicates
 from ccbps.checks import Printable
 from ccbps.errors import (
     DecodeError,
@@ -25,8 +26,8 @@ from ccbps.errors import (
     UnsupportedPredicateError,
 )
 from ccbps.predicates.attributes import Attributes
-from ccbps.predicates.box import Box, box_of, is_empty
-from ccbps.predicates.codes import BoolArray
+from ccbps.predicates.box import Box, box_of, is_empty, sets_of
+from ccbps.predicates.codes import BoolArray, Intervals
 from ccbps.predicates.described import from_text, to_text, types_of
 from ccbps.predicates.expression import (
     Expression,
@@ -37,7 +38,6 @@ from ccbps.predicates.expression import (
 )
 from ccbps.predicates.form import Form, lower
 from ccbps.predicates.sql import read_sql
-from ccbps.predicates.suggest import Suggestion, suggest, types_of_columns
 from ccbps.predicates.syntax import single_quoted
 from ccbps.predicates.types import AttributeType, ConstantError, PatternError
 
@@ -90,7 +90,7 @@ class Schema(Attributes):
         Raises:
             ParameterError: a column does not exist, or needs a type; says what to write.
         """
-        return cls(types_of_columns(schema, "pyarrow", columns, types))
+        return cls(predicates.suggest.types_of_columns(schema, "pyarrow", columns, types))
 
     @classmethod
     def from_spark(
@@ -103,10 +103,10 @@ class Schema(Attributes):
         Raises:
             ParameterError: as `from_arrow`.
         """
-        return cls(types_of_columns(schema, "pyspark", columns, types))
+        return cls(predicates.suggest.types_of_columns(schema, "pyspark", columns, types))
 
     @classmethod
-    def suggest(cls, data: Any, /, **types: AttributeType) -> Suggestion[Self]:
+    def suggest(cls, data: Any, /, **types: AttributeType) -> predicates.Suggestion[Self]:
         """Suggest a schema for data like these, with the reasons for each choice.
 
         The ranges are wider than those in the data, so that there is room for other values. The
@@ -137,7 +137,7 @@ class Schema(Attributes):
             ParameterError: no column has values that an attribute may have.
             EventError: `data` are not columns of one length.
         """
-        return suggest(cls, data, types)
+        return predicates.suggest.suggest(cls, data, types)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -391,6 +391,27 @@ class Predicate(Printable):
         """
         # Its dict is the caller's; this predicate may be others' too.
         return Box(self.schema, dict(self._box.ranges))
+
+    def sets(self, intervals: Mapping[str, int]) -> dict[str, Intervals]:
+        """Write the predicate as a set of codes for every attribute.
+
+        Example:
+            >>> from ccbps import Schema, UInt
+            >>> schema = Schema(price=UInt(16), volume=UInt(16))
+            >>> schema.parse("price <> 5 AND volume IN (1, 2, 7)").sets({"price": 1, "volume": 2})
+            {'price': ((0, 4), (6, 65535)), 'volume': ((1, 2), (7, 7))}
+
+        Args:
+            intervals: greatest number of intervals of each attribute. The codes outside of so many
+                are such a set, too.
+
+        Raises:
+            ParameterError: a private constant has no value.
+            UnsupportedPredicateError: the predicate is no AND of such sets; names the attribute
+                that needs more, and how many.
+        """
+        self._require_bound()
+        return sets_of(self.schema, self._form, self.expression, self.text, intervals)
 
     @cached_property
     def _box(self) -> Box:

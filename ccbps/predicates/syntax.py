@@ -13,13 +13,13 @@ readings.
 from __future__ import annotations
 
 import decimal
-import logging
 import math
 import re
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
@@ -74,9 +74,15 @@ Reading: TypeAlias = Callable[[str], Any]
 """A function from the text of a literal to its value; it raises ConstantError."""
 
 
-# sqlglot does not log parts of a predicate: it is refused or it is not.
 _parsing: ContextVar[bool] = ContextVar("parsing", default=False)
-logging.getLogger("sqlglot").addFilter(lambda record: not _parsing.get())
+
+
+@cache
+def _log_nothing() -> None:
+    """Keep sqlglot from logging parts of a predicate: it is refused or it is not."""
+    import logging
+
+    logging.getLogger("sqlglot").addFilter(lambda record: not _parsing.get())
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +149,7 @@ def read_syntax(text: str, names: Sequence[str]) -> Syntax:
     _check_operators(text, tokens)
     _check_nesting(text, tokens)
     _check_spans(text, tokens)
+    _log_nothing()
     parsing = _parsing.set(True)
     try:
         parser = dialect.parser(error_level=ErrorLevel.IMMEDIATE)

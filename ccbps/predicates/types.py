@@ -16,7 +16,6 @@ import inspect
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from typing import Any, ClassVar, Final, ParamSpec, TypeAlias
@@ -190,12 +189,12 @@ class AttributeType(Printable, ABC):
         """Width of a code in bits, at least 1."""
         return max(1, (self.size - 1).bit_length())
 
-    @property
+    @cached_property
     def limbs(self) -> int:
         """Width of a code in 64-bit limbs."""
         return limbs_for(self.bits)
 
-    @property
+    @cached_property
     def lowest(self) -> int:
         """Code of the least value: 0, or 1 when code 0 is NULL."""
         return int(self.nullable)
@@ -253,9 +252,12 @@ class AttributeType(Printable, ABC):
             and 0 < len(values) <= FEW_ROWS
             and _PLAIN.issuperset(map(type, values))
         ):
-            # A batch of one waits for calls of NumPy. What is refused gets its reason below.
-            with suppress(Refused):
-                return pack([self.number_of(value) + self.lowest for value in values], self.limbs)
+            # A batch of one waits for calls of NumPy.
+            lowest = self.lowest
+            try:
+                return pack([self.number_of(value) + lowest for value in values], self.limbs)
+            except Refused:
+                pass  # its reason is named below
         codes, problems = self.examine(values, attribute=attribute)
         if problems:
             row, reason = min((int(np.argmax(mask)), reason) for mask, reason in problems)

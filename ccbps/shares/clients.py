@@ -55,7 +55,7 @@ from ccbps.ciphers.row_mac import RowMac
 from ccbps.errors import DecodeError, ParameterError
 from ccbps.keys.plain_key import PlainKey
 from ccbps.keys.secret import Confined
-from ccbps.keys.stream import KeyStream
+from ccbps.keys.stream import BLOCK, KeyStream, StreamKey, row_tags
 from ccbps.shares.replicated import PARTIES
 from ccbps.wire import VERSION, Cause, Kind, padding_causes, raise_for
 
@@ -71,6 +71,8 @@ CLIENT: Final = slice(8, 24)
 """Place of the client's name in a head."""
 _NONCE: Final = slice(24, 48)
 _ROW: Final = slice(48, 52)
+PLACE: Final = slice(24, 52)
+"""Nonce and row: place of a message among those of its client."""
 KEY_BYTES: Final = 32
 PUBLIC_BYTES: Final = 32
 HELD: Final = (("02", "01"), ("01",), ("02",))
@@ -148,6 +150,7 @@ class SharedKeys(Confined):
     def __init__(self, client: bytes, keys: dict[str, bytes], context: bytes) -> None:
         self.client, self._keys, self._context = client, keys, context
         self._macs: dict[int, RowMac] = {}
+        self._answer_keys: dict[int, tuple[algorithms.AES256, algorithms.AES256]] = {}
         self.matcher = context[: _MATCHER.stop - _MATCHER.start]
 
     def __repr__(self) -> str:
@@ -167,12 +170,12 @@ class SharedKeys(Confined):
         nonces = np.ascontiguousarray(heads[:, _NONCE])
         rows = np.ascontiguousarray(heads[:, _ROW]).view("<u4")[:, 0]
         batches, index = np.unique(nonces.view(f"V{NONCE_BYTES}")[:, 0], return_inverse=True)
-        ciphers = []
+        keys = []
         for nonce in batches:
             place = b"ccbps shares" + pair.encode() + bytes([kind]) + self.client
             info = place + bytes(nonce) + self._context
-            ciphers.append(algorithms.AES256(_derived(self._keys[pair], info)))
-        reader = KeyStream(ciphers, index.reshape(-1), rows.astype(np.uint64), size)
+            keys.append(StreamKey(_derived(self._keys[pair], info)))
+        reader = KeyStream(keys, index.reshape(-1), rows.astype(np.uint64), size)
         return reader(0, len(heads)).copy()
 
     def mac(self, party: int) -> RowMac:
@@ -181,6 +184,16 @@ class SharedKeys(Confined):
             key = _derived(self._keys[str(party)], b"ccbps tags of sealed messages")
             self._macs[party] = RowMac(key)
         return self._macs[party]
+
+    def answer_keys(self, party: int) -> tuple[algorithms.AES256, algorithms.AES256]:
+        """Return the keys with which a broker names this client's interests, and seals answers."""
+        if party not in self._answer_keys:
+            own = self._keys[str(party)]
+            self._answer_keys[party] = (
+                algorithms.AES256(_derived(own, b"ccbps names of interests")),
+                algorithms.AES256(_derived(own, b"ccbps sealed answers")),
+            )
+        return self._answer_keys[party]
 
 
 class Client:
@@ -229,6 +242,7 @@ class Client:
             hellos.append(client + point + sealed)
         self.hellos = hellos[0], hellos[1], hellos[2]
         self._shared = SharedKeys(client, keys | own_keys, context)
+        self._payload_key = algorithms.AES256(randomness(KEY_BYTES))  # known to nobody else
         self._randomness = randomness if nonces is None else nonces
 
     def heads(self, kind: str, count: int) -> Bytes:
@@ -252,6 +266,19 @@ class Client:
         )
         first ^= second
         return first
+
+    @property
+    def keys(self) -> SharedKeys:
+        """Keys that this client shares with the brokers."""
+        return self._shared
+
+    def payload_keys(self, heads: Bytes) -> Bytes:
+        """Return the payload keys of this client's events, shape (count, 16); none is all 0."""
+        rows = np.zeros((len(heads), -(-HEAD_BYTES // BLOCK) * BLOCK), dtype=np.uint8)
+        rows[:, :HEAD_BYTES] = heads
+        keys = row_tags([self._payload_key], None, rows)
+        keys[~keys.any(axis=1), 0] = 1
+        return keys
 
     def seal(self, kind: str, messages: Bytes) -> Bytes:
         """Seal messages of this client for a way through broker 0, shape (count, sealed bytes).

@@ -42,7 +42,7 @@ class Operator(Message, frozen=True):
         certificate: certificate of its workers in DER form.
     """
 
-    front = b"\x01TO"
+    front = b"\x01OP"
     what = "an operator's public side"
 
     address: str

@@ -14,8 +14,9 @@ from hashlib import sha256
 import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Index
-from ccbps.errors import DecodeError, NetworkError
+from ccbps.errors import DecodeError, NetworkError, ParameterError
 from ccbps.forms.digits import DigitForm
+from ccbps.shares.answers import PAYLOAD_KEY_BYTES, SealedAnswers, add_pads, attempt_names
 from ccbps.shares.clients import (
     CLIENT,
     CLIENT_BYTES,
@@ -48,6 +49,7 @@ class Party:
         ring: connections to the other two; None if they come later.
         context: public parameters and epoch, which clients bind their hellos to.
         block_lanes: lanes of a block; the same at all three brokers.
+        for_subscribers: True where events carry a payload key, and no broker learns answers.
     """
 
     def __init__(
@@ -58,7 +60,10 @@ class Party:
         ring: Ring | None,
         context: bytes,
         block_lanes: int = BLOCK_LANES,
+        *,
+        for_subscribers: bool = False,
     ) -> None:
+        self._key_bits = 8 * PAYLOAD_KEY_BYTES * for_subscribers
         self._number, self._form, self._key = number, form, key
         self._context, self._block_lanes = context, block_lanes
         self._clients: dict[bytes, SharedKeys] = {}
@@ -67,7 +72,7 @@ class Party:
         self.join(ring)
 
     def join(self, ring: Ring | None) -> None:
-        """Work over other connections from now on; None for none."""
+        """Use other connections from now on; None for none."""
         self._ring, self._unit = ring, 0
 
     def new_table(self) -> ShareTable:
@@ -137,7 +142,7 @@ class Party:
     def publish(
         self, messages: Bytes, *, table: ShareTable | None = None, sealed: bool = False
     ) -> tuple[Bools, Bools]:
-        """Match events with all interests of a table.
+        """Match events with all interests of a table, and learn the answers.
 
         Args:
             messages: messages for this broker, shape (count, bytes).
@@ -152,6 +157,66 @@ class Party:
             DecodeError: some are no events of clients that are known.
             PeerError: the brokers hold other messages or interests.
             NetworkError: a connection broke.
+            ParameterError: answers are for subscribers only.
+        """
+        if self._key_bits:
+            raise ParameterError("answers are for subscribers only: call publish_for_subscribers")
+        table = self.table if table is None else table
+        heads, events, refused, _ = self._taken(messages, sealed)
+        matched, self._unit = table.match(self._joined, self._unit, heads, events)
+        answers = np.zeros((len(messages), matched.shape[1]), dtype=np.bool_)
+        answers[~refused] = matched
+        return answers, refused
+
+    def publish_for_subscribers(
+        self, messages: Bytes, *, table: ShareTable | None = None, sealed: bool = False
+    ) -> tuple[SealedAnswers, Bools]:
+        """Match events with all interests of a table, for the subscribers' eyes only.
+
+        Memory: 16 bytes for each event and lane.
+
+        Args:
+            messages: messages for this broker, shape (count, bytes).
+            table: table to match them with.
+            sealed: True for this broker's parts of sealed messages.
+
+        Returns:
+            this broker's part of the answers, each sealed for the client of its lane, and zeros
+            in lanes of removed interests and of clients that were forgotten; and the events that
+            are refused, shape (count,), which match nothing.
+
+        Raises:
+            DecodeError: some are no events of clients that are known.
+            PeerError: the brokers hold other messages or interests.
+            NetworkError: a connection broke.
+            ParameterError: answers are for brokers.
+        """
+        if not self._key_bits:
+            raise ParameterError("answers are for brokers: call publish")
+        table = self.table if table is None else table
+        heads, events, refused, coin = self._taken(messages, sealed)
+        first, second = (
+            np.packbits(share[:, -self._key_bits :], axis=1, bitorder="little") for share in events
+        )
+        keys = first, second
+        products, self._unit = table.times_keys(self._joined, self._unit, heads, events, keys)
+        shares = np.zeros((len(messages), *products.shape[1:]), dtype=np.uint8)
+        shares[~refused] = products
+        attempts = attempt_names(coin, len(messages))
+        own_heads = messages[:, :HEAD_BYTES]
+        add_pads(self._number, self._clients, own_heads, table.heads, attempts, shares)
+        # No pads either: a message that came twice has another lane with the same ones.
+        shares[:, ~table.live] = 0
+        return SealedAnswers(attempts, shares), refused
+
+    def _taken(
+        self, messages: Bytes, sealed: bool
+    ) -> tuple[Bytes, tuple[Bytes, Bytes], Bools, bytes]:
+        """Expand events and check them.
+
+        Returns:
+            heads and shares of those that are taken; the events that are refused, shape (count,);
+            and what the brokers drew together.
         """
         messages, broken = self._opened("event", messages, sealed)
         sent = self.shares("event", messages)
@@ -161,15 +226,12 @@ class Party:
             for place, share in enumerate(sent)
         )
         good = np.flatnonzero(~refused)
-        bad = self._not_one_hot(messages[good, :HEAD_BYTES], (first[good], second[good]))
+        # Drawn now, when nobody can change an event any more.
+        coin = self._joined.coin() if len(good) else b""
+        bad = self._not_one_hot(messages[good, :HEAD_BYTES], (first[good], second[good]), coin)
         refused[good[bad]] = True
         good = np.flatnonzero(~refused)
-        heads, events = messages[good, :HEAD_BYTES], (first[good], second[good])
-        table = self.table if table is None else table
-        matched, self._unit = table.match(self._joined, self._unit, heads, events)
-        answers = np.zeros((len(messages), matched.shape[1]), dtype=np.bool_)
-        answers[good] = matched
-        return answers, refused
+        return messages[good, :HEAD_BYTES], (first[good], second[good]), refused, coin
 
     @property
     def _joined(self) -> Ring:
@@ -209,7 +271,7 @@ class Party:
         return out, broken
 
     def _bits(self, kind: str) -> int:
-        return self._form.event_bits if kind == "event" else self._form.rows
+        return self._form.event_bits + self._key_bits if kind == "event" else self._form.rows
 
     def shares(self, kind: str, messages: Bytes) -> tuple[Bytes, Bytes]:
         """Return this broker's two shares of messages, 0 and 1, each of shape (count, bits).
@@ -254,13 +316,13 @@ class Party:
         )
         return self._joined.differing(first, second, broken)
 
-    def _not_one_hot(self, heads: Bytes, events: tuple[Bytes, Bytes]) -> Bools:
+    def _not_one_hot(self, heads: Bytes, events: tuple[Bytes, Bytes], coin: bytes) -> Bools:
         """Find the events that are not one-hot; one by one only if the batch is not."""
         digit_bits, bad = self._form.digit_bits, np.zeros(len(heads), dtype=np.bool_)
         digest = sha256(b"one-hot" + heads.tobytes()).digest()
         for each in (False, True) if len(heads) else ():
-            # Drawn now, when nobody can change an event any more.
-            begin = partial(one_hot_steps, events, digit_bits, self._joined.coin(), each=each)
+            # The same tests again: those of the batch are the sums of those of its events.
+            begin = partial(one_hot_steps, events, digit_bits, coin, each=each)
             sums, _ = self._joined.evaluate(self._unit, digest, begin)
             self._unit += 1
             if not sums.any():

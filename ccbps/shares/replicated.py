@@ -101,7 +101,13 @@ class Evaluation:
         self._computed = starts[-1]
 
     def steps(
-        self, events: tuple[Bytes, Bytes], interests: Shares, masks: Masks, *, opened: bool = True
+        self,
+        events: tuple[Bytes, Bytes],
+        interests: Shares,
+        masks: Masks,
+        *,
+        opened: bool = True,
+        keys: tuple[Bytes, Bytes] | None = None,
     ) -> Steps:
         """Evaluate all events with all interests.
 
@@ -110,9 +116,13 @@ class Evaluation:
             interests: two shares of interests in lanes, shape (rows, words).
             masks: masks of this broker, which nobody uses again.
             opened: True to tell the answers to all three brokers.
+            keys: two shares of a key of each event, shape (events, a multiple of 8 bytes), for
+                answers that no broker learns.
 
         Returns:
-            (answers, answers), shape (events, words), if opened; else two shares of them.
+            (answers, answers), shape (events, words), if opened; else two shares of them. With
+            keys, (z, z) for this broker's z of answers times keys, shape (events, lanes, words of a
+            key): the sum of the three z is the key where the answer is 1, and 0 elsewhere.
         """
         x, y = events[0], events[0] ^ events[1]
         first, second = interests
@@ -133,6 +143,10 @@ class Evaluation:
             others = yield sums
             values += zip(sums, others, strict=True)
         own, other = values[-1]
+        if keys is not None:
+            times_keys = _times_keys((own, other), keys)
+            times_keys ^= masks(times_keys.shape)
+            return times_keys, times_keys
         if not opened:
             return own, other
         third = yield other
@@ -159,6 +173,22 @@ class Evaluation:
             out ^= (a & (c ^ d)) ^ (b & c)
         for operand in gate.operands:
             out ^= values[operand][0]
+
+
+def _times_keys(answers: Shares, keys: tuple[Bytes, Bytes]) -> Words:
+    """Return this broker's part of answers times keys, shape (events, lanes, words of a key).
+
+    For an event it is one of four sums of its shares of the key, whatever the interest.
+    """
+    own, other = (unpacked(part, WORD * part.shape[1]).view(np.uint8) for part in answers)
+    first, second = (
+        np.ascontiguousarray(key).view("<u8").astype(np.uint64, copy=False) for key in keys
+    )
+    sums = np.stack([np.zeros_like(first), first ^ second, first, second], axis=1)
+    out = np.empty((*own.shape, first.shape[1]), dtype=np.uint64)
+    for event, chosen in enumerate(own | other << np.uint8(1)):
+        np.take(sums[event], chosen, axis=0, out=out[event])
+    return out
 
 
 def add_rows(rows: Words, chosen: Bytes, out: Words) -> None:

@@ -156,6 +156,18 @@ class ShareTable:
             if 0 <= number < len(self.blocks):
                 self.blocks[number].clear(places[numbers == number])
 
+    @property
+    def heads(self) -> Bytes:
+        """Heads of the interests in all lanes that were ever used, shape (lanes, head_bytes)."""
+        none = np.zeros((0, self._head_bytes), dtype=np.uint8)
+        return np.concatenate([none, *(block.heads[: block.used] for block in self.blocks)])
+
+    @property
+    def live(self) -> Bools:
+        """Lanes that have an interest, of all that were ever used, shape (lanes,)."""
+        none = np.zeros(0, dtype=np.bool_)
+        return np.concatenate([none, *(block.live[: block.used] for block in self.blocks)])
+
     def match(
         self, ring: Ring, unit: int, heads: Bytes, events: tuple[Bytes, Bytes]
     ) -> tuple[Bools, int]:
@@ -174,23 +186,65 @@ class ShareTable:
             PeerError: the brokers hold other events or interests.
             NetworkError: a connection broke.
         """
-        if not self.blocks or not len(heads):
-            return np.zeros((len(heads), self.used), dtype=np.bool_), unit
-        answers = np.empty((len(heads), self.used), dtype=np.bool_)
-        places: list[tuple[Block, Bools]] = []
+        out = np.zeros((len(heads), self.used), dtype=np.bool_)
+        places, work = self._work(unit, heads, events)
+        for (rows, at, block), (words, _) in zip(places, ring.evaluate_all(work), strict=True):
+            answers = unpacked(words, block.used)
+            np.logical_and(answers, block.live[: block.used], out=out[rows, at])
+        return out, unit + len(work)
+
+    def times_keys(
+        self,
+        ring: Ring,
+        unit: int,
+        heads: Bytes,
+        events: tuple[Bytes, Bytes],
+        keys: tuple[Bytes, Bytes],
+    ) -> tuple[Bytes, int]:
+        """Multiply answers by keys of events, together with the other two brokers.
+
+        Args:
+            ring: connections to the others.
+            unit: number of the first unit; greater than all that the ring has evaluated.
+            heads: heads of the events' messages.
+            events: this broker's shares of events with whole vectors, shape (events, bits).
+            keys: this broker's shares of a key of each event, shape (events, bytes).
+
+        Returns:
+            this broker's shares of the products, masked, shape (events, lanes, bytes); and the
+            number of the unit after the last one.
+
+        Raises:
+            PeerError: the brokers hold other events or interests.
+            NetworkError: a connection broke.
+        """
+        out = np.zeros((len(heads), self.used, keys[0].shape[1]), dtype=np.uint8)
+        places, work = self._work(unit, heads, events, keys)
+        for (rows, at, block), (words, _) in zip(places, ring.evaluate_all(work), strict=True):
+            out[rows, at] = words.astype("<u8", copy=False)[:, : block.used].view(np.uint8)
+        return out, unit + len(work)
+
+    def _work(
+        self,
+        unit: int,
+        heads: Bytes,
+        events: tuple[Bytes, Bytes],
+        keys: tuple[Bytes, Bytes] | None = None,
+    ) -> tuple[list[tuple[slice, slice, Block]], list[Work]]:
+        """Return the rows, lanes and block of each unit of work, and the units."""
+        places: list[tuple[slice, slice, Block]] = []
         work: list[Work] = []
         for rows in batches(len(heads), self.used):
             sent = sha256(heads[rows].tobytes()).digest()
             batch, start = (events[0][rows], events[1][rows]), 0
+            some = None if keys is None else (keys[0][rows], keys[1][rows])
             for number, block in enumerate(self.blocks):
                 digest = sha256(sent + number.to_bytes(8, "little") + block.digest).digest()
-                steps = partial(self._evaluation.steps, batch, block.words())
+                steps = partial(self._evaluation.steps, batch, block.words(), keys=some)
+                places.append((rows, slice(start, start + block.used), block))
                 work.append(Work(unit + len(work), digest, steps))
-                places.append((block, answers[rows, start : start + block.used]))
                 start += block.used
-        for (block, out), (words, _) in zip(places, ring.evaluate_all(work), strict=True):
-            np.logical_and(unpacked(words, block.used), block.live[: block.used], out=out)
-        return answers, unit + len(work)
+        return places, work
 
 
 def batches(count: int, lanes: int) -> Iterator[slice]:

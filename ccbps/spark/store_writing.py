@@ -20,7 +20,7 @@ from ccbps.errors import ParameterError
 from ccbps.keys.sources import KeySource
 from ccbps.matching.contract.matcher import Matcher
 from ccbps.matching.contract.scheme import Answers
-from ccbps.spark.columns import column
+from ccbps.spark.columns import quoted
 from ccbps.spark.encoding import check_rounds, checked_labels, interest_sources
 from ccbps.spark.frames import (
     check_key,
@@ -97,13 +97,14 @@ def write_events(
     refuse_unstable(df, round, "round")
     tasks = _tasks(df, partitions)
     chunks = min(tasks, len(own))
-    number = column(round).cast("long")
-    every = F.explode(F.sequence(F.lit(0), F.lit(chunks - 1))).alias("chunk")
-    named = [column(name).alias(f"a{place}") for place, name in enumerate(attributes)]
-    rows = df.select(every, number.alias("round"), *named)
-    span = F.shiftright(F.coalesce("round", F.lit(0)), SPAN_BITS)
+    rows = df.selectExpr(
+        f"explode(sequence(0, {chunks - 1})) AS chunk",
+        f"CAST({quoted(round)} AS long) AS round",
+        *[f"{quoted(name)} AS a{place}" for place, name in enumerate(attributes)],
+    )
     # Cells of one span go to different tasks, and so do cells of one chunk.
-    task = F.pmod(F.col("chunk") + span * chunks, F.lit(tasks)).cast("int")
+    span = f"shiftright(coalesce(`round`, 0L), {SPAN_BITS})"
+    task = F.expr(f"CAST(pmod(chunk + {span} * {chunks}, {tasks}) AS int)")
     cells = rows.repartitionById(tasks, task).sortWithinPartitions("chunk", "round")
 
     def contents(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.Array]]:
@@ -176,12 +177,13 @@ def write_interests(
     refuse_floats(df, private)
     refuse_unstable(df, subscription, "subscription")
     tasks = _tasks(df, partitions)
-    first, last = (F.lit(number).cast("long") for number in (rounds.start, rounds.stop - 1))
-    starts = F.explode(F.sequence(first, last, F.lit(1 << SPAN_BITS).cast("long")))
-    named = [column(name).alias(f"c{place}") for place, name in enumerate(private)]
-    rows = df.select(column(subscription).alias("label"), starts.alias("first"), *named)
-    place = F.hash("label").cast("long") + F.shiftright("first", SPAN_BITS)
-    task = F.pmod(place, F.lit(tasks)).cast("int")
+    rows = df.selectExpr(
+        f"{quoted(subscription)} AS label",
+        f"explode(sequence({rounds.start}L, {rounds.stop - 1}L, {1 << SPAN_BITS}L)) AS first",
+        *[f"{quoted(name)} AS c{place}" for place, name in enumerate(private)],
+    )
+    place = f"CAST(hash(label) AS long) + shiftright(`first`, {SPAN_BITS})"
+    task = F.expr(f"CAST(pmod({place}, {tasks}) AS int)")
     spans = rows.repartitionById(tasks, task).sortWithinPartitions("label", "first")
     stop = rounds.stop
 

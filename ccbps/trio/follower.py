@@ -133,7 +133,7 @@ class Follower(Confined):
         return Reply(self._session, np.packbits(marks).tobytes())
 
     def _obey(self, order: Order) -> Bools:
-        """Do what an order says, and return marks of its rows."""
+        """Obey an order, and return marks of its rows."""
         assert self._workers is not None
         rows, none = order.rows, np.zeros(0, dtype=np.bool_)
         match order.verb:

@@ -145,6 +145,12 @@ class Leader(Confined):
                 self._ordered(lambda: None)
                 return
 
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes of masked sums that this broker's workers handed to their connections."""
+        with self._lock:
+            return 0 if self._workers is None else self._workers.sent_bytes()
+
     def width(self, kind: str) -> int:
         """Return the bytes of sealed messages of a kind, "event" or "interest"."""
         return self._width[kind]
@@ -338,7 +344,7 @@ class Leader(Confined):
                 request.result, start = (answers[at], refused[at]), at.stop
 
     def _ordered(self, act: Callable[[], T]) -> T:
-        """Do something together with the other brokers, again and again until it succeeds.
+        """Call a function that needs the other brokers, again and again until it succeeds.
 
         Raises:
             RefusedError: it did not succeed in time.
@@ -360,7 +366,7 @@ class Leader(Confined):
                     time.sleep(pause)
 
     def _at_leisure(self, act: Callable[[], object]) -> None:
-        """Do something now, or with all tables anew when the other brokers can be reached."""
+        """Call a function that needs the other brokers, or let them have everything anew later."""
         if not self._is_joined:
             self._sessions.clear()
             return

@@ -40,7 +40,7 @@ _ATTEMPT_BYTES: Final = 8
 
 
 class _Worker(Confined):
-    """What a worker process does."""
+    """A worker, within its process."""
 
     def __init__(self, party: int, number: int, trio: Trio, key: OperatorKey, matcher: Any) -> None:
         self._party, self._number, self._trio = party, number, trio
@@ -50,6 +50,7 @@ class _Worker(Confined):
         self._tables: dict[int, ShareTable] = {}
         self._hellos: dict[bytes, bytes] = {}
         self._ring: Ring | None = None
+        self._sent = 0
         self._changed = threading.Condition()
         self._attempt, self._arrived = -1, dict[int, Channel]()
         self._over: dict[int, threading.Event] = {}
@@ -86,6 +87,7 @@ class _Worker(Confined):
         """Make a ring with the workers of the other two brokers."""
         self.leave()
         self._broker.join(None)
+        self._sent, self._ring = self.sent_bytes(), None
         with self._changed:
             self._attempt = attempt
             for old in [number for number in self._arrived if number < attempt]:
@@ -111,6 +113,10 @@ class _Worker(Confined):
             upper.close()
             raise
         self._broker.join(self._ring)
+
+    def sent_bytes(self) -> int:
+        """Return the bytes of masked sums that were handed to all rings."""
+        return self._sent + (0 if self._ring is None else self._ring.sent_bytes)
 
     def reset(self) -> None:
         """Forget all tables."""
@@ -272,6 +278,10 @@ class Workers(Confined):
             PeerError: another broker has other parameters, or another attempt.
         """
         self._all("join", attempt)
+
+    def sent_bytes(self) -> int:
+        """Return the bytes of masked sums that all workers handed to their rings."""
+        return sum(self._all("sent_bytes"))
 
     def reset(self) -> None:
         """Forget all tables."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,16 +35,19 @@ def test_publications_keep_their_order_when_the_broker_asks_for_patience(
     )
     Path("x.csv").write_text("x\n" + "5\n" * ROWS)
     # A round that comes behind a later one would be a replay.
-    calls, publish = list[int](), MatchingBroker.publish
+    calls, publish_all = list[int](), MatchingBroker.publish_all
 
-    def refusing(broker: MatchingBroker, name: str, sent: Publication | bytes) -> Receipt:
-        assert isinstance(sent, bytes)
-        calls.append(Publication.from_bytes(sent).number)
-        if calls[-1] % 10 == 3 and calls.count(calls[-1]) < 3:
-            raise RefusedError("send later", reason="rate")
-        return publish(broker, name, sent)
+    def refusing(broker: MatchingBroker, name: str, sent: Sequence[Any]) -> list[Any]:
+        results: list[Any] = []
+        for message in sent:
+            calls.append(Publication.from_bytes(message).number)
+            if calls[-1] % 10 == 3 and calls.count(calls[-1]) < 3:
+                results.append(RefusedError("send later", reason="rate"))
+            else:
+                results += publish_all(broker, name, [message])
+        return results
 
-    monkeypatch.setattr(MatchingBroker, "publish", refusing)
+    monkeypatch.setattr(MatchingBroker, "publish_all", refusing)
     with served(from_json(Path("m").read_text())) as (url, _):
         shell.done(
             f"ccbps subscribe 'x < 10' --matcher m --key feed.seed {at(url, 'alice')} --count 0 "

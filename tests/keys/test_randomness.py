@@ -6,6 +6,7 @@ import copy
 import os
 import pickle
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
@@ -149,6 +150,32 @@ def test_stream_of_a_pair_is_that_of_its_own_seed(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(key_stream, "KEPT_CONTEXTS", kept)
         assert read(reader, chunks(data, len(rows))) == expected
+
+
+def test_readers_of_one_seed_do_not_disturb_one_another() -> None:
+    """Readers take over what earlier ones have left, each for itself."""
+    seed = SharedSeed(bytes(range(32)))
+    expected = [stream(seed.export_secret(), b"p", 40, r) for r in range(30)]
+    for start in (0, 2, 1):
+        firsts = [start, start + 10, start + 20]
+        readers = [seed.reader(b"p", 40, uint64(list(range(r, r + 4)))) for r in firsts]
+        for row in range(4):
+            for first, reader in zip(firsts, readers, strict=True):
+                assert reader(row, row + 1)[0].tobytes() == expected[first + row]
+
+
+def test_threads_read_one_seed_at_once() -> None:
+    seed, width = SharedSeed(bytes(range(32))), 100
+
+    def read_some(first: int) -> bool:
+        return all(
+            read(seed.reader(b"p", width, uint64([r])), [0, 1]) == [expected[r]]
+            for r in range(first, 200, 4)
+        )
+
+    expected = [stream(seed.export_secret(), b"p", width, r) for r in range(200)]
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(read_some, range(4)))
 
 
 def test_stream_of_many_pairs_in_one_round_is_that_of_their_seeds() -> None:
@@ -300,6 +327,14 @@ def test_ledger_refuses_what_a_set_has_seen_and_takes_all_or_nothing(
         assert refused(ledger, [number]) == (number in used)
 
 
+@given(order=st.permutations([(label, number) for label in "ab" for number in range(8)]))
+def test_ledger_keeps_rounds_that_touch_as_one_interval(order: list[tuple[str, int]]) -> None:
+    ledger = RoundLedger()
+    for label, number in order:
+        ledger.claim(uint64([number]), DictionaryColumn([label], np.zeros(1, np.intp)))
+    assert [column.tolist() for column in ledger._used] == [[0, 1], [0, 0], [7, 7]]
+
+
 def test_ledger_check_changes_nothing() -> None:
     ledger = RoundLedger()
     ledger.check(uint64([3, 4]))
@@ -314,8 +349,9 @@ def test_ledger_says_which_round_and_why() -> None:
     with pytest.raises(RandomnessReuseError, match="round 7 occurs more than once in this batch"):
         ledger.claim(uint64([9, 7, 8, 7]))
     ledger.claim(uint64([7]))
-    with pytest.raises(RandomnessReuseError, match="round 7 was already used by this role"):
-        ledger.claim(uint64([6, 7]))
+    for rounds in ([6, 7], [7, 8], [6, 7, 8], [8, 7], [9, 7]):
+        with pytest.raises(RandomnessReuseError, match="round 7 was already used by this role"):
+            ledger.claim(uint64(rounds))
 
 
 MATCHER = BranchingMatch.box(Schema(a=UInt(4)))
@@ -432,8 +468,9 @@ def test_ledger_of_many_pairs_refuses_what_a_set_has_seen(
     sweep = [[(label, number)] for label in "abc" for number in range(13)]
     for rows in [*claims, *sweep]:
         # A dictionary may hold labels that no row has, and a label twice.
-        places = [["c", "a", "b", "a"].index(label) for label, _ in rows]
-        pairs = DictionaryColumn(["c", "a", "b", "a"], np.array(places, np.intp))
+        labels = ["c", "a", "b", "a"] if len({label for label, _ in rows}) != 1 else [rows[0][0]]
+        places = [labels.index(label) for label, _ in rows]
+        pairs = DictionaryColumn(labels, np.array(places, np.intp))
         again = len(set(rows)) < len(rows) or not used.isdisjoint(rows)
         try:
             ledger.claim(uint64([number for _, number in rows]), pairs)

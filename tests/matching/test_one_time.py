@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccbps import Category, Schema, UInt
+from ccbps import Category, Schema, SharedSeed, UInt
 from ccbps.circuits import Circuit, Gate, Op
 from ccbps.errors import DecodeError, ParameterError, UnsupportedPredicateError
 from ccbps.forms.circuit import predicate_circuit
@@ -21,6 +21,7 @@ from ccbps.matching import (
     Matcher,
     OFSGPMatch,
     PublicFunctionMatch,
+    ThreeBrokerMatch,
     UGPMatch,
     proposals,
 )
@@ -37,6 +38,38 @@ TWO = Schema(x=UInt(4), z=UInt(3))
 
 def proposed(kind: type[Matcher], schema: Schema, text: str) -> list[Any]:
     return list(kind.propose(schema, schema.parse(text)))
+
+
+# -- one interest after another ------------------------------------------------------------------
+
+
+def test_an_interest_that_comes_again_is_prepared_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    matcher = FormulaMatch.box(SMALL)
+    prepared: list[Any] = []
+    prepare = FormulaMatch.prepare
+    monkeypatch.setattr(
+        FormulaMatch, "prepare", lambda self, x: (prepared.append(x), prepare(self, x))[1]
+    )
+    seed = SharedSeed.generate()
+    subscriber, publisher = matcher.subscriber(seed), matcher.publisher(seed)
+    low, high = SMALL.parse("price < 4"), SMALL.parse("price >= 4")
+    events = [{"issue": "IBM", "price": 2}]
+    for number, predicate in enumerate((low, low, high, high, low)):
+        interests = subscriber.encode(predicate, [number])
+        answers = matcher.broker().match(publisher.encode(events, [number]), interests)
+        assert answers.tolist() == [predicate is low]
+    assert prepared == [low, high, low]
+
+
+def test_values_that_were_changed_are_another_interest() -> None:
+    matcher, seed = FormulaMatch(SMALL, "price < :limit"), SharedSeed.generate()
+    subscriber, publisher = matcher.subscriber(seed), matcher.publisher(seed)
+    values = {"limit": 4}
+    for number, limit in enumerate((4, 2, 3, 0)):
+        values["limit"] = limit
+        interests = subscriber.encode(values, [number])
+        events = publisher.encode([{"issue": "IBM", "price": 2}], [number])
+        assert matcher.broker().match(events, interests).tolist() == [limit > 2]
 
 
 # -- proposals ------------------------------------------------------------------------------------
@@ -147,9 +180,10 @@ def test_what_is_no_box_is_proposed_a_hidden_formula_or_nothing() -> None:
     assert proposed(FormulaMatch, SMALL, text) == [FormulaMatch.hidden(SMALL, leaves=2)]
 
 
-def test_the_one_to_start_with_is_proposed_first() -> None:
+def test_the_ones_to_start_with_are_proposed_first() -> None:
     for text in ("price < 3 AND issue = 'SAP'", "price < :p OR issue = 'SAP'"):
-        assert isinstance(next(proposals(SMALL, SMALL.parse(text))), FormulaMatch)
+        kinds = [*dict.fromkeys(map(type, proposals(SMALL, SMALL.parse(text))))]
+        assert kinds[:2] == [ThreeBrokerMatch, FormulaMatch]
 
 
 # -- meanings -------------------------------------------------------------------------------------

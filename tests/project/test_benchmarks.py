@@ -68,3 +68,18 @@ def test_our_filters_answer_alike_in_every_process() -> None:
     assert len(ours) == 8
     assert all(alike[title] for title in ours)
     assert not alike.get("Bloom: rbloom", False)
+
+
+def test_imports_are_measured_with_compiled_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without them an import takes a multiple of what users see."""
+    (tmp_path / "slow_module.py").write_text("")
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    measure = runpy.run_path(str(BENCHMARKS / "bench_import.py"))["measure"]
+    statement = "import os, slow_module; assert os.path.exists(slow_module.__cached__)"
+    monkeypatch.setitem(measure.__globals__, "STATEMENTS", {"a module": statement})
+    assert 0 < measure(1)["a module"] < 60
+    assert not (tmp_path / "__pycache__").exists()

@@ -137,6 +137,13 @@ def test_importing_the_core_loads_no_optional_or_deferred_package() -> None:
     assert lines_of(f"{program}print('numpy' in sys.modules)") == ["False"]
     program += "ccbps.SharedSeed, ccbps.matching.FormulaMatch, ccbps.delivery.PayloadSealer\n"
     assert lines_of(f"{program}print({heavy!r} & sys.modules.keys())") == ["set()"]
+    later = {"cryptography", "ccbps.keys.share_form"}
+    later |= {f"ccbps.{name}" for name in ("predicates.hiding", "predicates.suggest", "rounds")}
+    later |= {f"ccbps.matching.one_time.{name}" for name in ("branching", "deferred")}
+    later |= {"ccbps.encodings.formula.ahead", "ccbps.shares"}
+    program = "import sys, ccbps, ccbps.matching\n"
+    program += "ccbps.Schema, ccbps.SharedSeed, ccbps.matching.FormulaMatch\n"
+    assert lines_of(f"{program}print({later!r} & sys.modules.keys())") == ["set()"]
 
 
 README = (ROOT / "README.md").read_text("utf-8")

@@ -62,3 +62,40 @@ def messages(
         values.append(z)
         said.append(z)
     return said, values[-1]
+
+
+def product_shares(
+    left: Sequence[Sequence[int]], right: Sequence[Sequence[int]]
+) -> list[list[int]]:
+    """Return the parts of brokers 0, 1 and 2 of products, without masks.
+
+    Args:
+        left: shares 0, 1 and 2 of the first factors.
+        right: shares of the second ones.
+    """
+    out = []
+    for i in range(3):
+        j = (i + 1) % 3
+        pairs = zip(left[i], left[j], right[i], right[j], strict=True)
+        out.append([a & c ^ a & d ^ b & c for a, b, c, d in pairs])
+    return out
+
+
+def times_key(
+    answers: Sequence[Bit], key: Sequence[int], masks: Sequence[Sequence[int]]
+) -> list[list[int]]:
+    """Return what brokers 0, 1 and 2 seal of one bit of an event's key, for each answer.
+
+    Args:
+        answers: shares of each answer.
+        key: shares of the bit.
+        masks: for each of the keys k_0, k_1 and k_2, a bit for each answer.
+    """
+    out = []
+    for lane, answer in enumerate(answers):
+        (one, two, three) = product_shares([[a] for a in answer], [[bit] for bit in key])
+        parts = one[0], two[0], three[0]
+        out.append(
+            [part ^ masks[i][lane] ^ masks[(i + 1) % 3][lane] for i, part in enumerate(parts)]
+        )
+    return out

@@ -9,12 +9,22 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ccbps import SharedSeed
 from ccbps.arrays import Bools, Bytes
+from ccbps.delivery import Canary
 from ccbps.matching import ThreeBrokerMatch
 from ccbps.predicates import Schema, UInt
 from ccbps.shares.clients import HEAD_BYTES, BrokerKey, expand
 from ccbps.shares.masks import MaskStreams
-from ccbps.shares.replicated import Evaluation, lanes, unpacked, whole_vectors
+from ccbps.shares.replicated import (
+    Evaluation,
+    Shares,
+    Steps,
+    lanes,
+    run_together,
+    unpacked,
+    whole_vectors,
+)
 from tests.support.statistics import (
     BITS,
     EVENT,
@@ -32,11 +42,11 @@ KEYS = [BrokerKey.generate() for _ in range(3)]
 PUBLIC = [key.public for key in KEYS]
 
 
-def held(client: Any, kind: str, messages: Bytes, bits: int) -> list[tuple[Bytes, Bytes]]:
-    """Return the shares of each broker."""
-    out = []
+def held(matcher: Any, role: Any, kind: str, messages: Bytes) -> list[tuple[Bytes, Bytes]]:
+    """Return the shares of each broker for messages of a role."""
+    bits, out = matcher.form.event_bits if kind == "event" else matcher.form.rows, []
     for party, key in enumerate(KEYS):
-        keys = key.open(party, client.hellos[party], MATCHER.digest)
+        keys = key.open(party, role.hellos[party], matcher.digest)
         part = messages if party else messages[:, :HEAD_BYTES]
         out.append(expand(party, keys, kind, part, bits))
     return out
@@ -47,7 +57,7 @@ def test_two_brokers_read_every_event(pair: tuple[int, int]) -> None:
     records = {name: [3, 40_000, 77] for name in SCHEMA}
     publisher, form = MATCHER.publisher(PUBLIC), MATCHER.form
     sent = publisher.encode(records)
-    shares = held(publisher, "event", sent, form.event_bits)
+    shares = held(MATCHER, publisher, "event", sent)
     first, second = (shares[number] for number in pair)
     opened = first[0] ^ first[1] ^ second[1]
     assert np.array_equal(opened, form.event_rows(SCHEMA.encode(records)))
@@ -85,13 +95,22 @@ def test_an_event_of_zeros_is_the_last_value_of_each_digit() -> None:
 # -- the view of a broker at real size ------------------------------------------------------------
 
 
-def views(ranges: list[tuple[int, int]], seed: int, *, gates_opened: bool = False) -> list[Bools]:
+def views(
+    ranges: list[tuple[int, int]],
+    seed: int,
+    *,
+    gates_opened: bool = False,
+    for_subscribers: bool = False,
+    answers_opened: bool = False,
+) -> list[Bools]:
     """Return the view of each broker for an event and many lanes of one interest, (bits, lanes).
 
     Args:
         ranges: the interest.
         seed: seed of all randomness.
         gates_opened: plant a fault: the values of the first gates are told to all.
+        for_subscribers: True for answers that no broker learns.
+        answers_opened: plant a fault: all three brokers learn these answers.
     """
     form, rng = MATCHER.form, np.random.default_rng(seed)
     lows, highs = zip(*ranges, strict=True)
@@ -113,20 +132,30 @@ def views(ranges: list[tuple[int, int]], seed: int, *, gates_opened: bool = Fals
         whole_vectors(share, form.digit_bits, number == 0)
         for number, share in enumerate(shared(event))
     ]
+    payload = shared(rng.integers(0, 256, (1, 16), dtype=np.uint8))
     keys = [rng.bytes(32) for _ in range(3)]
     evaluation = Evaluation(form.program, form.digit_bits, form.tables, form.table_rows)
 
     def broker(i: int) -> Any:
         j = (i + 1) % 3
         masks = MaskStreams(keys[i], keys[j]).unit(seed)
-        return evaluation.steps((events[i], events[j]), (interests[i], interests[j]), masks)
+        pairs = (events[i], events[j]), (interests[i], interests[j])
+        sealed = (payload[i], payload[j]) if for_subscribers else None
+        return evaluation.steps(*pairs, masks, keys=sealed)
 
-    _, seen = recorded([broker(i) for i in range(3)])
+    done, seen = recorded([broker(i) for i in range(3)])
     received = [[part.reshape(-1, part.shape[-1]) for part in parts] for parts in seen]
     out = []
     told = [np.bitwise_xor.reduce([messages[0] for messages in received])] * gates_opened
+    if for_subscribers:
+        # What a broker seals: shares of m K, bit by bit.
+        sealed_bits = [lanes(np.unpackbits(z[0].view(np.uint8), axis=1)) for z, _ in done]
+        if answers_opened:
+            total = np.bitwise_xor.reduce(sealed_bits)
+            told = [np.bitwise_or.reduce(total, keepdims=True)]
     for i in range(3):
         own = [interests[i], interests[(i + 1) % 3], *told]
+        own += [sealed_bits[i]] if for_subscribers else []
         out.append(unpacked(np.concatenate([*received[i], *own]), count))
     return out
 
@@ -138,6 +167,29 @@ def test_views_of_interests_with_the_same_answer_look_alike(one: str, other: str
     for broker in range(3):
         tests = bit_statistics(first[broker], second[broker], 3_000, 7)
         assert all(corrected(test) > FAMILY_ERROR for test in tests)
+
+
+OTHERS = [("tight", "empty"), ("full", "beside"), ("tight", "full")]
+
+
+@pytest.mark.parametrize(("one", "other"), OTHERS)
+def test_views_look_alike_whatever_the_answer_is_for_subscribers(one: str, other: str) -> None:
+    first, second = (
+        views(RANGES[name], seed, for_subscribers=True) for name, seed in ((one, 3), (other, 4))
+    )
+    for broker in range(3):
+        tests = bit_statistics(first[broker], second[broker], 3_000, 7)
+        assert all(corrected(test) > FAMILY_ERROR for test in tests)
+
+
+def test_answers_for_subscribers_that_are_opened_are_noticed() -> None:
+    first, second = (
+        views(RANGES[name], seed, for_subscribers=True, answers_opened=True)
+        for name, seed in (("tight", 3), ("empty", 4))
+    )
+    for broker in range(3):
+        tests = bit_statistics(first[broker], second[broker], 3_000, 7)
+        assert min(map(corrected, tests)) < FAMILY_ERROR
 
 
 def test_gates_that_are_opened_are_noticed() -> None:
@@ -210,3 +262,50 @@ def null_space(rows: Bytes) -> list[list[int]]:
         else:
             found.append([i for i in range(len(rows)) if chosen >> i & 1])
     return found
+
+
+def test_a_broker_that_flips_answers_is_found_by_canaries_at_the_stated_rate() -> None:
+    """It changes a tenth of the answers, before it knows them; a fiftieth are canaries."""
+    schema, flipped, share, count, trials = Schema(price=UInt(4)), 0.1, 0.02, 300, 300
+    matcher = ThreeBrokerMatch.box(schema)
+    form, rng = matcher.form, np.random.default_rng(11)
+    evaluation = Evaluation(form.program, form.digit_bits, form.tables, form.table_rows)
+    publisher, subscriber = matcher.publisher(PUBLIC), matcher.subscriber(PUBLIC)
+    interest = held(matcher, subscriber, "interest", subscriber.encode("price < 8"))
+    found = 0
+    for _ in range(trials):
+        canary = Canary(SharedSeed.generate(), share=share)
+        due = canary.due(range(count))
+        prices = np.where(due, rng.integers(0, 8, count), rng.integers(0, 16, count))
+        events = held(matcher, publisher, "event", publisher.encode({"price": prices}))
+        keys = [os.urandom(32) for _ in range(3)]
+
+        def lying(steps: Steps, chance: Any = rng) -> Steps:
+            sums = next(steps)
+            while True:
+                # The last sum is the answer.
+                flips = chance.random(sums.shape[1]) < flipped
+                sums = sums ^ (np.arange(len(sums)) == len(sums) - 1)[:, None, None] * flips[
+                    :, None
+                ].astype(np.uint64)
+                arrived = yield sums
+                try:
+                    sums = steps.send(arrived)
+                except StopIteration as stop:
+                    done: Shares = stop.value
+                    return done
+
+        brokers = []
+        for party in range(3):
+            masks = MaskStreams(keys[party], keys[(party + 1) % 3]).unit(0)
+            whole = [
+                whole_vectors(one, form.digit_bits, (party + place) % 3 == 0)
+                for place, one in enumerate(events[party])
+            ]
+            held_ = lanes(interest[party][0]), lanes(interest[party][1])
+            steps = evaluation.steps((whole[0], whole[1]), held_, masks)
+            brokers.append(lying(steps) if party == 1 else steps)
+        answers = unpacked(run_together(brokers)[0][0], 1)[:, 0]
+        found += bool(canary.missing(np.flatnonzero(answers).tolist(), count))
+    expected = 1 - (1 - share * flipped) ** count
+    assert abs(found / trials - expected) < 4.5 * (expected * (1 - expected) / trials) ** 0.5

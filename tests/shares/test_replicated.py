@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
+from itertools import combinations, pairwise, product
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccbps.arrays import Bools, Bytes, Words
+from ccbps.errors import UnsupportedPredicateError
 from ccbps.forms.branching import box_form
-from ccbps.forms.digits import DigitForm, FormulaDigits, HiddenDigits
-from ccbps.predicates import Schema, UInt
+from ccbps.forms.digits import BoxDigits, DigitForm, FormulaDigits, HiddenDigits
+from ccbps.predicates import Events, Schema, UInt
+from ccbps.predicates.codes import Intervals, unpack
 from ccbps.predicates.hiding import DoesNotFit, hide
 from ccbps.shares.replicated import (
     Evaluation,
@@ -131,6 +133,97 @@ def test_all_codes_meet_all_intervals(window: int) -> None:
     assert np.array_equal(answers(form, form.event_rows(events), interests), expected)
 
 
+def with_ends(size: int, ends: Sequence[int]) -> tuple[Intervals, Intervals]:
+    """Return the set of codes below `size` with these ends, and the codes outside of it."""
+    parts = [(low, high - 1) for low, high in pairwise([0, *ends, size])]
+    return tuple(parts[::2]), tuple(parts[1::2])
+
+
+@pytest.mark.parametrize("window", range(1, 5))
+@pytest.mark.parametrize("intervals", [1, 2])
+def test_all_codes_meet_all_sets_of_so_many_ends(window: int, intervals: int) -> None:
+    schema = Schema(x=UInt(4))
+    form = BoxDigits(schema, {"x": window}, {"x": intervals})
+    events = form.event_rows(schema.encode({"x": range(16)}))
+    most = 2 * intervals if window < 4 else 15
+    places = [some for count in range(most + 1) for some in combinations(range(1, 16), count)]
+    sets = [allowed for ends in places for allowed in with_ends(16, ends)]
+    interests = form.interest_rows([{"x": allowed} for allowed in sets])
+    inside = [[any(a <= x <= b for a, b in allowed) for allowed in sets] for x in range(16)]
+    assert np.array_equal(answers(form, events, interests), inside)
+
+
+@given(data=st.data(), schema=schemas())
+@settings(max_examples=examples(120))
+def test_boxes_of_sets_answer_as_in_plaintext(data: st.DataObject, schema: Schema) -> None:
+    form, events, boxes = drawn_boxes(data, schema)
+    if not events.count:
+        return
+    codes = {name: unpack(events.codes[name]) for name in schema}
+    expected = [
+        [
+            all(any(a <= codes[name][row] <= b for a, b in box[name]) for name in schema)
+            for box in boxes
+        ]
+        for row in range(events.count)
+    ]
+    got = answers(form, form.event_rows(events), form.interest_rows(boxes))
+    assert np.array_equal(got, expected)
+
+
+def drawn_boxes(
+    data: st.DataObject, schema: Schema
+) -> tuple[BoxDigits, Events, list[dict[str, Intervals]]]:
+    """Draw events, and boxes whose sets end near the events' codes."""
+    windows = {name: data.draw(st.integers(1, 6)) for name in schema}
+    form = BoxDigits(schema, windows, {name: data.draw(st.integers(1, 3)) for name in schema})
+    events = schema.encode([record(row) for row in data.draw(rows(schema, 4))])
+
+    def box() -> dict[str, Intervals]:
+        sets = {}
+        for name in schema:
+            size, most = schema[name].size, 2 * form.intervals[name]
+            near = [code + more for code in unpack(events.codes[name]) for more in (0, 1)]
+            places = st.sampled_from([1, size - 1, *(end for end in near if 0 < end < size)])
+            ends = data.draw(st.sets(places, max_size=min(most, 8)))
+            sets[name] = data.draw(st.sampled_from(with_ends(size, sorted(ends))))
+        return sets
+
+    return form, events, [box() for _ in range(data.draw(st.integers(1, 3)))]
+
+
+@given(data=st.data(), schema=schemas())
+@settings(max_examples=examples(150))
+def test_predicates_are_boxes_of_sets(data: st.DataObject, schema: Schema) -> None:
+    drawn = data.draw(predicates(schema))
+    predicate = schema.parse(drawn.text).bind(**drawn.private)
+    windows = {name: data.draw(st.integers(1, 6)) for name in schema}
+    form = BoxDigits(schema, windows, {name: data.draw(st.integers(1, 3)) for name in schema})
+    events = schema.encode([record(row) for row in data.draw(rows(schema))])
+    try:
+        sets = predicate.sets(form.intervals)
+    except UnsupportedPredicateError:
+        return
+    if events.count:
+        got = answers(form, form.event_rows(events), form.interest_rows([sets]))
+        assert got[:, 0].tolist() == predicate.evaluate(events).tolist()
+
+
+@pytest.mark.parametrize("intervals", [1, 2, 5])
+@pytest.mark.parametrize("window", range(1, 9))
+def test_intervals_take_what_the_formulas_say(window: int, intervals: int) -> None:
+    schema = Schema(price=UInt(16), volume=UInt(5), issue=UInt(20))
+    form = BoxDigits(schema, dict.fromkeys(schema, window), dict.fromkeys(schema, intervals))
+    digits = [-(-schema[name].bits // window) for name in schema]
+    leaves = [intervals * (4 * m - 4) + 1 for m in digits]
+    assert len(form.tables) == sum(leaves)
+    assert form.program.gates == sum(leaves) + len(schema) - 1
+    least = BoxDigits(schema, dict.fromkeys(schema, window), dict.fromkeys(schema, 1))
+    assert len(form.program.layers) == len(least.program.layers)
+    assert form.event_bits == least.event_bits
+    assert form.interest_rows([]).shape == (0, form.rows)
+
+
 def test_lanes_that_are_empty_match_nothing() -> None:
     schema = Schema(x=UInt(5), y=UInt(3))
     form = FormulaDigits(schema, {"x": 2, "y": 2}, box_form(schema))
@@ -170,18 +263,23 @@ def test_rows_are_added(data: st.DataObject, size: int, words: int) -> None:
 # -- messages ---------------------------------------------------------------------------------
 
 
-@given(data=st.data(), schema=schemas())
+@given(data=st.data(), schema=schemas(), box=st.booleans())
 @settings(max_examples=examples(60))
-def test_messages_are_those_of_the_twin(data: st.DataObject, schema: Schema) -> None:
-    drawn = data.draw(predicates(schema))
-    template = schema.parse(drawn.text)
-    form = FormulaDigits(schema, dict.fromkeys(schema, 2), template.true_form())
-    events = schema.encode([record(row) for row in data.draw(rows(schema, 2))])
+def test_messages_are_those_of_the_twin(data: st.DataObject, schema: Schema, box: bool) -> None:
+    form: FormulaDigits | BoxDigits
+    if box:
+        form, events, boxes = drawn_boxes(data, schema)
+        plain = form.interest_rows(boxes[:1])
+    else:
+        drawn = data.draw(predicates(schema))
+        template = schema.parse(drawn.text)
+        form = FormulaDigits(schema, dict.fromkeys(schema, 2), template.true_form())
+        events = schema.encode([record(row) for row in data.draw(rows(schema, 2))])
+        plain = form.interest_rows([template.bind(**drawn.private).true_form()])
     if not events.count:
         return
     rng = np.random.default_rng(data.draw(st.integers(0, 1 << 32)))
-    event = shared(form.event_rows(events)[:1], rng)
-    interest = shared(form.interest_rows([template.bind(**drawn.private).true_form()]), rng)
+    event, interest = shared(form.event_rows(events)[:1], rng), shared(plain, rng)
     keys = rng.integers(0, 2, (3, form.program.gates, 1, 1), dtype=np.uint64)
     done, seen = evaluated(form, event, [lanes(s) for s in interest], keys, opened=False)
     sent, shares = three_brokers.messages(
@@ -243,12 +341,12 @@ def all_views(
 def views_depend_on(opened: bool, masks: str = "fresh") -> bool:
     """Tell whether views are the same for all inputs, or for all that have the same answers."""
     schema = Schema(x=UInt(1))
-    form = FormulaDigits(schema, {"x": 1}, box_form(schema))
+    form = BoxDigits(schema, {"x": 1}, {"x": 1})
     groups: dict[Any, list[Any]] = {}
     for xs in product((0, 1), repeat=2):
-        for low, high in ((0, 0), (0, 1), (1, 1), (1, 0)):
-            interest = form.fill(0, [low], [high], np.zeros(1, dtype=np.bool_))
-            key = tuple(low <= x <= high for x in xs) if opened else ()
+        for allowed in ((), ((0, 0),), ((1, 1),), ((0, 1),)):
+            interest = form.interest_rows([{"x": allowed}])
+            key = tuple((x, x) in allowed or (0, 1) in allowed for x in xs) if opened else ()
             views = all_views(form, xs, interest, opened=opened, masks=masks)
             groups.setdefault(key, []).append(views)
     return all(

@@ -16,7 +16,7 @@ from ccbps import spark as cs
 from ccbps.errors import ParameterError, RandomnessReuseError
 from ccbps.matching import BroadcastMatch, FormulaMatch
 from ccbps.matching.broken import AdditiveMaskMatch
-from tests.support.spark_session import KEY, answers, wishes
+from tests.support.spark_session import KEY, MODE, answers, wishes
 from tests.support.stored_pairs import BOX, SCHEMA, predicate, record, wanted
 
 pytestmark = pytest.mark.spark
@@ -113,3 +113,38 @@ def test_what_does_not_fit_is_refused(spark: SparkSession, tmp_path: Path) -> No
     with pytest.raises(Exception, match=r"subscription='s\d' occurs more than once"):
         cs.write_interests(twice, path, BOX, KEY, rounds=some, partitions=1)
     assert not path.exists() or not [*path.iterdir()]
+
+
+def test_columns_may_have_any_names(spark: SparkSession, tmp_path: Path) -> None:
+    paths = tmp_path / "events", tmp_path / "interests"
+    news = quotes(spark, [3, 4]).withColumnRenamed("round", "no. `1`")
+    wants = asked(spark).withColumnRenamed("subscription", "a.`b`")
+    wants = wants.withColumnRenamed("predicate", "it's `so`")
+    cs.write_events(news, paths[0], BOX, KEY, labels=LABELS, round="no. `1`")
+    cs.write_interests(
+        wants, paths[1], BOX, KEY, rounds=range(3, 5), subscription="a.`b`", predicate="it's `so`"
+    )
+    found = answers(cs.match_messages(spark, *paths, BOX))
+    assert found == wanted({label: [3, 4] for label in LABELS}, {label: [3, 4] for label in LABELS})
+
+
+@pytest.mark.skipif(MODE == "connect", reason="there a plan is sent as a whole")
+def test_a_plan_takes_few_calls_of_java(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each takes a fraction of a millisecond, and a function of columns takes ten."""
+    from py4j.clientserver import ClientServerConnection
+    from py4j.protocol import CALL_COMMAND_NAME
+
+    news, wants, calls = quotes(spark, [1]), asked(spark), [0]
+    send = ClientServerConnection.send_command
+
+    def counted(self: Any, command: str) -> Any:
+        calls[0] += command.startswith(CALL_COMMAND_NAME)  # not: an object is not needed any more
+        return send(self, command)
+
+    monkeypatch.setattr(ClientServerConnection, "send_command", counted)
+    cs.write_events(news, tmp_path / "events", BOX, KEY, labels=LABELS)
+    events, calls[0] = calls[0], 0
+    cs.write_interests(wants, tmp_path / "interests", BOX, KEY, rounds=range(2))
+    assert max(events, calls[0]) < 120, (events, calls[0])

@@ -85,10 +85,10 @@ def free_ports(count: int) -> int:
             return first
 
 
-def share(client: Client, kind: str, bits: Bytes) -> Three:
+def share(client: Client, kind: str, bits: Bytes, heads: Bytes | None = None) -> Three:
     """Return the messages of a client for brokers 0, 1 and 2; bits are 0 and 1, (count, bits)."""
     packed = np.packbits(bits, axis=1, bitorder="little")
-    heads = client.heads(kind, len(bits))
+    heads = client.heads(kind, len(bits)) if heads is None else heads
     packed ^= client.mask(kind, heads, packed.shape[1])
     if bits.shape[1] % 8:
         packed[:, -1] &= np.uint8((1 << bits.shape[1] % 8) - 1)

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import random
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -18,80 +13,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from msgspec import structs
 
 from ccbps import Schema, UInt
 from ccbps.broker import Hellos, Publication, Subscription
 from ccbps.errors import RefusedError
 from ccbps.matching import ThreeBrokerMatch
 from ccbps.mqtt import LocalServer, MqttClient, MqttUrl
-from tests.support.relay import Relay
-from tests.support.trios import Parts, free_ports
+from tests.support.trios import Processes
 
 SCHEMA = Schema(price=UInt(8), volume=UInt(6))
 MATCHER = ThreeBrokerMatch.box(SCHEMA)
-PROGRAM = Path(__file__).parents[1] / "support" / "trio_party.py"
 USERS = {"broker": "b", "feed": "f", "ann": "a", "bob": "o"}
-
-
-class Trio:
-    """Three processes, the links between them, and an MQTT server."""
-
-    def __init__(self, folder: Path, url: str, stack: ExitStack, workers: int) -> None:
-        parts = Parts(workers)
-        self.public, self.folder = parts.public, folder
-        own = parts.trio.operators
-        self.links: dict[tuple[int, int], list[Relay]] = {}
-        operators = []
-        for party in range(3):
-            seen = []
-            for other in range(3):
-                operator = own[other]
-                if other != party:
-                    (port,) = free_ports(1)
-                    target = int(operator.address.rpartition(":")[2])
-                    relays = [
-                        Relay(f"127.0.0.1:{target + at}", lambda _, piece: piece, port=port + at)
-                        for at in range(workers + 1)
-                    ]
-                    for relay in relays:
-                        stack.callback(relay.close)
-                    self.links[party, other] = relays
-                    operator = structs.replace(operator, address=f"127.0.0.1:{port}")
-                seen.append(operator.to_bytes().hex())
-            operators.append(seen)
-        settings = {
-            "matcher": MATCHER.to_json(),
-            "operators": operators,
-            "keys": [one.export_secret().hex() for one in parts.keys],
-            "workers": workers,
-            "url": url,
-            "password": USERS["broker"],
-        }
-        (folder / "settings.json").write_text(json.dumps(settings))
-        self.processes: list[Any] = [None] * 3
-        for party in range(3):
-            self.start(party)
-        stack.callback(self.stop)
-
-    def start(self, party: int) -> None:
-        log = (self.folder / f"log{party}").open("ab")
-        self.processes[party] = subprocess.Popen(
-            [sys.executable, PROGRAM, self.folder, str(party)],
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-
-    def kill(self, party: int) -> None:
-        self.processes[party].kill()
-        self.processes[party].wait()
-        self.start(party)
-
-    def stop(self) -> None:
-        for process in self.processes:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
 
 
 def published(feed: MqttClient, messages: list[Publication], most: int) -> None:
@@ -125,7 +57,7 @@ def drill(folder: Path, count: int, kills: int, workers: int) -> Counter[str]:
     done, killed = threading.Event(), Counter[str]()
     with ExitStack() as stack:
         server = stack.enter_context(LocalServer(USERS))
-        trio = Trio(folder, server.url, stack, workers)
+        trio = Processes(MATCHER, folder, (server.url, USERS["broker"]), stack, workers)
         clients = {
             name: stack.enter_context(MqttClient(MqttUrl(server.url, name, word), timeout=120))
             for name, word in USERS.items()

@@ -253,25 +253,24 @@ class ArrayEncoder:
         self, program: StraightLine, random_bytes: int, mask_bits: int, batch: int
     ) -> None:
         self._planes = array_planes(program, batch)
-        self.rows = self._planes.rows
-        self._joined = np.zeros((self.rows, program.inputs), dtype=np.uint64)
-        self._messages = np.empty((self.rows, program.outputs), dtype=np.uint64)
-        self._masks = np.zeros_like(self._messages)
+        self.rows = rows = self._planes.rows
+        self._joined = np.zeros((rows, program.inputs), dtype=np.uint64)
+        self._messages = np.empty((rows, program.outputs), dtype=np.uint64)
+        self._masks = np.zeros((rows, program.outputs), dtype=np.uint64)
         self._random_bytes, self._mask_bits = random_bytes, mask_bits
 
     def encode(self, random: Bytes, inputs: Words, index: Index, out: Bytes) -> None:
         """Write messages of rows of randomness, and of rows of inputs by `index`."""
         count, drawn, masked = len(out), self._random_bytes, -(-self._mask_bits // 8)
-        joined, messages, masks = (
-            rows[:count] for rows in (self._joined, self._messages, self._masks)
-        )
+        joined, messages, masks = self._joined[:count], self._messages[:count], self._masks[:count]
         copy_rows(random[:, :drawn], joined.view(np.uint8)[:, :drawn])
-        np.take(inputs, index, axis=0, out=joined[:, -(-drawn // 8) :])
+        inputs.take(index, axis=0, out=joined[:, -(-drawn // 8) :])
         self._planes.run(self._joined, messages)
         if masked:
             mask = masks.view(np.uint8)[:, :masked]
             copy_rows(random[:, drawn : drawn + masked], mask)
-            mask[:, -1] &= used_bits(self._mask_bits)
+            if self._mask_bits % 8:
+                mask[:, -1] &= used_bits(self._mask_bits)
             np.bitwise_xor(messages, masks, out=messages)
         copy_rows(messages.view(np.uint8)[:, : out.shape[1]], out)
 
@@ -297,27 +296,29 @@ class ArrayDecoder:
         self.rows = self._planes.rows
         self._joined = np.zeros((self.rows, decoding.program.inputs), dtype=np.uint64)
         self._other = np.zeros_like(self._joined)
+        octets, first, widths = self._joined.view(np.uint8), 8 * decoding.words, decoding.widths
+        self._longer, self._own = octets[:, : max(widths)], octets[:, first:]
+        self._shorter = self._other.view(np.uint8)[:, : min(widths)]
 
     def decode(
         self, events: Bytes, interests: Bytes, heads: Bytes, answers: Bools, stray: Bools
     ) -> None:
         """Answer messages behind their heads; copy these, and find stray bits."""
-        _, words, side, start, widths, unused = self._decoding
-        skip = heads.shape[2]
-        joined, other = self._joined[: len(answers)], self._other[: len(answers)]
-        octets = joined.view(np.uint8)
-        if joined.shape[1] > words:
+        _, _, side, start, widths, unused = self._decoding
+        count, skip = len(answers), heads.shape[2]
+        joined = self._joined[:count]
+        if self._own.shape[1]:
             own = (events, interests)[side][:, skip + start :]
-            copy_rows(own, octets[:, 8 * words : 8 * words + own.shape[1]])
+            copy_rows(own, self._own[:count, : own.shape[1]])
         # Copied, to be added as whole words: most messages begin anywhere. The longer one writes
         # over all that is left of earlier rows.
-        sides = (events, interests) if widths[0] > widths[1] else (interests, events)
-        for rows, into in zip(sides, (octets, other.view(np.uint8)), strict=True):
-            copy_rows(rows[:, skip:], into[:, : rows.shape[1] - skip])
-        np.bitwise_xor(joined, other, out=joined)
+        longer, shorter = (events, interests) if widths[0] > widths[1] else (interests, events)
+        copy_rows(longer[:, skip:], self._longer[:count])
+        copy_rows(shorter[:, skip:], self._shorter[:count])
+        np.bitwise_xor(joined, self._other[:count], out=joined)
         self._planes.run(self._joined, answers)
         # All that is read of a message is read while it is in the cache.
-        for rows, into in zip((events, interests), heads, strict=True):
-            copy_rows(rows[:, :skip], into)
+        copy_rows(events[:, :skip], heads[0])
+        copy_rows(interests[:, :skip], heads[1])
         last = (events[:, -1] & unused[0]) | (interests[:, -1] & unused[1])
         np.not_equal(last, 0, out=stray)

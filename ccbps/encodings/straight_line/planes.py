@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbps.arrays import Bools, Bytes, Words
+from ccbps.arrays import Bools, Words
 from ccbps.compiled import rows_compiled
 from ccbps.encodings.straight_line.program import WORD, StraightLine
 
@@ -30,6 +30,8 @@ MOST_WORDS: Final = 128
 """Largest number of words of a plane: 8,192 rows."""
 BLOCK_ROWS: Final = 1 << 11
 """Rows that `run_rows` treats together by default."""
+_LANES: Final = (np.uint8, np.uint16, np.uint32, np.uint64)
+"""Types of numbers that hold a bit of each row."""
 _STAGES: Final = tuple(
     (j, np.uint64(j), np.uint64(sum(1 << i for i in range(WORD) if not i & j)))
     for j in (32, 16, 8, 4, 2, 1)
@@ -92,7 +94,7 @@ def kernel_rows(program: StraightLine, batch: int) -> int:
     The blocks of a batch are all about as large.
     """
     if batch <= WORD:
-        return next(rows for rows in (8, 16, 32, 64) if batch <= rows)
+        return max(1, batch)
     held = 8 * (program.array_registers + 2 * program.most_products)
     most, needed = max(1, min(MOST_WORDS, BLOCK_BYTES // held)), max(1, -(-batch // WORD))
     return WORD * -(-needed // -(-needed // most))
@@ -102,44 +104,44 @@ class LanePlanes:
     """Kernel for one straight-line program and at most 64 rows.
 
     A register is one number of 8, 16, 32 or 64 bits, whose bit r is of row r. So the levels need no
-    cuts, and a level takes five calls of NumPy, however many steps it has.
+    cuts, and a level takes three calls of NumPy, however many steps it has.
 
     Attributes:
         rows: largest number of rows of one call.
     """
 
     def __init__(self, program: StraightLine, batch: int) -> None:
-        self._program, self.rows = program, kernel_rows(program, batch)
-        self._registers = np.empty(program.registers, dtype=f"u{self.rows // 8}")
+        self._program, self.rows = program, max(1, batch)
+        levels, size, self._outputs = program.lanes
+        kind = _LANES[max(0, (batch - 1).bit_length() - 3)]
+        self._registers = registers = np.empty(size, dtype=kind)
+        registers[program.one] = (1 << self.rows) - 1
+        registers[program.one + 1] = 0
+        self._levels = [
+            (lefts, rights, registers[products], registers[summed], starts, registers[sums])
+            for lefts, rights, products, summed, starts, sums in levels
+        ]
 
     def run(self, rows: Words, out: Words | Bools) -> None:
         """Run the program on rows, as `ArrayPlanes.run`."""
         program, registers, count = self._program, self._registers, len(out)
-        used = WORD * program.inputs
-        bits = np.unpackbits(rows[:count].view(np.uint8), axis=1, bitorder="little")
-        registers[:used] = self._lanes(bits)
-        registers[used] = ~registers.dtype.type(0)
-        registers[used + 1 :] = 0
-        for targets, operands, starts in program.lane_levels:
-            products = registers.take(operands)
-            steps = len(operands) // 2
-            np.bitwise_and(products[:steps], products[steps:], out=products[:steps])
-            registers[targets] ^= np.bitwise_xor.reduceat(products[:steps], starts)
-        outputs = registers[program.output :][: WORD * program.outputs or 1]
-        octets = outputs.view(np.uint8).reshape(len(outputs), -1)
-        bits = np.unpackbits(octets, axis=1, count=count, bitorder="little").T
+        octets = bits = np.unpackbits(rows.view(np.uint8)[:count], axis=1, bitorder="little")
+        if self.rows > 1:
+            octets = np.zeros((bits.shape[1], registers.itemsize), dtype=np.uint8)
+            octets[:, : -(-count // 8)] = np.packbits(bits, axis=0, bitorder="little").T
+        registers[: program.one] = octets.view(registers.dtype).reshape(-1)
+        for lefts, rights, products, summed, starts, sums in self._levels:
+            np.bitwise_and(registers.take(lefts), registers.take(rights), products)
+            if len(starts):
+                np.bitwise_xor.reduceat(summed, starts, 0, None, sums)
+        found = registers.take(self._outputs)
+        bits = found.view(np.uint8).reshape(len(found), -1).T
+        if self.rows > 1:
+            bits = np.unpackbits(bits.T, axis=1, count=count, bitorder="little").T
         if program.outputs:
             out.view(np.uint8)[:] = np.packbits(bits, axis=1, bitorder="little")
         else:
             out[:] = bits[:, 0]
-
-    def _lanes(self, bits: Bytes) -> NDArray[Any]:
-        """Return a number for each column of bits, shape (rows, columns)."""
-        if len(bits) == 1:
-            return bits.reshape(-1)
-        octets = np.zeros((bits.shape[1], self.rows // 8), dtype=np.uint8)
-        octets[:, : -(-len(bits) // 8)] = np.packbits(bits, axis=0, bitorder="little").T
-        return octets.view(self._registers.dtype)[:, 0]
 
 
 class ArrayPlanes:

@@ -64,17 +64,40 @@ class Level(NamedTuple):
 
 
 class LaneLevel(NamedTuple):
-    """Steps that can be run at once, sorted by target.
+    """Steps that can be run at once. Nothing is written twice: a target gets a new place.
+
+    The products of all steps lie together, first those that are the only one of their target, and
+    so are its value. Then come the sums of the others.
 
     Attributes:
-        targets: registers written, each once.
-        operands: first operands of all steps, then second operands.
-        starts: place of each target's first step.
+        lefts: places of first operands.
+        rights: places of second operands.
+        products: places of the products.
+        summed: places of those products that are summed.
+        starts: place of each sum's first product among them.
+        sums: places of the sums.
     """
 
-    targets: Registers
-    operands: Registers
+    lefts: Registers
+    rights: Registers
+    products: slice
+    summed: slice
     starts: Registers
+    sums: slice
+
+
+class Lanes(NamedTuple):
+    """A program in which no register is written twice.
+
+    Attributes:
+        levels: steps by level.
+        registers: number of places: those of the input's bits, of ones, of zeros, of the levels.
+        outputs: places of the output's bits.
+    """
+
+    levels: list[LaneLevel]
+    registers: int
+    outputs: Registers
 
 
 class StraightLine:
@@ -121,16 +144,32 @@ class StraightLine:
         return self._leveled[1]
 
     @cached_property
-    def lane_levels(self) -> list[LaneLevel]:
-        """Steps by level, without the cuts and the new registers of `levels`."""
-        numbers = self._numbers
-        levels = []
+    def lanes(self) -> Lanes:
+        """The program with a new place for whatever a step writes."""
+        zeros, numbers, levels = self.one + 1, self._numbers, []
+        places = np.minimum(np.arange(self.registers), zeros)
+        first = zeros + 1
         for number in range(numbers.max(initial=-1) + 1):
             steps = self.steps[numbers == number]
-            steps = steps[np.argsort(steps[:, 0], kind="stable")]
-            targets, starts = np.unique(steps[:, 0], return_index=True)
-            levels.append(LaneLevel(targets, steps[:, 1:].T.reshape(-1), starts))
-        return levels
+            # What a target holds before the level is one more product.
+            held = np.unique(steps[:, 0])
+            held = held[places[held] != zeros]
+            kept = np.stack([held, held, np.full(len(held), self.one)], axis=1)
+            steps = np.concatenate([kept, steps])
+            targets, owner, counts = np.unique(steps[:, 0], return_inverse=True, return_counts=True)
+            order = np.lexsort((owner, counts[owner] > 1))
+            lone, stop = int((counts == 1).sum()), first + len(steps)
+            summed = counts[counts > 1]
+            products, sums = slice(first, stop), slice(stop, stop + len(summed))
+            starts = np.cumsum(summed) - summed
+            lefts, rights = places[steps[order, 1]], places[steps[order, 2]]
+            levels.append(
+                LaneLevel(lefts, rights, products, slice(first + lone, stop), starts, sums)
+            )
+            places[targets[counts == 1]] = np.arange(first, first + lone)
+            places[targets[counts > 1]] = np.arange(stop, sums.stop)
+            first = sums.stop
+        return Lanes(levels, first, places[self.output :][: WORD * self.outputs or 1])
 
     @cached_property
     def most_products(self) -> int:

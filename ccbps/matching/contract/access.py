@@ -46,8 +46,6 @@ from ccbps.matching.contract.scheme import (
     Side,
     TableScheme,
 )
-from ccbps.rounds.disk_ledger import DiskLedger
-from ccbps.shares.clients import HEAD_BYTES, Client
 from ccbps.wire import (
     KEY_HEADER_BYTES,
     ROUND_HEADER_BYTES,
@@ -123,6 +121,8 @@ def check_data(check: Callable[[], object]) -> None:
 def header_bytes(scheme: Scheme) -> int:
     """Return the bytes of the header of a message."""
     if scheme.keying is Keying.BROKERS:
+        from ccbps.shares.clients import HEAD_BYTES  # here, since few schemes have three brokers
+
         return HEAD_BYTES
     return ROUND_HEADER_BYTES if scheme.keying is Keying.ROUNDS else KEY_HEADER_BYTES
 
@@ -220,10 +220,13 @@ class RoundAccess(Access):
         self._role = role
         # Pairs whose other side is not in the ledger on disk; None where the seed is a pair's own.
         self._one_sided: set[str | None] = set()
-        self._disk = None if ledger is None else DiskLedger(ledger)
-        self._owner = None
-        if ledger is not None and isinstance(seed, OneTimePad):
-            self._owner = DiskLedger(ledger, "one-time pad", _ONE_MATCHER)
+        self._disk = self._owner = None
+        if ledger is not None:
+            from ccbps.rounds.disk_ledger import DiskLedger  # here, since few roles have one
+
+            self._disk = DiskLedger(ledger)
+            if isinstance(seed, OneTimePad):
+                self._owner = DiskLedger(ledger, "one-time pad", _ONE_MATCHER)
         self._ledger = seed.ledger(role) if isinstance(seed, OneTimePad) else RoundLedger()
 
     def open(
@@ -451,6 +454,8 @@ class SharesAccess(Access):
         brokers: Sequence[bytes] | ClientKey,
         randomness: Randomness,
     ) -> None:
+        from ccbps.shares.clients import Client
+
         super().__init__(scheme)
         if isinstance(brokers, ClientKey):
             keys = brokers.source(scheme.digest)
@@ -465,13 +470,16 @@ class SharesAccess(Access):
     ) -> Draw:
         _refuse_rounds(self._scheme, rounds, pairs)
         heads = self.client.heads(self._side, count)
-        messages[:, :HEAD_BYTES] = heads
+        messages[:, : heads.shape[1]] = heads
         size = int(getattr(self._scheme.sizes, self._side))
 
         def shared(start: int, stop: int, piece: int = 0) -> Bytes:
             return self.client.mask(self._side, heads[start:stop], size)
 
-        return Draw(self._fresh, shared)
+        def payload_keys(start: int, stop: int) -> Bytes:
+            return self.client.payload_keys(heads[start:stop])
+
+        return Draw(self._fresh, shared, payload_keys=payload_keys)
 
     def seal(self, messages: Bytes) -> Bytes:
         """Seal messages of this role for a way through broker 0."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -167,9 +166,10 @@ class Broker(MatcherRole):
             matcher.check_tags(*bodies, tags),
             check_round_headers(heads[0], heads[1], matcher.digest),
         ):
-            if refused.any():
+            if np.count_nonzero(refused):
                 causes = np.where(refused, refused, causes)
-        answers[causes != Cause.NONE] = False
+        if np.count_nonzero(causes):
+            answers[causes != Cause.NONE] = False
         return answers, causes
 
     # -- all pairs --------------------------------------------------------------------------------
@@ -204,6 +204,8 @@ class Broker(MatcherRole):
             KeyMismatchError: it is another matcher's, key's or epoch's.
             OSError: the file cannot be read.
         """
+        from pathlib import Path  # here, since few brokers load tables
+
         self._tables()
         loaded = Table(self._keyed())
         data = table if isinstance(table, bytes) else Path(table).read_bytes()

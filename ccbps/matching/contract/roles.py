@@ -175,6 +175,7 @@ class Subscriber(MatcherRole):
     """
 
     _role = "subscriber"
+    _last: tuple[str | Predicate, Any] | None = None
 
     def encode(
         self,
@@ -204,11 +205,12 @@ class Subscriber(MatcherRole):
             ParameterError, RandomnessReuseError, LedgerError, PadExhaustedError: as
                 `Publisher.encode`.
         """
-        count = None if rounds is None else len(as_rounds(rounds, None))
+        if rounds is not None:
+            rounds = as_rounds(rounds, None)
+        count = None if rounds is None else len(rounds)
         if is_one_interest(interest):
-            value = self.matcher.prepare(interest)
             rows = 1 if count is None else count
-            prepared = DictionaryColumn([value], np.zeros(rows, dtype=np.intp))
+            prepared = DictionaryColumn([self._one(interest)], np.zeros(rows, dtype=np.intp))
         else:
             column = interest_column(interest)  # type: ignore[arg-type]
             if count is not None and len(column) != count:
@@ -221,6 +223,15 @@ class Subscriber(MatcherRole):
             self.matcher.encode_interests(self._access.key, prepared, draw, body)
             self._access.authenticate(out)
         return out
+
+    def _one(self, interest: Any) -> Any:
+        """Prepare one interest; the last one is kept, as it may come again in the next round."""
+        last = self._last
+        if last is None or last[0] is not interest:
+            last = interest, self.matcher.prepare(interest)
+            # A mapping may be another one by then.
+            self._last = last if isinstance(interest, str | Predicate) else None
+        return last[1]
 
     def _content(self, prepared: DictionaryColumn[Any]) -> Bytes:
         """Return a hash of each row's interest, shape (rows, 32)."""

@@ -94,7 +94,8 @@ class Answers(Enum):
     ALL = "all"
     """The broker, for every event and every interest."""
     TOGETHER = "together"
-    """Three brokers together, for every event and every interest."""
+    """Three brokers together, for every event and every interest; or, with their help and by the
+    matcher's choice, the subscriber."""
     SUBSCRIBER = "subscriber"
     """The subscriber, for its own interests."""
 
@@ -190,11 +191,14 @@ class Draw:
             Ask for each of them once, and for a message's first piece first.
         tags: ``tags(start, stop)`` gives 7 public bytes of each of these messages, the same on both
             sides. Ask for them after the first piece.
+        payload_keys: ``payload_keys(start, stop)`` gives 16 secret bytes of each of these events,
+            by which a subscriber opens its payload; for schemes with three brokers.
     """
 
     fresh: Randomness
     shared: Callable[[int, int, int], Bytes] = _not_shared
     tags: Callable[[int, int], Bytes] = _not_shared
+    payload_keys: Callable[[int, int], Bytes] = _not_shared
 
     def rows(self, start: int, stop: int) -> Bytes:
         """Return the shared randomness of messages start .. stop - 1 that have one piece."""

@@ -27,7 +27,6 @@ from functools import cached_property
 from hashlib import sha256
 from itertools import islice
 from operator import lt
-from pathlib import Path
 from threading import Lock
 from typing import Any, Final
 
@@ -243,7 +242,9 @@ class Table(Confined):
         Raises:
             OSError: it cannot be written.
         """
-        import tempfile  # here, since few brokers save tables
+        # Here, since few brokers save tables.
+        import tempfile
+        from pathlib import Path
 
         target = Path(path).resolve()
         number, draft = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 
@@ -31,7 +31,9 @@ from ccbps.matching.contract.scheme import Answers, Cost, Draw, Operation
 from ccbps.matching.one_time.formula_scheme import FormulaScheme
 from ccbps.matching.templates import MAX_SIZE
 from ccbps.predicates import Events, Predicate, Schema
-from ccbps.predicates.hiding import LeafKind
+
+if TYPE_CHECKING:
+    from ccbps.predicates.hiding import LeafKind
 
 WINDOW: Final = 2
 MOST_WINDOW: Final = 4

@@ -23,21 +23,23 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from ccbps.arrays import Bytes, Randomness
-from ccbps.encodings.formula.ahead import AheadEncoding
 from ccbps.encodings.formula.encoding import LAYOUT, FormulaEncoding
 from ccbps.forms.formula import FormulaForm, HiddenForm
 from ccbps.forms.leaves import Leaves
 from ccbps.keys.randomness import RandomnessSource
 from ccbps.keys.seeds import SharedSeed
 from ccbps.matching.contract.scheme import Draw
-from ccbps.matching.one_time.deferred import DeferredPublisher, completed
 from ccbps.matching.one_time.formula_scheme import FormulaScheme
 from ccbps.matching.templates import MAX_SIZE
 from ccbps.predicates import Events, Predicate, Schema
-from ccbps.predicates.hiding import LeafKind
+
+if TYPE_CHECKING:
+    from ccbps.encodings.formula.ahead import AheadEncoding
+    from ccbps.matching.one_time.deferred import DeferredPublisher
+    from ccbps.predicates.hiding import LeafKind
 
 
 class FormulaMatch(FormulaScheme):
@@ -187,6 +189,8 @@ class FormulaMatch(FormulaScheme):
             LedgerError: the file cannot be used.
         """
         rows = self._form.event_rows
+        from ccbps.matching.one_time.deferred import DeferredPublisher  # here, since few defer
+
         return DeferredPublisher(self, self._ahead, rows, own_seed, pair_seed, ledger, randomness)
 
     def complete(self, labels: Bytes, ahead: Bytes) -> Bytes:
@@ -205,10 +209,14 @@ class FormulaMatch(FormulaScheme):
             DecodeError: some bytes are not such messages of this matcher, or labels and message
                 ahead are of different rounds or seeds. It names the rows.
         """
+        from ccbps.matching.one_time.deferred import completed
+
         return completed(self, self._ahead, labels, ahead)
 
     @cached_property
     def _ahead(self) -> AheadEncoding:
+        from ccbps.encodings.formula.ahead import AheadEncoding
+
         return AheadEncoding(self.encoding)
 
     # -- the contract -----------------------------------------------------------------------------

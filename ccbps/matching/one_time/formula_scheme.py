@@ -13,18 +13,20 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from ccbps import matching
 from ccbps.checks import whole
 from ccbps.errors import CcbpsError, ParameterError
 from ccbps.forms.formula import FormulaForm, HiddenForm, TooManyGates
 from ccbps.forms.leaves import Leaves
-from ccbps.matching.one_time.branching import BranchingMatch
 from ccbps.matching.one_time.templates import TemplateScheme
 from ccbps.matching.templates import HiddenMatcher
 from ccbps.predicates import Predicate, Schema
-from ccbps.predicates.hiding import LeafKind
 from ccbps.programs.formula import Formula, Sum, as_json, depth, gates
+
+if TYPE_CHECKING:
+    from ccbps.predicates.hiding import LeafKind
 
 
 class FormulaScheme(HiddenMatcher, TemplateScheme):
@@ -107,7 +109,7 @@ class FormulaScheme(HiddenMatcher, TemplateScheme):
 
     def _other_scheme(self, predicate: Predicate) -> str:
         with suppress(CcbpsError):
-            other = BranchingMatch(self.schema, predicate)
+            other = matching.BranchingMatch(self.schema, predicate)
             return (
                 "; where the formula may be public, BranchingMatch(schema, template) takes it, in "
                 f"messages of {other.event_bytes:,} bytes"
@@ -122,7 +124,7 @@ def _limit(max_gates: int) -> int:
 def _instead(schema: Schema, template: Predicate | None) -> str:
     """Return the cost of a branching program in a formula's place, in words."""
     try:
-        other = BranchingMatch(schema, template)
+        other = matching.BranchingMatch(schema, template)
     except CcbpsError:
         return ""
     return (

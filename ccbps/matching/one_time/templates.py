@@ -58,8 +58,9 @@ class TemplateScheme(TemplateMatcher, PairScheme):
     def encode_interests(
         self, key: Mapping[str, Any], interests: DictionaryColumn[Words], draw: Draw, out: Bytes
     ) -> None:
-        rows = np.concatenate(interests.values)
-        index = None if len(rows) == 1 else interests.index
+        one = len(interests.values) == 1
+        rows = interests.values[0] if one else np.concatenate(interests.values)
+        index = None if one else interests.index
         self.encoding.encode_interest(rows, draw.rows, out, index=index)
 
     def match_pairs(self, events: Bytes, interests: Bytes) -> tuple[Bools, Bytes]:

@@ -13,7 +13,8 @@ from ccbps.errors import DecodeError, NetworkError
 from ccbps.keys.secret import Confined
 from ccbps.matching.contract.access import require_width
 from ccbps.matching.contract.matcher import Matcher
-from ccbps.shares.clients import BrokerKey, part_of
+from ccbps.shares.answers import add_pads
+from ccbps.shares.clients import HEAD_BYTES, BrokerKey, SharedKeys, part_of
 from ccbps.shares.party import Party
 from ccbps.shares.replicated import PARTIES
 from ccbps.shares.ring import LocalLink, Ring, local_links
@@ -41,6 +42,7 @@ class LocalBrokers(Confined):
         self._keys = [BrokerKey.generate() for _ in range(PARTIES)]
         self.public = tuple(key.public for key in self._keys)
         self._hellos: list[Sequence[bytes]] = []
+        self._clients: list[dict[bytes, SharedKeys]] = [{} for _ in range(PARTIES)]
 
     def __repr__(self) -> str:
         return f"<LocalBrokers of {self._matcher!r}>"
@@ -52,7 +54,8 @@ class LocalBrokers(Confined):
             DecodeError: they are not for these brokers and their public parameters.
         """
         for party, (key, hello) in enumerate(zip(self._keys, hellos, strict=True)):
-            key.open(party, hello, self._matcher.digest)
+            keys = key.open(party, hello, self._matcher.digest)
+            self._clients[party][keys.client] = keys
         self._hellos.append(hellos)
 
     def match_all(self, events: Any, interests: Any) -> Bools:
@@ -68,7 +71,12 @@ class LocalBrokers(Confined):
         publisher = self._matcher.publisher(self.public)
         subscriber = self._matcher.subscriber(self.public)
         sent = publisher.encode(events), subscriber.encode(interests)
-        return self._matched(*sent, [*self._hellos, publisher.hellos, subscriber.hellos])
+        hellos = [*self._hellos, publisher.hellos, subscriber.hellos]
+        answers = self._worked(*sent, hellos)
+        if self._matcher.reveal != "brokers":
+            answers = [subscriber.open(*sent, answers, publisher.commitments(sent[0])).matched]
+        matched: Bools = answers[0]
+        return matched
 
     def match(self, events: Bytes, interests: Bytes) -> Bools:
         """Match messages row by row; this takes as long as `match_messages`.
@@ -96,10 +104,23 @@ class LocalBrokers(Confined):
         """
         require_width(self._matcher, events, "event")
         require_width(self._matcher, interests, "interest")
-        return self._matched(events, interests, self._hellos)
+        answers = self._worked(events, interests, self._hellos)
+        if self._matcher.reveal == "brokers":
+            matched: Bools = answers[0]
+            return matched
+        heads = events[:, :HEAD_BYTES], interests[:, :HEAD_BYTES]
+        total = np.zeros_like(answers[0].shares)
+        for party, sealed in enumerate(answers):
+            add_pads(party, self._clients[party], *heads, sealed.attempts, sealed.shares)
+            total ^= sealed.shares
+        return np.asarray(total.any(axis=2))
 
-    def _matched(self, events: Bytes, interests: Bytes, hellos: Sequence[Sequence[bytes]]) -> Bools:
-        def serve(number: int, lower: LocalLink, upper: LocalLink) -> tuple[Bools, Bools]:
+    def _worked(
+        self, events: Bytes, interests: Bytes, hellos: Sequence[Sequence[bytes]]
+    ) -> list[Any]:
+        """Return what each of the three brokers makes of messages."""
+
+        def serve(number: int, lower: LocalLink, upper: LocalLink) -> tuple[Any, Bools]:
             try:
                 with Ring(number, lower, upper, self._matcher.digest) as ring:
                     party = self._matcher.broker(number, self._keys[number], ring)
@@ -116,13 +137,14 @@ class LocalBrokers(Confined):
             errors = [error for task in running if (error := task.exception()) is not None]
         for error in sorted(errors, key=lambda error: isinstance(error, NetworkError)):
             raise error
-        answers, refused = running[0].result()
-        raise_for(refused.astype(np.uint8) * np.uint8(Cause.VALUE))
-        return answers
+        answers, refused = zip(*(task.result() for task in running), strict=True)
+        raise_for(refused[0].astype(np.uint8) * np.uint8(Cause.VALUE))
+        return list(answers)
 
-    @staticmethod
-    def _work(party: Party, events: Bytes, interests: Bytes) -> tuple[Bools, Bools]:
+    def _work(self, party: Party, events: Bytes, interests: Bytes) -> tuple[Any, Bools]:
         lanes = party.subscribe(interests)
         if (lanes < 0).any():
             raise DecodeError("some interests are held differently by two brokers")
-        return party.publish(events)
+        if self._matcher.reveal == "brokers":
+            return party.publish(events)
+        return party.publish_for_subscribers(events)

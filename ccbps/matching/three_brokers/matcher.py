@@ -8,8 +8,8 @@ messages, and all three learn the answer. Clients have no key in common with one
 the three brokers' public keys.
 
 There are three kinds of matchers, which differ in what everybody may see of a subscription: a box
-(nothing but the schema), a template (its formula, but for private constants), and hidden formulas
-(the number and kind of leaves).
+(the schema, and how many intervals an attribute has), a template (its formula, but for private
+constants), and hidden formulas (the number and kind of leaves).
 
 Security: against any one broker that follows the protocol, alone or with any clients. Two brokers
 together read everything. Source: [AFLNO16]; the layers are those of `ccbps.forms.digits`.
@@ -18,38 +18,48 @@ together read everything. Source: [AFLNO16]; the layers are those of `ccbps.form
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar, Final, Literal, Self, get_args
 
 import numpy as np
 
 from ccbps.arrays import Bytes, Randomness
-from ccbps.checks import whole
+from ccbps.checks import choice, whole
 from ccbps.dictionary import DictionaryColumn
 from ccbps.encodings.rows import used_bits
 from ccbps.errors import ParameterError
-from ccbps.forms.digits import MAX_WINDOW, DigitForm, FormulaDigits, HiddenDigits
+from ccbps.forms.digits import MAX_WINDOW, BoxDigits, DigitForm, FormulaDigits, HiddenDigits
 from ccbps.keys.plain_key import ClientKey
-from ccbps.leakage import LeakageCard
+from ccbps.leakage import LeakageCard, Protects
 from ccbps.matching.contract.matcher import ANSWERS_ONLY
-from ccbps.matching.contract.roles import Publisher, Subscriber
 from ccbps.matching.contract.scheme import Cost, Draw, Operation, SharesScheme, Side, Sizes
-from ccbps.matching.templates import MAX_SIZE, HiddenMatcher
+from ccbps.matching.templates import MAX_SIZE, MOST_PROPOSED, HiddenMatcher
 from ccbps.matching.three_brokers.local import LocalBrokers
+from ccbps.matching.three_brokers.roles import ThreeBrokerPublisher, ThreeBrokerSubscriber
 from ccbps.predicates import Events, Predicate, Schema
 from ccbps.predicates.form import Form
 from ccbps.predicates.hiding import HiddenTree, LeafKind
-from ccbps.shares.clients import BrokerKey
+from ccbps.shares.answers import PAD_BLOCKS, PAYLOAD_KEY_BYTES
+from ccbps.shares.clients import HEAD_BYTES, BrokerKey
 from ccbps.shares.party import Party
+from ccbps.shares.replicated import PARTIES
 from ccbps.shares.ring import Ring
 from ccbps.wire import padding_causes
 
+Reveal = Literal["brokers", "subscriber"]
+REVEALED: Final = {
+    "brokers": "the three brokers learn the answers",
+    "subscriber": "no broker learns the answers",
+}
 LAYOUT = 1
 """Number of the rule by which tables and gates follow from a form; part of fingerprints."""
 MOST_TABLES = 4
 """Greatest number of tables for each gate that is allowed."""
 DIGITS = 4
 """Bits of a digit by default: the fewest bytes and bits a pair together, and the fastest."""
+PREPARED = 1 << 12
+"""Interests whose tables are filled at a time."""
 
 
 class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
@@ -75,13 +85,17 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
         template: the public predicate, or None.
         hidden_tree: levels and kind of leaves of a hidden formula, or None.
         digits: bits of a digit, by attribute.
+        intervals: intervals of an attribute, for a box; or None.
+        reveal: parties that learn the answers: "brokers" or "subscriber".
         size: number of gates: bits that each broker sends for a pair, but for the answer.
     """
 
     name = "three brokers"
-    _own_parameters: ClassVar[tuple[str, ...]] = ("hidden", "digits")
+    _own_parameters: ClassVar[tuple[str, ...]] = ("hidden", "digits", "intervals", "reveal")
     digits: Mapping[str, int]
-    _form: FormulaDigits | HiddenDigits
+    intervals: Mapping[str, int] | None = None
+    reveal: Reveal
+    _form: FormulaDigits | BoxDigits | HiddenDigits
 
     def __init__(
         self,
@@ -89,6 +103,7 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
         template: str | Predicate | None = None,
         *,
         digits: int | Mapping[str, int] = DIGITS,
+        reveal: Reveal = "brokers",
         max_gates: int = MAX_SIZE,
     ) -> None:
         """Write the layers of a template.
@@ -99,40 +114,54 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
                 without one, take `ThreeBrokerMatch.box` or `ThreeBrokerMatch.hidden`.
             digits: bits of a digit, for all attributes or by attribute. More bits make interests
                 longer, and take fewer gates and layers.
+            reveal: parties that learn the answers: "brokers", or "subscriber" for nobody else, at
+                16 bytes a pair from each broker to the subscriber.
             max_gates: largest number of gates.
 
         Raises:
             ParameterError: there is no template, it is for another schema or already bound,
-                `digits` are not possible, or there would be more than `max_gates` gates.
+                `digits` or `reveal` are not possible, or there would be more gates.
             PredicateError: the template does not parse or does not fit the schema.
         """
         more = f"; for any formula, {type(self).__name__}.hidden(schema, ...)"
         form = self._template_form(schema, template, more)
         windows = _windows(schema, digits)
-        self._use_form(schema, FormulaDigits(schema, windows, form, _most(max_gates)), max_gates)
+        self._use_form(
+            schema, FormulaDigits(schema, windows, form, _most(max_gates)), reveal, max_gates
+        )
 
     @classmethod
     def box(
         cls,
         schema: Schema,
         *,
+        intervals: int | Mapping[str, int] = 1,
         digits: int | Mapping[str, int] = DIGITS,
+        reveal: Reveal = "brokers",
         max_gates: int = MAX_SIZE,
     ) -> Self:
         """Make the matcher that hides which attributes a predicate constrains, and how.
 
+        An attribute lies in one of its intervals, or outside all of them. An attribute whose codes
+        are one digit takes any set of values, whatever `intervals` says.
+
         Args:
             schema: schema of the events.
+            intervals: greatest number of intervals of an attribute: for all, or by attribute, and
+                then 1 for the others. Each takes ``4 m - 4`` gates more for a code of m digits.
             digits: bits of a digit, as for a template.
+            reveal: parties that learn the answers, as for a template.
             max_gates: largest number of gates.
 
         Raises:
-            ParameterError: `digits` are not possible, or there would be more gates.
+            ParameterError: a value is not possible, or there would be more gates.
         """
         matcher = cls.__new__(cls, schema)
-        windows, form = _windows(schema, digits), matcher._box_form(schema)
-        digit_form = FormulaDigits(schema, windows, form, _most(max_gates))
-        matcher._use_form(schema, digit_form, max_gates)
+        windows, most = _windows(schema, digits), _most(max_gates)
+        matcher.operators = ("=", "<", "interval", "prefix", "in", "and", "not")
+        matcher.intervals = _intervals(schema, intervals, windows)
+        form = BoxDigits(schema, windows, matcher.intervals, most)
+        matcher._use_form(schema, form, reveal, max_gates)
         return matcher
 
     @classmethod
@@ -144,6 +173,7 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
         depth: int | None = None,
         leaf: LeafKind = "box",
         digits: int | Mapping[str, int] = DIGITS,
+        reveal: Reveal = "brokers",
         max_gates: int = MAX_SIZE,
     ) -> Self:
         """Make the matcher that hides the formula itself.
@@ -154,6 +184,7 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
             depth: levels of nodes of the tree.
             leaf: kind of the leaves, as for `FormulaMatch.hidden`.
             digits: bits of a digit, as for a template.
+            reveal: parties that learn the answers, as for a template.
             max_gates: largest number of gates.
 
         Raises:
@@ -164,14 +195,31 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
         # One leaf tells how many gates there would be, before they are made.
         one = HiddenDigits(schema, windows, 0, leaf, _most(max_gates))
         _check_gates(max(one.program.gates, len(one.tables) // MOST_TABLES) << levels, max_gates)
-        matcher._use_form(schema, HiddenDigits(schema, windows, levels, leaf), max_gates)
+        matcher._use_form(schema, HiddenDigits(schema, windows, levels, leaf), reveal, max_gates)
         return matcher
 
-    def _use_form(self, schema: Schema, form: FormulaDigits | HiddenDigits, max_gates: int) -> None:
+    def _use_form(
+        self,
+        schema: Schema,
+        form: FormulaDigits | BoxDigits | HiddenDigits,
+        reveal: Reveal,
+        max_gates: int,
+    ) -> None:
         _check_gates(form.program.gates, max_gates)
         self._form, self.digits = form, form.windows
-        sizes = Sizes(-(-form.event_bits // 8), -(-form.rows // 8))
+        self.reveal = choice("reveal", reveal, get_args(Reveal))
+        sizes = Sizes(-(-self._bits("event") // 8), -(-self._bits("interest") // 8))
         self._set_up(schema, sizes)
+
+    def _bits(self, side: Side) -> int:
+        """Return the bits of a body; those of an event have a payload key for its subscribers."""
+        if side == "interest":
+            return self._form.rows
+        return self._form.event_bits + 8 * PAYLOAD_KEY_BYTES * self._for_subscribers
+
+    @property
+    def _for_subscribers(self) -> bool:
+        return self.reveal == "subscriber"
 
     # -- public parameters ------------------------------------------------------------------------
 
@@ -186,7 +234,24 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
         return self._form
 
     def parameters(self) -> dict[str, Any]:
-        return {**super().parameters(), "digits": dict(self.digits)}
+        intervals = None if self.intervals is None else dict(self.intervals)
+        own = {"digits": dict(self.digits), "intervals": intervals, "reveal": self.reveal}
+        return {**super().parameters(), **own}
+
+    @classmethod
+    def _again(cls, schema: Schema, template: Any, options: dict[str, Any]) -> Self:
+        if options["intervals"] is None:
+            # A box without intervals has the default, and its parameters are others then.
+            del options["intervals"]
+        return super()._again(schema, template, options)
+
+    @classmethod
+    def _candidates(cls, schema: Schema, predicate: Predicate) -> list[Callable[[], Self]]:
+        box, *others = super()._candidates(schema, predicate)
+        if predicate.private_names:
+            return [box, *others]
+        # Hazard: as for leaves, everybody sees the number.
+        return [box, partial(cls.box, schema, intervals=MOST_PROPOSED), *others]
 
     def layout(self) -> Any:
         form = self._form
@@ -196,53 +261,116 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
     @property
     def leakage(self) -> LeakageCard:
         public, hidden, protects = self._hidden_part()
+        if self.intervals is not None:
+            public += ", and how many intervals an attribute of a predicate has at the most"
+        fields = self._subscribers_card() if self._for_subscribers else self._brokers_card()
+        protected = ANSWERS_ONLY.union(protects, fields.pop("protects"))
         return self._card(
             adversary="one of the three brokers, which follows the protocol and keeps all it sees, "
             "also together with any clients",
-            hides=("every attribute of the event, beyond what the answers say about it", hidden),
-            protects=ANSWERS_ONLY.union(protects),
+            hides=(fields.pop("event"), hidden, *fields.pop("hides")),
+            protects=protected,
             learns=(
-                "whether each event matches each subscription",
+                *fields.pop("learns"),
                 f"public parameters: {public}",
                 "how many events and subscriptions there are, when they arrive, and which client "
                 "each is from",
             ),
             security="computational",
             assumption="no two brokers work together, and one of them with clients learns what "
-            "these clients' answers say; AES-256, HKDF-SHA256 and X25519",
-            hazards=(
-                "two brokers together read everything",
-                "a broker that does not follow the protocol may change answers",
-            ),
+            f"these clients' answers say; AES-256, HKDF-SHA256, {fields.pop('assumption')}X25519",
+            hazards=("two brokers together read everything", *fields.pop("hazards")),
             integrity="the brokers compare what two of them have in common, and refuse a message "
-            "that was altered on its way to one of them; a broker that deviates may change answers",
+            f"that was altered on its way to one of them; {fields.pop('integrity')}",
+            **fields,
         )
+
+    def _brokers_card(self) -> dict[str, Any]:
+        """Return what the card says where the brokers learn the answers."""
+        return {
+            "event": "every attribute of the event, beyond what the answers say about it",
+            "hides": (),
+            "protects": (),
+            "learns": ("whether each event matches each subscription",),
+            "assumption": "",
+            "hazards": ("a broker that does not follow the protocol may change answers",),
+            "integrity": "a broker that deviates may change answers",
+        }
+
+    def _subscribers_card(self) -> dict[str, Any]:
+        """Return what the card says where the subscriber learns the answers."""
+        return {
+            "event": "every attribute of the event",
+            "hides": ("whether an event matches a subscription",),
+            "protects": (Protects.MATCH,),
+            "learns": (),
+            "assumption": "SHA-256 as a commitment, ",
+            "hazards": (
+                "payloads are sent to matching subscribers only, or fetched by them: their way "
+                "shows who matches",
+                "subscribers let others see which answers do not fit a commitment: a publisher may "
+                "make wrong commitments, which only those notice who match",
+                "a broker that does not follow the protocol may turn answers: then those get an "
+                "event who do not match, or others miss it",
+            ),
+            "integrity": "a subscriber refuses an answer that does not fit the event's commitment, "
+            "so that no broker makes up a key; a broker that deviates may still turn answers",
+            "answers": False,
+        }
 
     @property
     def costs(self) -> tuple[Cost, ...]:
         sizes, form = self.sizes, self._form
         shares = [2 * -(-size // 16) for size in (sizes.event, sizes.interest)]
-        return (
-            Cost("publisher", "event", Operation.AES_BLOCK, shares[0]),
+        key = -(-HEAD_BYTES // 16) if self._for_subscribers else 0
+        costs = (
+            Cost("publisher", "event", Operation.AES_BLOCK, shares[0] + key),
             Cost("subscriber", "interest", Operation.AES_BLOCK, shares[1]),
             Cost("broker", "pair", Operation.BIT, form.table_rows[-1], note="on average"),
             Cost("broker", "pair", Operation.AES_BLOCK, 2 * form.program.gates / 128),
+        )
+        if not self._for_subscribers:
+            return costs
+        return (
+            *costs,
+            Cost(
+                "broker",
+                "pair",
+                Operation.AES_BLOCK,
+                2 + PAD_BLOCKS,
+                note="key",
+            ),
+            Cost("subscriber", "pair", Operation.AES_BLOCK, PARTIES * PAD_BLOCKS),
         )
 
     def explain(self) -> str:
         program, widths = self._form.program, sorted(set(self.digits.values()))
         digits = " or ".join(map(str, widths))
+        last = "1 to open the answer"
+        if self._for_subscribers:
+            last = f"{PAYLOAD_KEY_BYTES} bytes to the subscriber"
         return self._explain(
             [
                 ("shape", self._shape),
+                *self._sets_shown(),
                 ("digits", f"{digits} bits"),
+                ("reveal", REVEALED[self.reveal]),
                 (
                     "traffic",
-                    f"{program.gates:,} bits a pair sent by each broker, and 1 to open the answer; "
+                    f"{program.gates:,} bits a pair sent by each broker, and {last}; "
                     f"{len(program.layers) + 1} messages one after the other",
                 ),
             ]
         )
+
+    def _sets_shown(self) -> list[tuple[str, str]]:
+        """Return the line of `explain` on the sets that attributes of a box take."""
+        if not isinstance(self._form, BoxDigits):
+            return []
+        free = [name for name in self.schema if self.schema[name].bits <= self.digits[name]]
+        counts = {name: str(count) for name, count in (self.intervals or {}).items()}
+        counts |= dict.fromkeys(free, "any set of values")
+        return [("intervals", ", ".join(f"{name}: {count}" for name, count in counts.items()))]
 
     # -- roles ------------------------------------------------------------------------------------
 
@@ -252,7 +380,7 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
         *,
         ledger: None = None,
         randomness: Randomness = os.urandom,
-    ) -> Publisher:
+    ) -> ThreeBrokerPublisher:
         """Make the role that encodes events.
 
         Args:
@@ -264,7 +392,7 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
         Raises:
             ParameterError: these are not three different public keys.
         """
-        return Publisher(self, brokers, ledger, randomness)
+        return ThreeBrokerPublisher(self, brokers, ledger, randomness)
 
     def subscriber(  # type: ignore[override]
         self,
@@ -272,9 +400,9 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
         *,
         ledger: None = None,
         randomness: Randomness = os.urandom,
-    ) -> Subscriber:
+    ) -> ThreeBrokerSubscriber:
         """Make the role that encodes predicates; arguments as for `publisher`."""
-        return Subscriber(self, brokers, ledger, randomness)
+        return ThreeBrokerSubscriber(self, brokers, ledger, randomness)
 
     def broker(self, party: int, key: BrokerKey, ring: Ring) -> Party:  # type: ignore[override]
         """Make one of the three brokers.
@@ -284,7 +412,8 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
             key: its key.
             ring: connections to the other two, made for the matcher's `digest`.
         """
-        return Party(party, self._form, key, ring, self.digest)
+        form, sealed = self._form, self._for_subscribers
+        return Party(party, form, key, ring, self.digest, for_subscribers=sealed)
 
     def local(self) -> LocalBrokers:
         """Make three brokers in this process, for tests and notebooks."""
@@ -292,27 +421,37 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
 
     # -- interests and messages -------------------------------------------------------------------
 
-    def _interest_row(self, form: Form | HiddenTree) -> Bytes:
-        rows: Bytes = self._form.interest_rows([form])  # type: ignore[list-item]
-        return np.packbits(rows, axis=1, bitorder="little")
+    def _box_row(self, predicate: Predicate) -> Any:
+        assert isinstance(self._form, BoxDigits)
+        return predicate.sets(self._form.intervals)
+
+    def _interest_row(self, form: Form | HiddenTree) -> Any:
+        """Return the form: tables are filled for many interests at a time."""
+        return form
 
     def encode_events(self, key: Mapping[str, Any], events: Events, draw: Draw, out: Bytes) -> None:
-        bits = np.packbits(self._form.event_rows(events), axis=1, bitorder="little")
-        self._share(bits, self._form.event_bits, draw, out)
+        bits = self._form.event_rows(events)
+        if self._for_subscribers:
+            keys = np.unpackbits(draw.payload_keys(0, len(bits)), axis=1, bitorder="little")
+            bits = np.concatenate([bits, keys], axis=1)
+        self._share(np.packbits(bits, axis=1, bitorder="little"), self._bits("event"), draw, out)
 
     def encode_interests(
-        self, key: Mapping[str, Any], interests: DictionaryColumn[Bytes], draw: Draw, out: Bytes
+        self, key: Mapping[str, Any], interests: DictionaryColumn[Any], draw: Draw, out: Bytes
     ) -> None:
-        rows = np.concatenate(interests.values)[interests.index]
-        self._share(rows, self._form.rows, draw, out)
+        values, form = interests.values, self._form
+        rows = np.empty((len(values), self.sizes.interest), dtype=np.uint8)
+        for start in range(0, len(values), PREPARED):
+            bits = form.interest_rows(values[start : start + PREPARED])
+            rows[start : start + PREPARED] = np.packbits(bits, axis=1, bitorder="little")
+        self._share(rows[interests.index], self._bits("interest"), draw, out)
 
     def _share(self, packed: Bytes, bits: int, draw: Draw, out: Bytes) -> None:
         np.bitwise_xor(packed, draw.rows(0, len(packed)), out=out)
         out[:, -1] &= used_bits(bits)
 
     def check(self, key: Mapping[str, Any], side: Side, bodies: Bytes) -> Bytes:
-        bits = self._form.event_bits if side == "event" else self._form.rows
-        return padding_causes((bodies[:, -1] & ~used_bits(bits)) != 0)
+        return padding_causes((bodies[:, -1] & ~used_bits(self._bits(side))) != 0)
 
 
 def _windows(schema: Schema, digits: int | Mapping[str, int]) -> dict[str, int]:
@@ -324,6 +463,22 @@ def _windows(schema: Schema, digits: int | Mapping[str, int]) -> dict[str, int]:
             )
         return {name: whole(f"digits[{name!r}]", digits[name], 1, MAX_WINDOW) for name in schema}
     return dict.fromkeys(schema, whole("digits", digits, 1, MAX_WINDOW))
+
+
+def _intervals(
+    schema: Schema, intervals: int | Mapping[str, int], windows: Mapping[str, int]
+) -> dict[str, int]:
+    """Return the intervals of an attribute by attribute; 1 where codes are one digit."""
+    given = intervals if isinstance(intervals, Mapping) else dict.fromkeys(schema, intervals)
+    if others := given.keys() - set(schema):
+        raise ParameterError(
+            f"intervals names {', '.join(sorted(others))}, and the attributes are "
+            f"{', '.join(schema)}"
+        )
+    label = "intervals[{!r}]" if isinstance(intervals, Mapping) else "intervals"
+    counts = {name: whole(label.format(name), given[name], 1) for name in given}
+    one_digit = {name for name in schema if schema[name].bits <= windows[name]}
+    return {name: 1 if name in one_digit else counts.get(name, 1) for name in schema}
 
 
 def _most(max_gates: int) -> int:

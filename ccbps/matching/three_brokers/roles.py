@@ -1,0 +1,109 @@
+"""Publishers and subscribers of three brokers, with what they need where no broker learns answers.
+
+The publisher encrypts each event's payload under its payload key, and sends it to every subscriber,
+with the commitment. The key opens the payload for those who match.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ccbps.arrays import Bytes
+from ccbps.errors import ParameterError, ShapeError
+from ccbps.matching.contract.roles import Publisher, Subscriber
+from ccbps.shares.answers import OpenedAnswers, SealedAnswers, commitments, opened_answers
+from ccbps.shares.clients import HEAD_BYTES, SharedKeys, head_causes
+from ccbps.wire import raise_for
+
+
+class ThreeBrokerPublisher(Publisher):
+    """Encodes events for three brokers; made by `ThreeBrokerMatch.publisher`.
+
+    Example:
+        >>> from ccbps import Schema, UInt
+        >>> from ccbps.matching import ThreeBrokerMatch
+        >>> matcher = ThreeBrokerMatch.box(Schema(price=UInt(16)), reveal="subscriber")
+        >>> publisher = matcher.publisher(matcher.local().public)
+        >>> messages = publisher.encode({"price": [119, 120]})
+        >>> publisher.payload_keys(messages).shape, publisher.commitments(messages).shape
+        ((2, 16), (2, 32))
+    """
+
+    def payload_keys(self, messages: Bytes) -> Bytes:
+        """Return the payload keys of events, shape (count, 16).
+
+        Only matching subscribers get them from the brokers. Nothing has to be kept for this: keys
+        follow from the messages' heads.
+
+        Args:
+            messages: messages that this role made, shape (count, bytes).
+
+        Raises:
+            DecodeError: another publisher made some of them.
+            ParameterError: the brokers learn the answers, and there are no such keys.
+        """
+        _require_reveal(self)
+        heads = _heads("messages", messages)
+        raise_for(head_causes("event", self._shares.client.keys, heads))
+        return self._shares.client.payload_keys(heads)
+
+    def commitments(self, messages: Bytes) -> Bytes:
+        """Return the public commitments to the payload keys, shape (count, 32).
+
+        Args:
+            messages: messages that this role made, shape (count, bytes).
+
+        Raises:
+            DecodeError, ParameterError: as `payload_keys`.
+        """
+        return commitments(_heads("messages", messages), self.payload_keys(messages))
+
+
+class ThreeBrokerSubscriber(Subscriber):
+    """Encodes predicates for three brokers; made by `ThreeBrokerMatch.subscriber`."""
+
+    def open(
+        self,
+        events: Bytes,
+        interests: Bytes,
+        sealed: Sequence[SealedAnswers],
+        commitments: Bytes,
+    ) -> OpenedAnswers:
+        """Open the answers to this role's interests.
+
+        Args:
+            events: event messages or their heads, shape (events, at least 52).
+            interests: messages that this role made, or their heads, in the order of the answers,
+                shape (interests, at least 52).
+            sealed: parts of brokers 0, 1 and 2, as they sealed them for these interests.
+            commitments: commitments of the events' publishers, shape (events, 32).
+
+        Returns:
+            the answers, and the payload keys of events that match.
+
+        Raises:
+            DecodeError: answers are of different attempts, do not fit the commitments of some
+                events (`rows` has their places), or the interests are another subscriber's.
+            ParameterError: the brokers learn the answers, or there are not three parts.
+            ShapeError: the arrays do not fit one another.
+        """
+        _require_reveal(self)
+        keys: SharedKeys = self._shares.client.keys
+        own = _heads("interests", interests)
+        raise_for(head_causes("interest", keys, own))
+        return opened_answers(keys, _heads("events", events), own, sealed, commitments)
+
+
+def _heads(name: str, messages: Bytes) -> Bytes:
+    if messages.ndim != 2 or messages.shape[1] < HEAD_BYTES:
+        raise ShapeError(
+            f"{name} must be an array of shape (count, at least {HEAD_BYTES}), got {messages.shape}"
+        )
+    return messages[:, :HEAD_BYTES]
+
+
+def _require_reveal(role: Publisher | Subscriber) -> None:
+    if getattr(role.matcher, "reveal", None) != "subscriber":
+        raise ParameterError(
+            'the brokers learn the answers of this matcher; take one with reveal="subscriber"'
+        )
