@@ -112,6 +112,7 @@ def test_workers_that_are_killed_while_they_meet_and_come_again(
                     party, KEYS[party], operators, CONTEXT, worker=0, host="127.0.0.1", seconds=30
                 ) as ring:
                     results[party] = ring.coin()
+                    return
             except KilledError:
                 continue
             except NetworkError as error:
