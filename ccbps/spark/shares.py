@@ -109,6 +109,11 @@ def match_shares(
             is malformed.
     """
     check_answers(matcher, "match_shares")
+    if not matcher.leakage.answers:
+        raise ParameterError(
+            "match_shares gives the answers to the brokers, which must not learn those of this "
+            'matcher: take one with reveal="brokers", or run its brokers (ThreeBrokerMatch.broker)'
+        )
     check_key(key)
     tasks = check_partitions(partitions) or _parallelism(events)
     whole("party", party, 0, PARTIES - 1)
