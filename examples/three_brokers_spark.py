@@ -123,8 +123,9 @@ def run(options: argparse.Namespace) -> int:
     pairs = quotes.num_rows * len(names)
     print(f"\n{'pairs tested':<24}{pairs:>14,}   by all three together")
     print(f"{'matches':<24}{matches:>14,}")
-    text = " and ".join(f"{count:,}" for count in differences)
-    print(f"{'differences':<24}{text:>14}   against the plaintext filter, at brokers 0, 1 and 2")
+    text = " + ".join(f"{count:,}" for count in differences)
+    print(f"{'differences':<24}{sum(differences):>14,}   against the plaintext filter: ", end="")
+    print(f"{text} at brokers 0, 1 and 2")
     print(f"{'deliveries':<24}{opened.num_rows:>14,}   of which wrong or missing: {wrong:,}")
     for side, size in (("event", MATCHER.event_bytes), ("interest", MATCHER.interest_bytes)):
         print(f"{'bytes per ' + side:<24}{HEAD_BYTES + 2 * size:>14,}   once:", end="")

@@ -27,6 +27,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from selectors import EVENT_READ, DefaultSelector
 from typing import Any, Final, Self, TypeAlias
 
 from ccbps.checks import shown, whole
@@ -139,6 +140,16 @@ class Channel(Confined):
             if length > most:
                 raise PeerError(f"a frame of {length} bytes came, at most {most} were expected")
             return self._read(length, until)
+
+    def is_quiet(self) -> bool:
+        """Return whether nothing waits to be received: neither a frame nor the connection's end."""
+        if self._connection.fileno() < 0:
+            return False
+        if isinstance(self._connection, ssl.SSLSocket) and self._connection.pending():
+            return False
+        with DefaultSelector() as selector:
+            selector.register(self._connection, EVENT_READ)
+            return not selector.select(0)
 
     def close(self) -> None:
         """Close the connection, for the peer too. In a forked process only let go of it."""

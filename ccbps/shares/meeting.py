@@ -4,7 +4,8 @@ Worker w of an operator listens at the operator's port + w, and connects to work
 before it. An operator's name may stand for several machines: only one of them listens at that port.
 Whoever comes first waits for the others. A worker that is started again, as Spark does after a
 failure, finds its place anew, and draws fresh masks. The workers have met once all three have drawn
-a number together; what breaks before is tried again.
+a number together; what breaks before is tried again. So who waits watches the connections that it
+has already: all would wait for one another if one of them began anew unnoticed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final, TypeVar
 
 from ccbps.errors import KeyMismatchError, NetworkError, PeerError
@@ -24,12 +25,14 @@ from ccbps.network.channel import Channel, Server, connect, split_address
 from ccbps.network.identity import Credentials, Identity
 from ccbps.shares.operators import Operator, broker_key, identity
 from ccbps.shares.replicated import PARTIES
-from ccbps.shares.ring import Link, Ring
+from ccbps.shares.ring import Ring
 
 T = TypeVar("T")
 
 AGAIN_SECONDS: Final = 0.2
 """Time between two tries, on average."""
+POLL_SECONDS: Final = 0.01
+"""Time between two looks at connections."""
 TRY_SECONDS: Final = 10
 """Longest time that a neighbour may take to let this worker in."""
 FRAME_SECONDS: Final = 600
@@ -87,7 +90,7 @@ def meeting(
     own, below = identity(key), operators[party - 1]
     above = operators[(party + 1) % PARTIES]
     until = time.monotonic() + seconds
-    arrived: queue.Queue[Channel] = queue.Queue()
+    arrived: queue.SimpleQueue[Channel] = queue.SimpleQueue()
     over = threading.Event()
 
     def keep(channel: Channel) -> None:
@@ -99,17 +102,17 @@ def meeting(
         return Server(Credentials(own, (above.pin,)), keep, host=host, port=port)
 
     def meet() -> Ring:
-        links: list[Link] = []
-        try:
-            links.append(_Patient(_reach(below, worker, own)))
-            links.append(_Patient(_newest(arrived, until)))
-            ring = Ring(party, links[0], links[1], context, worker=worker)
+        with ExitStack() as links:
+            lower = links.enter_context(_reach(below, worker, own))
+            upper = links.enter_context(_arrival(arrived, lower, until))
+            # From here on all three read, and so notice who goes away.
+            lower.send(b"")
+            _wait(lower, until, lambda: not upper.is_quiet())
+            upper.receive(0)
+            ring = Ring(party, _Patient(lower), _Patient(upper), context, worker=worker)
             ring.coin()
-        except BaseException:
-            for link in links:
-                link.close()
-            raise
-        return ring
+            links.pop_all()  # the ring closes them
+            return ring
 
     server = _patiently(listen, until)  # a process that ends just now may hold the port
     try:
@@ -144,13 +147,25 @@ def _reach(below: Operator, worker: int, own: Identity) -> Channel:
     return connect(f"{name}:{port + worker}", own, below.pin, seconds=TRY_SECONDS)
 
 
-def _newest(arrived: queue.Queue[Channel], until: float) -> Channel:
+def _arrival(arrived: queue.SimpleQueue[Channel], lower: Channel, until: float) -> Channel:
     """Return the last connection of the operator above; it has left the ones before."""
-    try:
-        channel = arrived.get(timeout=max(0, until - time.monotonic()))
-    except queue.Empty:
-        raise NetworkError("the broker above does not connect") from None
+    _wait(lower, until, lambda: not arrived.empty())
+    channel = arrived.get()
     while not arrived.empty():
         channel.close()
         channel = arrived.get()
     return channel
+
+
+def _wait(lower: Channel, until: float, come: Callable[[], bool]) -> None:
+    """Wait for the operator above, as long as the one below stays.
+
+    Raises:
+        NetworkError: it does not come in time, or the one below goes away.
+    """
+    while not come():
+        if not lower.is_quiet():
+            raise NetworkError("the broker below went away")
+        if time.monotonic() >= until:
+            raise NetworkError("the broker above does not connect")
+        time.sleep(POLL_SECONDS)

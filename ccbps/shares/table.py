@@ -26,7 +26,11 @@ from ccbps.shares.ring import Ring, Work
 BLOCK_LANES: Final = 1 << 16
 """Lanes of a block."""
 BATCH_EVENTS: Final = 16
-"""Events of a unit of work."""
+"""Events of a unit of work, where there are many lanes."""
+UNIT_PAIRS: Final = 1 << 16
+"""Pairs of a unit of work, where there are few lanes."""
+MOST_EVENTS: Final = 256
+"""Most events of a unit of work."""
 
 
 class Block:
@@ -230,7 +234,7 @@ class ShareTable:
         """Return the rows, lanes and block of each unit of work, and the units."""
         places: list[tuple[slice, slice, Block]] = []
         work: list[Work] = []
-        for rows in batches(len(heads)):
+        for rows in batches(len(heads), self.used):
             sent = sha256(heads[rows].tobytes()).digest()
             batch, start = (events[0][rows], events[1][rows]), 0
             some = None if keys is None else (keys[0][rows], keys[1][rows])
@@ -243,7 +247,12 @@ class ShareTable:
         return places, work
 
 
-def batches(count: int) -> Iterator[slice]:
-    """Yield the rows of batches of `BATCH_EVENTS` events."""
-    for start in range(0, count, BATCH_EVENTS):
-        yield slice(start, start + BATCH_EVENTS)
+def batches(count: int, lanes: int) -> Iterator[slice]:
+    """Yield the rows of batches of events.
+
+    They have `BATCH_EVENTS` events, or more where there are few lanes: a unit waits for neighbours
+    as often as it has layers, however small it is.
+    """
+    size = max(BATCH_EVENTS, min(MOST_EVENTS, UNIT_PAIRS // max(1, lanes)))
+    for start in range(0, count, size):
+        yield slice(start, start + size)

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ccbps.checks import instance, octets, text, whole
+from ccbps.checks import instance, number, octets, text, whole
 from ccbps.columnar.shares import MESSAGE, SIDE, ShareMatching
 from ccbps.errors import ParameterError
 from ccbps.keys.sources import KeySource
@@ -109,6 +109,11 @@ def match_shares(
             is malformed.
     """
     check_answers(matcher, "match_shares")
+    if not matcher.leakage.answers:
+        raise ParameterError(
+            "match_shares gives the answers to the brokers, which must not learn those of this "
+            'matcher: take one with reveal="brokers", or run its brokers (ThreeBrokerMatch.broker)'
+        )
     check_key(key)
     tasks = check_partitions(partitions) or _parallelism(events)
     whole("party", party, 0, PARTIES - 1)
@@ -156,7 +161,7 @@ def match_shares(
         on_error,
         tasks,
         text("host", host),
-        seconds,
+        number("seconds", seconds, 0),
     )
 
     def match(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

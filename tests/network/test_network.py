@@ -105,6 +105,24 @@ def test_frames_arrive_as_they_were_sent(echo: Server, frames: list[list[bytes]]
             assert client.receive(len(content)) == content
 
 
+def test_a_quiet_channel_is_one_where_nothing_waits_and_nobody_left(echo: Server) -> None:
+    with to_bob(echo.address) as client:
+        assert client.is_quiet()
+        client.send(b"one")
+        until = time.monotonic() + SECONDS
+        while client.is_quiet():
+            assert time.monotonic() < until
+        assert client.receive(3) == b"one"
+        assert client.is_quiet()
+    assert not client.is_quiet()
+    with serving(lambda _: None) as server, to_bob(server.address) as left:
+        until = time.monotonic() + SECONDS
+        while left.is_quiet():
+            assert time.monotonic() < until
+        with pytest.raises(NetworkError):
+            left.receive(0)
+
+
 def test_a_large_frame_arrives_in_time() -> None:
     """32 MB: copies that grow with the square of the length would take minutes."""
     content, digests = os.urandom(1 << 20) * 32, queue.Queue[bytes]()

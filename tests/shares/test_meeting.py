@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from ccbps.errors import DecodeError, NetworkError, ParameterError
 from ccbps.keys import ClientKey, OperatorKey, from_text
 from ccbps.matching import ThreeBrokerMatch
 from ccbps.network.channel import connect
+from ccbps.shares import meeting as meeting_module
 from ccbps.shares.meeting import meeting
 from ccbps.shares.operators import Operator, broker_key, identity
 from ccbps.shares.ring import Ring
@@ -77,6 +79,51 @@ def test_a_worker_that_came_and_went_does_not_matter(operators: list[Operator]) 
     coins = met(operators, lambda _, ring: ring.coin(), 0, 0, 0.8)
     ghost.join()
     assert len(set(coins)) == 1
+
+
+class KilledError(BaseException):
+    """End of a worker amid its meeting, with all its connections."""
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_workers_that_are_killed_while_they_meet_and_come_again(
+    operators: list[Operator], seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw, wait = random.Random(seed), meeting_module._wait
+    left = {party: [draw.randrange(3) for _ in range(draw.randrange(4))] for party in range(3)}
+    own = threading.local()
+
+    def killed(*arguments: Any) -> None:
+        time.sleep(0.02)
+        if own.steps == 0:
+            raise KilledError
+        own.steps -= 1
+        wait(*arguments)
+        time.sleep(0.02)
+
+    monkeypatch.setattr(meeting_module, "_wait", killed)
+    results: list[Any] = [None] * 3
+
+    def run(party: int) -> None:
+        for steps in [*left[party], -1]:
+            own.steps = steps
+            try:
+                with meeting(
+                    party, KEYS[party], operators, CONTEXT, worker=0, host="127.0.0.1", seconds=30
+                ) as ring:
+                    results[party] = ring.coin()
+                    return
+            except KilledError:
+                continue
+            except NetworkError as error:
+                results[party] = error
+
+    threads = [threading.Thread(target=run, args=(party,)) for party in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(results)) == 1, results
 
 
 def test_one_that_fails_ends_the_others(operators: list[Operator]) -> None:

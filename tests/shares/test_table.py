@@ -15,7 +15,7 @@ from ccbps.predicates import Predicate, Schema, UInt
 from ccbps.shares.clients import HEAD_BYTES, BrokerKey, Client, expand
 from ccbps.shares.replicated import Evaluation, unpacked, whole_vectors
 from ccbps.shares.ring import Ring
-from ccbps.shares.table import ShareTable
+from ccbps.shares.table import ShareTable, batches
 from tests.support.three_brokers import Three, share, together
 
 SCHEMA = Schema(price=UInt(8), volume=UInt(6))
@@ -146,3 +146,10 @@ def test_interests_go_to_any_lanes_and_replace_others() -> None:
             assert block.live[place] == (head is not None)
             if head is not None:
                 assert np.array_equal(block.heads[place], head)
+
+
+@pytest.mark.parametrize(("lanes", "size"), [(0, 256), (64, 256), (1024, 64), (10**6, 16)])
+def test_units_of_few_lanes_have_more_events(lanes: int, size: int) -> None:
+    found = [*batches(1000, lanes)]
+    assert [row for rows in found for row in range(1000)[rows]] == [*range(1000)]
+    assert {rows.stop - rows.start for rows in found} == {size}

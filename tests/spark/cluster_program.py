@@ -31,10 +31,11 @@ import ccbps
 from ccbps import Category, Schema, UInt
 from ccbps import spark as cs
 from ccbps.delivery import SimpleCache
-from ccbps.matching import FormulaMatch, TagMatch
+from ccbps.matching import FormulaMatch, TagMatch, ThreeBrokerMatch
 
 SCHEMA = Schema(issue=Category(["AAPL", "IBM", "MSFT"]), price=UInt(10))
 BOX = FormulaMatch.box(SCHEMA)
+THREE = ThreeBrokerMatch.box(SCHEMA)
 TAGS = TagMatch(SCHEMA, topic=["issue"])
 LABELS = [f"s{number}" for number in range(4)]
 EVENTS = 3000

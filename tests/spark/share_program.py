@@ -2,8 +2,9 @@
 
 python share_program.py local[2,4] 1 /folder/with/the/operators/key /folder/of/its/data
 
-With "slowly" as the last argument its workers take their time, say when they are in the midst of
-it, and note digests of the masks that they draw.
+With "connect" for the master it is a client of Spark Connect, whose server it starts. With "slowly"
+as the last argument its workers take their time, say when they are in the midst of it, and note
+digests of the masks that they draw.
 """
 
 from __future__ import annotations
@@ -12,18 +13,16 @@ import os
 import sys
 import time
 from hashlib import sha256
+from itertools import count
 from pathlib import Path
 from typing import Any
 
+from cluster_program import READABLE, THREE
 from pyspark.sql import SparkSession
 
-from ccbps import Category, Schema, UInt
 from ccbps import spark as cs
-from ccbps.matching import ThreeBrokerMatch
 
-SCHEMA = Schema(issue=Category(["AAPL", "IBM", "MSFT"]), price=UInt(10))
-MATCHER = ThreeBrokerMatch.box(SCHEMA)
-MIDST = 20
+MIDST = 10
 """Number of a unit in the midst of a worker's work."""
 
 
@@ -35,40 +34,53 @@ class Watched:
 
     def load(self) -> Any:
         from ccbps.shares import ring
+        from ccbps.shares.replicated import Evaluation
 
-        streams, evaluate = ring.MaskStreams, ring.Ring.evaluate
+        streams, steps, units = ring.MaskStreams, Evaluation.steps, count()
 
         def noted(*keys: bytes) -> Any:
             with (self.folder / "attempts").open("a") as file:
                 file.write(sha256(b"".join(keys)).hexdigest() + "\n")
             return streams(*keys)
 
-        def slowly(self_: Any, unit: int, *rest: Any) -> Any:
-            time.sleep(0.01)
+        def slowly(*arguments: Any, **options: Any) -> Any:
+            time.sleep(0.2)
             begun = self.folder / "begun"
-            if unit == MIDST and not begun.exists():
+            if next(units) == MIDST and not begun.exists():
                 draft = self.folder / f"begun-{os.getpid()}"
                 draft.write_text(f"{os.getpid()}")
                 draft.rename(begun)
-            return evaluate(self_, unit, *rest)
+            return (yield from steps(*arguments, **options))
 
         if not hasattr(ring, "watched"):
             ring.watched = True  # type: ignore[attr-defined]
             ring.MaskStreams = noted  # type: ignore[assignment,misc]
-            ring.Ring.evaluate = slowly  # type: ignore[assignment,method-assign]
+            Evaluation.steps = slowly  # type: ignore[method-assign]
         return cs.FileKey(self.key).load()
 
 
 def main(master: str, party: int, key: Path, data: Path, *, slowly: bool) -> None:
-    builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false")
-    builder = builder.config("spark.driver.memory", "512m").config("spark.driver.host", "127.0.0.1")
-    spark = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
+    start: Any = SparkSession.builder
+    builder = start.remote("local[2]") if master == "connect" else start.master(master)
+    (data / "log").mkdir()
+    for name, value in {
+        "ui.enabled": "false",
+        "driver.memory": "512m",
+        "driver.host": "127.0.0.1",
+        "sql.shuffle.partitions": "2",
+        "eventLog.enabled": "true",
+        "eventLog.dir": (data / "log").as_uri(),
+        "local.dir": str(data / "local"),
+        **READABLE,
+    }.items():
+        builder = builder.config(f"spark.{name}", value)
+    spark = builder.getOrCreate()
     operators = [
         cs.Operator.from_bytes((data / f"operator-{number}").read_bytes()) for number in range(3)
     ]
     matched = cs.match_shares(
         *(spark.read.parquet(str(data / name)) for name in ("events", "interests")),
-        MATCHER,
+        THREE,
         Watched(key, data) if slowly else cs.FileKey(key),
         party=party,
         operators=operators,

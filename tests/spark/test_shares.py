@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import subprocess
 import sys
@@ -18,15 +19,14 @@ from pyspark.sql import DataFrame, SparkSession
 from ccbps import spark as cs
 from ccbps.keys import ClientKey, OperatorKey
 from ccbps.shares.clients import HEAD_BYTES
-from tests.spark import share_program
+from tests.spark.cluster_program import SCHEMA, THREE
 from tests.spark.processes import kill, processes
-from tests.spark.share_program import MATCHER, SCHEMA
-from tests.support.spark_session import JAVA_OPTIONS, MODE, ROOT, save, stored
+from tests.support.spark_session import JAVA_OPTIONS, MODE, ROOT, contents, save, stored
 from tests.support.three_brokers import free_ports
 
 pytestmark = pytest.mark.spark
 
-PROGRAM = Path(share_program.__file__)
+PROGRAM = ROOT / "tests" / "spark" / "share_program.py"
 PREDICATES = {
     f"s{n}": f"price < {n * 97 % 1024 + 1} AND issue = '{['AAPL', 'IBM', 'MSFT'][n % 3]}'"
     for n in range(40)
@@ -60,12 +60,12 @@ def encoded(
     wanted = spark.createDataFrame([*PREDICATES.items()], "subscription string, predicate string")
     events = cs.encode_events(
         spark.range(0, count, 1, 2).selectExpr(*QUOTES),
-        MATCHER,
+        THREE,
         save(folder / "publisher", publisher),
         keep=["event"],
     )
-    interests = cs.encode_interests(wanted, MATCHER, save(folder / "subscriber", subscriber))
-    roles = MATCHER.publisher(publisher), MATCHER.subscriber(subscriber)
+    interests = cs.encode_interests(wanted, THREE, save(folder / "subscriber", subscriber))
+    roles = THREE.publisher(publisher), THREE.subscriber(subscriber)
     return events, interests, [*zip(*(role.hellos for role in roles), strict=True)]
 
 
@@ -98,12 +98,12 @@ class Clients:
 
 
 def test_encoders_give_a_column_for_each_broker(spark: SparkSession, tmp_path: Path) -> None:
-    brokers = MATCHER.local()
+    brokers = THREE.local()
     *sides, hellos = encoded(spark, tmp_path, brokers.public, 30)
     for hello in zip(*hellos, strict=True):
         brokers.greet(hello)
     messages, names = [], []
-    for df, width in zip(sides, (MATCHER.event_bytes, MATCHER.interest_bytes), strict=True):
+    for df, width in zip(sides, (THREE.event_bytes, THREE.interest_bytes), strict=True):
         assert df.columns[1:] == ["broker_0", "broker_1", "broker_2"]
         names.append(df.columns[0])
         rows = df.toArrow()
@@ -123,7 +123,9 @@ def test_encoders_give_a_column_for_each_broker(spark: SparkSession, tmp_path: P
 
 
 @contextmanager
-def applications(clients: Clients, *options: str) -> Iterator[list[subprocess.Popen[bytes]]]:
+def applications(
+    clients: Clients, *options: str, masters: Sequence[str] = ("local[2,4]",) * 3
+) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Three applications, which end with the block."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "JDK_JAVA_OPTIONS": JAVA_OPTIONS}
     with ExitStack() as stack:
@@ -131,7 +133,7 @@ def applications(clients: Clients, *options: str) -> Iterator[list[subprocess.Po
         for party in range(3):
             data, key = clients.hand_out(party), clients.sources[party].path
             log = stack.enter_context((clients.folder / f"{party}.log").open("wb"))
-            command = [sys.executable, PROGRAM, "local[2,4]", f"{party}", key, data, *options]
+            command = [sys.executable, PROGRAM, masters[party], f"{party}", key, data, *options]
             process = subprocess.Popen(
                 [*map(str, command)],
                 env=environment,
@@ -145,21 +147,26 @@ def applications(clients: Clients, *options: str) -> Iterator[list[subprocess.Po
 
 
 def check(clients: Clients, running: list[subprocess.Popen[bytes]]) -> None:
-    """All applications end, with all matches and no others."""
+    """All applications end, with all matches and no others, and no key in what they leave."""
+    keys = [source.load().export_secret() for source in clients.sources]
+    needles = [form for key in keys for form in (key, key.hex().encode(), base64.b64encode(key))]
     for party, process in enumerate(running):
-        log = clients.folder / f"{party}.log"
+        log, data = clients.folder / f"{party}.log", clients.folder / f"{party}"
         assert process.wait(240) == 0, log.read_text()[-3000:]
-        rows = pq.read_table(clients.folder / f"{party}" / "matched").to_pylist()
+        rows = pq.read_table(data / "matched").to_pylist()
         found = [(row["subscription"], row["event"]) for row in rows]
         assert len(found) == len(clients.expected)
         assert {*found} == clients.expected
+        left = [log.read_bytes(), *(content for _, content in contents(data))]
+        assert any(b"SparkListenerJobStart" in content for content in left)
+        assert not any(needle in content for content in left for needle in needles)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(MODE != "classic", reason="it has sessions of its own")
 def test_three_applications_match(spark: SparkSession, tmp_path: Path) -> None:
     clients = Clients(spark, tmp_path, 600)
-    with applications(clients) as running:
+    with applications(clients, masters=["local[2,4]", "local[2]", "connect"]) as running:
         check(clients, running)
 
 
