@@ -64,6 +64,13 @@ class Book(ABC):
             DecodeError: their messages are malformed, or of another matcher, key or epoch.
         """
 
+    def check_owner(self, client: str, subscription: Subscription) -> None:  # noqa: B027
+        """Refuse a subscription that was checked, if it is not the client's any more.
+
+        Raises:
+            DecodeError: its keys are another client's, or were forgotten.
+        """
+
     @abstractmethod
     def check_event(self, publisher: str, publication: Publication) -> None:
         """Refuse a publication whose events are not the matcher's.
@@ -446,10 +453,12 @@ class SharesBook(Book):
     def check(self, subscriptions: Sequence[Labelled]) -> None:
         _one_row_each(subscriptions, self._leader.width("interest"))
         for label, subscription in subscriptions:
-            owner = label.partition("/")[0]
-            self._leader.check("interest", subscription.interests, owner)
+            self.check_owner(label.partition("/")[0], subscription)
         if subscriptions:
             self._leader.verify(_interests(subscriptions))
+
+    def check_owner(self, client: str, subscription: Subscription) -> None:
+        self._leader.check("interest", subscription.interests, client)
 
     def check_event(self, publisher: str, publication: Publication) -> None:
         _require_event(publication)

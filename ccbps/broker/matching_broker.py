@@ -56,6 +56,7 @@ from ccbps.keys.secret import Confined
 from ccbps.matching.contract.broker import Broker
 from ccbps.matching.contract.matcher import Matcher
 from ccbps.matching.contract.scheme import Answers, Keying
+from ccbps.shares.clients import CLIENT_BYTES
 from ccbps.trio.leader import Leader
 
 if TYPE_CHECKING:
@@ -186,9 +187,11 @@ class MatchingBroker(Confined):
     def _load(self) -> None:
         """Read the file."""
         if isinstance(self._broker, Leader):
-            for client, message in self._store.hellos():
-                name = self._broker.greet(client, Hellos.from_bytes(message).messages)
-                self._greeted[client].add(name)
+            for client, name, message in self._store.hellos():
+                self._broker.reserve(client, name)
+                if message:
+                    self._broker.greet(client, Hellos.from_bytes(message).messages)
+                    self._greeted[client].add(name)
         for client, sequence, revoked in self._store.clients():
             box = self._boxes[client]
             box.following, box.revoked = sequence, bool(revoked)
@@ -221,16 +224,15 @@ class MatchingBroker(Confined):
         """Take a client's keys for three brokers; the same ones again change nothing.
 
         Raises:
-            DecodeError: malformed, or not for these brokers and the matcher.
-            ParameterError: there are no three brokers.
-            RefusedError: as for `subscribe`, or the other brokers cannot be reached.
-            LedgerError: the file cannot be written; nothing was changed.
+            CcbpsError: as for `subscribe`, or the hellos are not for these brokers, or the others
+                cannot be reached.
         """
         with self._door.reading(client, Hellos, hellos) as (new, message):
             if not isinstance(self._broker, Leader):
                 raise ParameterError(f"{type(self.matcher).__name__} has one broker, and no hellos")
             with self._lock:
-                if len(self._greeted[client]) >= self.quota.subscriptions:
+                own = self._greeted[client] | {new.messages[0][:CLIENT_BYTES]}
+                if len(own) > self.quota.subscriptions:
                     raise RefusedError(f"{client} has too many keys", reason="subscriptions")
             name = self._broker.greet(client, new.messages)
             with self._changing, self._lock:
@@ -252,8 +254,6 @@ class MatchingBroker(Confined):
         """
         kept: list[tuple[str, Publication]] = []
         with self._door.reading(client, Subscription, subscription) as (new, _):
-            with self._changing:
-                self._subscriptions.require_room(client, new, self.quota)
             # Three brokers may take their time: others may be served meanwhile.
             self._examiner.check([(f"{client}/{new.name}", new)])
 
@@ -269,7 +269,8 @@ class MatchingBroker(Confined):
             with self._changing:
                 self._subscriptions.require_room(client, new, self.quota)
                 with self._lock:
-                    self._boxes.admitted(client)  # it may have been revoked meanwhile
+                    self._boxes.admitted(client)  # it may have been revoked, and come back
+                    self._examiner.check_owner(client, new)
                     if self._subscriptions.has(client, new):
                         return
                 self._subscriptions.add(client, new, enter)
@@ -433,11 +434,11 @@ class MatchingBroker(Confined):
                 with self._lock:
                     for one in coming:
                         self._subscriptions.end(one.snapshot)
+                self._tell([*dict.fromkeys(told)])
             with self._lock:
                 numbers = self._publishers.get(publisher)
                 following = 0 if numbers is None else numbers.next_round
                 due = self._last_rounds.due(publisher, following)
-        self._tell([*dict.fromkeys(told)])
         self._call(self.on_notice, due)
         return [one for one in results if one is not None]
 

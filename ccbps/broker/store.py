@@ -247,7 +247,8 @@ class BrokerStore:
         )
         for statement in (
             "DELETE FROM subscriptions WHERE client = ?",
-            "DELETE FROM hellos WHERE client = ?",
+            # Nobody else may ever use the client's names.
+            "UPDATE hellos SET message = x'' WHERE client = ?",
             "DELETE FROM kept WHERE publisher = ?",
         ):
             self._db.execute(statement, (client,))
@@ -276,9 +277,12 @@ class BrokerStore:
         for client, message in self._db.execute("SELECT client, message FROM subscriptions"):
             yield client, Subscription.from_bytes(message)
 
-    def hellos(self) -> list[tuple[str, bytes]]:
-        """Return clients' hellos behind their clients."""
-        return self._db.execute("SELECT client, message FROM hellos").fetchall()
+    def hellos(self) -> list[tuple[str, bytes, bytes]]:
+        """Return clients, the names that their messages have, and hellos.
+
+        Hellos of clients that were revoked are empty.
+        """
+        return self._db.execute("SELECT client, name, message FROM hellos").fetchall()
 
     def users(self) -> list[bytes]:
         """Return the users of the scheme that were revoked."""

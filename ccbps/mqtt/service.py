@@ -27,6 +27,7 @@ from ccbps import errors
 from ccbps.broker import MatchingBroker, Receipt
 from ccbps.broker.quotas import Bucket
 from ccbps.errors import CcbpsError, DecodeError, RefusedError
+from ccbps.matching.contract.scheme import Answers
 from ccbps.mqtt.claim import CLAIM, Claim
 from ccbps.mqtt.connection import (
     HELLO,
@@ -55,7 +56,7 @@ HELLOS_BURST: Final = 5000.0
 ACKNOWLEDGE: Final = "acknowledge"
 PUBLISH: Final = "publish"
 TOGETHER: Final = 32
-"""Publications of a client that are matched together at the most."""
+"""Publications of a client that three brokers match together at the most."""
 PUSH: Final = "push"
 """Verb of the service's own requests to send deliveries."""
 WINDOW: Final = 256
@@ -259,6 +260,7 @@ class MqttService(Startable):
                 one has ended its work. Must return at once.
         """
         self.broker, self._on_lost = broker, on_lost
+        self._together = TOGETHER if broker.matcher.answers is Answers.TOGETHER else 1
         self._guests, self._requests = Guests(broker.quota), FairQueue()
         self._lock = threading.Lock()
         # Clients with deliveries for which a push waits, and the last acknowledgements.
@@ -422,7 +424,8 @@ class MqttService(Startable):
         while (request := self._requests.get()) is not None:
             client, verb, content = request
             if verb == PUBLISH:
-                self._publish([request, *self._requests.following(request, TOGETHER - 1)])
+                more = self._requests.following(request, self._together - 1)
+                self._publish([request, *more])
                 continue
             try:
                 answer = self._do(client, verb, content[NUMBER_BYTES:])

@@ -65,6 +65,7 @@ def meeting(
     worker: int,
     host: str,
     seconds: float,
+    attempt: int = 0,
 ) -> Iterator[Ring]:
     """Yield the connections of one worker to its twins, and close them at the end.
 
@@ -76,10 +77,11 @@ def meeting(
         worker: number of this worker.
         host: name or number of this machine to listen at.
         seconds: time in which all three must have come.
+        attempt: number that the three must agree on, where somebody else counts attempts.
 
     Raises:
         KeyMismatchError: the key is not that of operator `party`, or a twin has another one.
-        PeerError: a twin has another context.
+        PeerError: a twin has another context or attempt.
         NetworkError: they did not come in time, or nobody can listen at the port.
     """
     if broker_key(key).public != operators[party].public:
@@ -109,7 +111,8 @@ def meeting(
             lower.send(b"")
             _wait(lower, until, lambda: not upper.is_quiet())
             upper.receive(0)
-            ring = Ring(party, _Patient(lower), _Patient(upper), context, worker=worker)
+            both = _Patient(lower), _Patient(upper)
+            ring = Ring(party, *both, context, worker=worker, attempt=attempt)
             ring.coin()
             links.pop_all()  # the ring closes them
             return ring

@@ -162,7 +162,7 @@ class Party:
         if self._key_bits:
             raise ParameterError("answers are for subscribers only: call publish_for_subscribers")
         table = self.table if table is None else table
-        heads, events, refused, _ = self._taken(messages, sealed)
+        heads, events, refused, _ = self._taken(messages, sealed, table)
         matched, self._unit = table.match(self._joined, self._unit, heads, events)
         answers = np.zeros((len(messages), matched.shape[1]), dtype=np.bool_)
         answers[~refused] = matched
@@ -194,7 +194,7 @@ class Party:
         if not self._key_bits:
             raise ParameterError("answers are for brokers: call publish")
         table = self.table if table is None else table
-        heads, events, refused, coin = self._taken(messages, sealed)
+        heads, events, refused, coin = self._taken(messages, sealed, table)
         first, second = (
             np.packbits(share[:, -self._key_bits :], axis=1, bitorder="little") for share in events
         )
@@ -210,7 +210,7 @@ class Party:
         return SealedAnswers(attempts, shares), refused
 
     def _taken(
-        self, messages: Bytes, sealed: bool
+        self, messages: Bytes, sealed: bool, table: ShareTable
     ) -> tuple[Bytes, tuple[Bytes, Bytes], Bools, bytes]:
         """Expand events and check them.
 
@@ -228,7 +228,9 @@ class Party:
         good = np.flatnonzero(~refused)
         # Drawn now, when nobody can change an event any more.
         coin = self._joined.coin() if len(good) else b""
-        bad = self._not_one_hot(messages[good, :HEAD_BYTES], (first[good], second[good]), coin)
+        # An empty table has no units of its own that would tell that another broker's is not.
+        digest = sha256(table.digest + messages[good, :HEAD_BYTES].tobytes()).digest()
+        bad = self._not_one_hot(digest, (first[good], second[good]), coin)
         refused[good[bad]] = True
         good = np.flatnonzero(~refused)
         return messages[good, :HEAD_BYTES], (first[good], second[good]), refused, coin
@@ -316,11 +318,10 @@ class Party:
         )
         return self._joined.differing(first, second, broken)
 
-    def _not_one_hot(self, heads: Bytes, events: tuple[Bytes, Bytes], coin: bytes) -> Bools:
+    def _not_one_hot(self, digest: bytes, events: tuple[Bytes, Bytes], coin: bytes) -> Bools:
         """Find the events that are not one-hot; one by one only if the batch is not."""
-        digit_bits, bad = self._form.digit_bits, np.zeros(len(heads), dtype=np.bool_)
-        digest = sha256(b"one-hot" + heads.tobytes()).digest()
-        for each in (False, True) if len(heads) else ():
+        digit_bits, bad = self._form.digit_bits, np.zeros(len(events[0]), dtype=np.bool_)
+        for each in (False, True) if len(events[0]) else ():
             # The same tests again: those of the batch are the sums of those of its events.
             begin = partial(one_hot_steps, events, digit_bits, coin, each=each)
             sums, _ = self._joined.evaluate(self._unit, digest, begin)

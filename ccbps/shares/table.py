@@ -43,11 +43,24 @@ class Block:
     """
 
     def __init__(self, rows: int, size: int, head_bytes: int) -> None:
-        self.shares = np.zeros((2, rows, size // WORD), dtype=np.uint64)
-        self.heads = np.zeros((size, head_bytes), dtype=np.uint8)
-        self.live = np.zeros(size, dtype=np.bool_)
+        self._size = size
+        self.shares = np.zeros((2, rows, 0), dtype=np.uint64)
+        self.heads = np.zeros((0, head_bytes), dtype=np.uint8)
+        self.live = np.zeros(0, dtype=np.bool_)
         self.used = 0
         self._digest: bytes | None = None
+
+    def _grow(self, lanes_: int) -> None:
+        """Make room for so many lanes, or more: a table may have one interest, or a million."""
+        have = len(self.live)
+        if lanes_ > have:
+            more = min(self._size, max(2 * have, -(-lanes_ // WORD) * WORD)) - have
+            self.shares = np.concatenate(
+                [self.shares, np.zeros((*self.shares.shape[:2], more // WORD), np.uint64)], axis=2
+            )
+            head_bytes = self.heads.shape[1]
+            self.heads = np.concatenate([self.heads, np.zeros((more, head_bytes), np.uint8)])
+            self.live = np.concatenate([self.live, np.zeros(more, np.bool_)])
 
     @property
     def digest(self) -> bytes:
@@ -60,11 +73,13 @@ class Block:
 
     def fill(self) -> None:
         """Count all lanes as used, as a block follows."""
-        self.used, self._digest = len(self.live), None
+        self._grow(self._size)
+        self.used, self._digest = self._size, None
 
     def put(self, places: Index, heads: Bytes, shares: tuple[Bytes, Bytes]) -> None:
         """Put interests into lanes, in place of what is there."""
         start, stop = int(places.min()) // WORD * WORD, int(places.max()) + 1
+        self._grow(stop)
         words = slice(start // WORD, -(-stop // WORD))
         bits = np.zeros((stop - start, shares[0].shape[1]), dtype=np.uint8)
         bits[places - start] = 1
@@ -77,7 +92,10 @@ class Block:
         self.used, self._digest = max(self.used, stop), None
 
     def clear(self, places: Index) -> None:
-        """Remove the interests of lanes."""
+        """Remove the interests of lanes. Lanes without one stay as they are."""
+        places = places[places < len(self.live)]
+        if not len(places):
+            return
         start, stop = int(places.min()) // WORD * WORD, int(places.max()) + 1
         gone = np.zeros((stop - start, 1), dtype=np.uint8)
         gone[places - start] = 1
@@ -115,6 +133,11 @@ class ShareTable:
 
     def __len__(self) -> int:
         return sum(int(np.count_nonzero(block.live)) for block in self.blocks)
+
+    @property
+    def digest(self) -> bytes:
+        """Digest of which interest is in which lane, 32 bytes."""
+        return sha256(b"".join(block.digest for block in self.blocks)).digest()
 
     @property
     def used(self) -> int:

@@ -101,8 +101,6 @@ class Follower(Confined):
         if self._workers is not None:
             self._workers.close()
         self._workers, self._session = self._make_workers(), os.urandom(SESSION_BYTES)
-        if hellos := self._shelf.hellos():
-            self._workers.greet(hellos)
 
     def _serve(self, channel: Channel) -> None:
         """Obey broker 0; a new connection of it takes the place of an old one."""
@@ -127,7 +125,8 @@ class Follower(Confined):
         except (NetworkError, PeerError) as error:
             if self._workers is None or not self._workers.are_alive:
                 self._begin()
-            return Reply(self._session, error=str(error), again=True)
+            anew = isinstance(error, PeerError)
+            return Reply(self._session, error=str(error), again=True, anew=anew)
         except CcbpsError as error:
             return Reply(self._session, error=str(error))
         return Reply(self._session, np.packbits(marks).tobytes())
@@ -137,8 +136,11 @@ class Follower(Confined):
         assert self._workers is not None
         rows, none = order.rows, np.zeros(0, dtype=np.bool_)
         match order.verb:
-            case "about" if order.attempt:
+            case "reset":
                 self._workers.reset()
+                self._shelf.begin()
+            case "prune":
+                self._shelf.prune()
             case "join":
                 self._workers.join(order.attempt)
             case "greet":
@@ -171,6 +173,5 @@ class Follower(Confined):
             case "match":
                 if len(rows) == 0:
                     raise DecodeError("an order to match has no events")
-                _, refused = self._workers.match(order.table, rows)
-                return refused
+                return self._workers.help_to_match(order.table, rows)
         return none

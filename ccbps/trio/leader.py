@@ -22,7 +22,7 @@ from typing import Any, Final, Self, TypeVar
 import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Index
-from ccbps.errors import CcbpsError, DecodeError, NetworkError, PeerError, RefusedError
+from ccbps.errors import DecodeError, NetworkError, PeerError, RefusedError
 from ccbps.keys.plain_key import OperatorKey
 from ccbps.keys.secret import Confined
 from ccbps.network import Channel, connect
@@ -56,15 +56,19 @@ BATCH: Final = 64
 _log: Final = logging.getLogger(__name__)
 
 
-@dataclass
+@dataclass(eq=False)
 class _Request:
     """Events that wait to be matched, and what came of them."""
 
     table: int
     rows: Bytes
-    done: bool = False
     result: tuple[Bools, Bools] | None = None
-    error: CcbpsError | None = None
+    error: Exception | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether something came of them."""
+        return self.result is not None or self.error is not None
 
 
 class Leader(Confined):
@@ -82,7 +86,6 @@ class Leader(Confined):
 
     Raises:
         KeyMismatchError: the key is not that of broker 0.
-        NetworkError: its workers cannot listen at their ports.
     """
 
     def __init__(
@@ -98,19 +101,19 @@ class Leader(Confined):
         self._identity = identity(key)
         public = b"".join(operator.public for operator in trio.operators)
         self.names = matcher.digest, sha256(public).digest()[:CLIENT_BYTES], 0
-        self._patience, self._width = (
-            patience,
-            {
-                "event": sealed_bytes(HEAD_BYTES + matcher.sizes.event),
-                "interest": sealed_bytes(HEAD_BYTES + matcher.sizes.interest),
-            },
-        )
+        self._patience, self._is_away = patience, False
+        self._width = {
+            "event": sealed_bytes(HEAD_BYTES + matcher.sizes.event),
+            "interest": sealed_bytes(HEAD_BYTES + matcher.sizes.interest),
+        }
         self._lock, self._line = threading.RLock(), threading.Lock()
         self._waiting: list[_Request] = []
         self._channels: dict[int, Channel] = {}
         self._sessions: dict[int, bytes] = {}
         self._hellos: dict[bytes, Sequence[bytes]] = {}
-        self._clients: dict[bytes, tuple[str, SharedKeys]] = {}
+        # Of each client that ever said hello, also of those that were forgotten.
+        self._owners: dict[bytes, str] = {}
+        self._keys: dict[bytes, SharedKeys] = {}
         self._held: dict[int, dict[int, bytes]] = {}
         self._tables, self._attempt = 0, 0
         self._is_joined = self._is_closed = False
@@ -175,22 +178,29 @@ class Leader(Confined):
         if any(hello[:CLIENT_BYTES] != name for hello in hellos):
             raise DecodeError("the three hellos are not of one client")
         with self._lock:
-            if name in self._clients:
-                if self._clients[name][0] != owner or [*self._hellos[name]] != [*hellos]:
-                    raise DecodeError("another client has said hello under this name")
+            if self._owners.get(name, owner) != owner:
+                raise DecodeError("another client has said hello under this name")
+            if name in self._hellos:
+                if [*self._hellos[name]] != [*hellos]:
+                    raise DecodeError("the client has said another hello under this name")
                 return name
             if self._ordered(lambda: self._greet([hellos])).any():
                 self.forget([name])
                 raise DecodeError("a hello is not for these brokers, the matcher and epoch")
-            keys = SharedKeys(name, {}, self.matcher.digest)
-            self._hellos[name], self._clients[name] = [*hellos], (owner, keys)
+            self._hellos[name], self._owners[name] = [*hellos], owner
+            self._keys[name] = SharedKeys(name, {}, self.matcher.digest)
         return name
+
+    def reserve(self, owner: str, name: bytes) -> None:
+        """Keep a name for its client, which was forgotten."""
+        with self._lock:
+            self._owners[name] = owner
 
     def forget(self, clients: Sequence[bytes]) -> None:
         """Forget the keys of clients, whose messages are refused from here on."""
         with self._lock:
             for client in clients:
-                self._clients.pop(client, None)
+                self._keys.pop(client, None)
                 self._hellos.pop(client, None)
             self._at_leisure(
                 lambda: self._all("forget", rows=_rows(clients), own=lambda w: w.forget(clients))
@@ -214,8 +224,8 @@ class Leader(Confined):
                 "what the role's seal() returns"
             )
         for name in {row[CLIENT].tobytes() for row in messages}:
-            known, keys = self._clients.get(name, ("", None))
-            if keys is None or known != owner:
+            keys = self._keys.get(name)
+            if keys is None or self._owners[name] != owner:
                 raise DecodeError(f"{owner} did not say hello with the key of this {kind}")
             own = (messages[:, CLIENT] == np.frombuffer(name, np.uint8)).all(axis=1)
             raise_for(head_causes(kind, keys, messages[own]))
@@ -253,6 +263,11 @@ class Leader(Confined):
             interests: sealed messages that were checked, shape (count, bytes).
         """
         with self._lock:
+            # Its client may have been forgotten since it was checked.
+            known = np.array([row[CLIENT].tobytes() in self._keys for row in interests], np.bool_)
+            chosen, interests = chosen[known], interests[known]
+            if not len(chosen):
+                return
             held = self._held.setdefault(table, {})
             for lane, row in zip(chosen.tolist(), interests, strict=True):
                 held[lane] = row.tobytes()
@@ -297,17 +312,19 @@ class Leader(Confined):
     def match_once(self, interests: Bytes, events: Bytes) -> Bools:
         """Match events with interests of no table, shape (events, interests).
 
+        Events that are refused match nothing.
+
         Raises:
-            DecodeError: an event is refused.
             RefusedError: the other brokers cannot be reached.
         """
         with self._lock:
             table, chosen = self.new_table(), np.arange(len(interests))
             self.put(table, chosen, interests)
             try:
-                answers, refused = self.match(table, events)
-                self._raise_for(refused)
-                return answers[:, : len(interests)]
+                answers, _ = self.match(table, events)
+                out = np.zeros((len(events), len(interests)), dtype=np.bool_)
+                out[:, : answers.shape[1]] = answers[:, : len(interests)]
+                return out
             finally:
                 self._held.pop(table, None)
                 self._at_leisure(
@@ -330,18 +347,24 @@ class Leader(Confined):
                     batch.append(request)
                     count += len(request.rows)
                     self._waiting.remove(request)
-        rows = np.concatenate([request.rows for request in batch])
-        error: CcbpsError | None = None
-        try:
-            answers, refused = self._ordered(lambda: self._match(first.table, rows))
-        except CcbpsError as failure:
-            error = failure
-        start = 0
         for request in batch:
-            request.done, request.error = True, error
-            if error is None:
-                at = slice(start, start + len(request.rows))
-                request.result, start = (answers[at], refused[at]), at.stop
+            # Its client may have been forgotten since it was checked.
+            if any(row[CLIENT].tobytes() not in self._keys for row in request.rows):
+                request.error = DecodeError("the event's client did not say hello")
+        good = [request for request in batch if not request.done]
+        if not good:
+            return
+        try:
+            rows = np.concatenate([request.rows for request in good])
+            answers, refused = self._ordered(lambda: self._match(first.table, rows))
+        except Exception as error:
+            for request in good:
+                request.error = error
+            return
+        start = 0
+        for request in good:
+            at = slice(start, start + len(request.rows))
+            request.result, start = (answers[at], refused[at]), at.stop
 
     def _ordered(self, act: Callable[[], T]) -> T:
         """Call a function that needs the other brokers, again and again until it succeeds.
@@ -349,21 +372,29 @@ class Leader(Confined):
         Raises:
             RefusedError: it did not succeed in time.
         """
-        until, pauses = time.monotonic() + self._patience, iter(PAUSES)
         with self._lock:
+            # Once they are away, nobody waits for them any more until they are back.
+            patience, pauses = 0.0 if self._is_away else self._patience, iter(PAUSES)
+            until = time.monotonic() + patience
             while True:
                 try:
                     self._join()
-                    return act()
+                    done = act()
                 except (NetworkError, PeerError) as error:
+                    if isinstance(error, PeerError):
+                        self._sessions.clear()  # their tables may differ
                     self._part()
                     pause = next(pauses, PAUSES[-1])
                     if self._is_closed or time.monotonic() + pause > until:
+                        self._is_away = True
                         raise RefusedError(
                             f"the other brokers cannot be reached: {error}", reason="brokers"
                         ) from None
                     _log.info("an order to the other brokers is repeated: %s", error)
                     time.sleep(pause)
+                else:
+                    self._is_away = False
+                    return done
 
     def _at_leisure(self, act: Callable[[], object]) -> None:
         """Call a function that needs the other brokers, or let them have everything anew later."""
@@ -406,14 +437,14 @@ class Leader(Confined):
             sessions[party] = self._reply(party).session
         anew = sessions != self._sessions
         if anew:
-            self._all("about", attempt=1, own=Workers.reset)
+            self._all("reset", own=Workers.reset)
         self._all("join", attempt=self._attempt, own=lambda w: w.join(self._attempt))
         if anew:
             self._restore()
         self._sessions, self._is_joined = sessions, True
 
     def _restore(self) -> None:
-        """Give the other brokers all clients and interests."""
+        """Give the other brokers all clients and interests, and let them forget all others."""
         hellos = [*self._hellos.values()]
         for rows in _pieces(len(hellos)):
             if self._greet(hellos[rows]).any():
@@ -423,6 +454,7 @@ class Leader(Confined):
             content = [*held.values()]
             for rows in _pieces(len(chosen)):
                 self._put(table, chosen[rows], _rows(content[rows]))
+        self._all("prune", own=lambda _: None)
 
     # -- orders -----------------------------------------------------------------------------------
 
@@ -520,8 +552,8 @@ class Leader(Confined):
         except DecodeError as error:
             raise PeerError(f"broker {party} does not follow the protocol: {error}") from None
         if reply.error:
-            if not reply.again:
-                self._sessions.pop(party, None)  # it gets everything anew
+            if reply.anew or not reply.again:
+                self._sessions.clear()  # all get everything anew
             if self._workers is not None:
                 self._workers.leave()  # they may wait for it
             raise NetworkError(f"broker {party}: {reply.error}")

@@ -16,6 +16,8 @@ from ccbps.records import Message, Number
 
 Verb = Literal[
     "about",
+    "reset",
+    "prune",
     "join",
     "greet",
     "forget",
@@ -41,7 +43,9 @@ class Order(Message, frozen=True):
     ===========  ==================================================================
     verb         what the broker does
     ===========  ==================================================================
-    ``about``    says which session it is in; forget all tables if `attempt` is 1
+    ``about``    says which session it is in
+    ``reset``    forgets all tables and clients; broker 0 names them anew
+    ``prune``    deletes from its file what was not named since then
     ``join``     connects its workers with those of the other two
     ``greet``    takes clients' hellos, the rows, and marks those that are refused
     ``forget``   forgets clients, whose names are the rows
@@ -84,6 +88,7 @@ class Reply(Message, frozen=True):
         marks: marks of the rows, packed: those missing, or refused.
         error: text of an error; empty for none.
         again: whether the order may do better on new connections.
+        anew: whether it may do better if all brokers get their tables anew.
     """
 
     front: ClassVar[bytes] = b"\x01TR"
@@ -92,6 +97,7 @@ class Reply(Message, frozen=True):
     marks: bytes = b""
     error: str = ""
     again: bool = False
+    anew: bool = False
 
 
 def lane_bytes(chosen: Any) -> bytes:

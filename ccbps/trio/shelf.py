@@ -60,6 +60,7 @@ class Shelf:
             self._db.execute("COMMIT")
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
+            self._db.execute("CREATE TEMP TABLE named (content BLOB PRIMARY KEY) WITHOUT ROWID")
         except BaseException as error:
             self._db.close()
             if isinstance(error, sqlite3.Error):
@@ -74,8 +75,26 @@ class Shelf:
         """Release the file."""
         self._db.close()
 
+    def begin(self) -> None:
+        """Forget what was named: `prune` keeps what is named from here on."""
+        self._db.execute("DELETE FROM temp.named")
+
+    def prune(self) -> None:
+        """Delete the parts and hellos that were not named since `begin`.
+
+        Raises:
+            LedgerError: the file cannot be written.
+        """
+        for table, column in (("parts", "head"), ("hellos", "hello")):
+            statement = f"DELETE FROM {table} WHERE {column} NOT IN (SELECT content FROM named)"  # noqa: S608
+            self._write(statement, [()])
+
+    def _name(self, rows: Iterable[bytes]) -> None:
+        self._write("INSERT OR IGNORE INTO temp.named VALUES (?)", [(row,) for row in rows])
+
     def missing(self, heads: Bytes) -> Bools:
-        """Mark the heads whose interests are not there, shape (count,)."""
+        """Mark the heads whose interests are not there, shape (count,); they count as named."""
+        self._name(head.tobytes() for head in heads)
         return np.array([part is None for part in self._parts(heads)], dtype=np.bool_)
 
     def parts(self, heads: Bytes) -> Bytes | None:
@@ -101,17 +120,14 @@ class Shelf:
         self._write("DELETE FROM parts WHERE head = ?", rows)
 
     def greet(self, hellos: Sequence[bytes]) -> None:
-        """Write hellos."""
+        """Write hellos; they count as named."""
+        self._name(hellos)
         self._write("INSERT OR IGNORE INTO hellos VALUES (?)", [(hello,) for hello in hellos])
 
     def forget(self, clients: Iterable[bytes]) -> None:
         """Delete the hellos of clients, by their names."""
         rows = [(len(client), client) for client in clients]
         self._write("DELETE FROM hellos WHERE substr(hello, 1, ?) = ?", rows)
-
-    def hellos(self) -> list[bytes]:
-        """Return all hellos."""
-        return [hello for (hello,) in self._db.execute("SELECT hello FROM hellos")]
 
     def _parts(self, heads: Bytes) -> list[bytes | None]:
         read = self._db.cursor()

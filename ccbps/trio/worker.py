@@ -9,9 +9,9 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
-import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from queue import SimpleQueue
 from typing import Any, Final
@@ -23,59 +23,31 @@ from ccbps.errors import CcbpsError, DecodeError, NetworkError, PeerError
 from ccbps.keys.plain_key import OperatorKey
 from ccbps.keys.secret import Confined
 from ccbps.matching.contract.matcher import Matcher
-from ccbps.network import Channel, Credentials, Server, connect
 from ccbps.shares.clients import CLIENT_BYTES
-from ccbps.shares.operators import broker_key, identity
+from ccbps.shares.meeting import meeting
+from ccbps.shares.operators import broker_key
 from ccbps.shares.party import Party
-from ccbps.shares.replicated import PARTIES
 from ccbps.shares.ring import Ring
 from ccbps.shares.table import ShareTable
 from ccbps.trio.members import Trio
 
-JOIN_SECONDS: Final = 10.0
+JOIN_SECONDS: Final = 4.0
 """Seconds in which the workers of three brokers must have joined."""
-FRAME_SECONDS: Final = 20.0
-"""Seconds in which a frame from another broker must come."""
-_ATTEMPT_BYTES: Final = 8
 
 
 class _Worker(Confined):
     """A worker, within its process."""
 
     def __init__(self, party: int, number: int, trio: Trio, key: OperatorKey, matcher: Any) -> None:
-        self._party, self._number, self._trio = party, number, trio
-        self._identity = identity(key)
+        host, _ = trio.place(party)
+        self._meeting = partial(
+            meeting, party, key, trio.operators, matcher.digest, worker=number + 1, host=host
+        )
         self._broker: Party = matcher.broker(party, broker_key(key), None)
-        self._context = matcher.digest
         self._tables: dict[int, ShareTable] = {}
         self._hellos: dict[bytes, bytes] = {}
+        self._met, self._sent = ExitStack(), 0
         self._ring: Ring | None = None
-        self._sent = 0
-        self._changed = threading.Condition()
-        self._attempt, self._arrived = -1, dict[int, Channel]()
-        self._over: dict[int, threading.Event] = {}
-        above = trio.operators[(party + 1) % PARTIES]
-        credentials = Credentials(self._identity, (above.pin,))
-        host, port = trio.place(party, number + 1)
-        self._server = Server(
-            credentials,
-            self._keep,
-            host=host,
-            port=port,
-            frame_seconds=FRAME_SECONDS,
-            title=f"worker {number} of broker {party}",
-        )
-
-    def _keep(self, channel: Channel) -> None:
-        """Hold a channel from the broker above until its attempt is over."""
-        attempt = int.from_bytes(channel.receive(_ATTEMPT_BYTES), "big")
-        over = threading.Event()
-        with self._changed:
-            if attempt < self._attempt or attempt in self._arrived:
-                return
-            self._arrived[attempt], self._over[attempt] = channel, over
-            self._changed.notify_all()
-        over.wait()
 
     def leave(self) -> None:
         """End the ring, also while another thread evaluates over it."""
@@ -85,33 +57,10 @@ class _Worker(Confined):
 
     def join(self, attempt: int) -> None:
         """Make a ring with the workers of the other two brokers."""
-        self.leave()
         self._broker.join(None)
         self._sent, self._ring = self.sent_bytes(), None
-        with self._changed:
-            self._attempt = attempt
-            for old in [number for number in self._arrived if number < attempt]:
-                del self._arrived[old]
-                self._over.pop(old).set()
-        until = time.monotonic() + JOIN_SECONDS
-        address = self._trio.address(self._party - 1, self._number + 1)
-        pin = self._trio.operators[self._party - 1].pin
-        lower = connect(address, self._identity, pin, seconds=JOIN_SECONDS)
-        lower.send(attempt.to_bytes(_ATTEMPT_BYTES, "big"))
-        with self._changed:
-            while attempt not in self._arrived:
-                if not self._changed.wait(max(0.0, until - time.monotonic())):
-                    lower.close()
-                    raise NetworkError(f"broker {(self._party + 1) % PARTIES} did not connect")
-            upper = self._arrived[attempt]
-        try:
-            self._ring = Ring(
-                self._party, lower, upper, self._context, worker=self._number, attempt=attempt
-            )
-        except BaseException:
-            lower.close()
-            upper.close()
-            raise
+        self._met.close()
+        self._ring = self._met.enter_context(self._meeting(seconds=JOIN_SECONDS, attempt=attempt))
         self._broker.join(self._ring)
 
     def sent_bytes(self) -> int:
@@ -119,8 +68,9 @@ class _Worker(Confined):
         return self._sent + (0 if self._ring is None else self._ring.sent_bytes)
 
     def reset(self) -> None:
-        """Forget all tables."""
+        """Forget all tables and clients."""
         self._tables.clear()
+        self.forget([*self._hellos])
 
     def greet(self, hellos: Sequence[bytes]) -> list[bool]:
         """Take hellos of clients, and tell of each whether it is refused."""
@@ -165,12 +115,19 @@ class _Worker(Confined):
         """Forget a table."""
         self._tables.pop(table, None)
 
-    def match(self, table: int, parts: Bytes) -> tuple[Bools, Bools]:
-        """Match events with a table; return answers and the refused events."""
+    def match(self, table: int, parts: Bytes, wanted: bool) -> tuple[Bytes | None, int, Bools]:
+        """Match events with a table.
+
+        Returns:
+            answers, packed, shape (events, bytes), None if they are not wanted; the number of
+            lanes; and the refused events, shape (events,).
+        """
         held = self._tables.get(table)
-        return self._broker.publish(
+        answers, refused = self._broker.publish(
             parts, table=self._broker.new_table() if held is None else held, sealed=True
         )
+        packed = np.packbits(answers, axis=1) if wanted else None
+        return packed, answers.shape[1], refused
 
 
 def _run(line: Connection, settings: tuple[Any, ...]) -> None:
@@ -184,24 +141,20 @@ def _run(line: Connection, settings: tuple[Any, ...]) -> None:
         os._exit(1)
 
     threading.Thread(target=end_with_parent, daemon=True).start()
-    try:
-        worker = _Worker(party, number, trio, OperatorKey(key), matcher)
-    except CcbpsError as error:
-        line.send((False, type(error).__name__, str(error)))
-        return
-    line.send((True, None))
+    worker = _Worker(party, number, trio, OperatorKey(key), matcher)
     orders: SimpleQueue[tuple[str, tuple[Any, ...]] | None] = SimpleQueue()
 
     def read() -> None:
         # In a thread of its own: the ring can be ended while the worker waits for others.
-        with suppress(EOFError, OSError):
+        try:
             while True:
                 order = line.recv()
                 if order[0] == "leave":
                     worker.leave()
                 else:
                     orders.put(order)
-        os._exit(0)
+        finally:
+            os._exit(0)
 
     threading.Thread(target=read, daemon=True).start()
     while (order := orders.get()) is not None:
@@ -225,15 +178,13 @@ class Workers(Confined):
         trio: the three brokers.
         key: key of the broker's operator.
         matcher: the matcher.
-
-    Raises:
-        NetworkError: a worker cannot listen at its port.
     """
 
     def __init__(self, party: int, trio: Trio, key: OperatorKey, matcher: Matcher) -> None:
         context = multiprocessing.get_context("spawn")
         self._lines: list[Connection] = []
         self._processes: list[Any] = []
+        self._sending, self._is_broken = threading.Lock(), False
         for number in range(trio.workers):
             line, other = context.Pipe()
             settings = (party, number, trio, key.export_secret(), matcher)
@@ -244,11 +195,6 @@ class Workers(Confined):
             other.close()
             self._lines.append(line)
             self._processes.append(process)
-        try:
-            self._results()
-        except BaseException:
-            self.close()
-            raise
 
     def close(self) -> None:
         """End all workers."""
@@ -262,13 +208,13 @@ class Workers(Confined):
     @property
     def are_alive(self) -> bool:
         """Whether all worker processes run."""
-        return all(process.is_alive() for process in self._processes)
+        return not self._is_broken and all(process.is_alive() for process in self._processes)
 
     def leave(self) -> None:
         """End all rings, also while workers wait for others."""
         for line in self._lines:
-            with suppress(OSError):
-                line.send(("leave", ()))
+            with suppress(NetworkError):
+                self._send(line, "leave")
 
     def join(self, attempt: int) -> None:
         """Connect the workers with those of the other two brokers.
@@ -304,7 +250,7 @@ class Workers(Confined):
         Raises:
             NetworkError: a connection broke.
         """
-        self._lines[0].send(("verify", (parts,)))
+        self._send(self._lines[0], "verify", parts)
         (refused,) = self._results(self._lines[:1])
         return np.asarray(refused)
 
@@ -318,7 +264,7 @@ class Workers(Confined):
         count, refused = len(self._lines), np.zeros(len(parts), dtype=np.bool_)
         rows = [np.flatnonzero(chosen % count == number) for number in range(count)]
         for line, own in zip(self._lines, rows, strict=True):
-            line.send(("put", (table, chosen[own] // count, parts[own])))
+            self._send(line, "put", table, chosen[own] // count, parts[own])
         for own, result in zip(rows, self._results(), strict=True):
             refused[own] = result
         return refused
@@ -327,7 +273,7 @@ class Workers(Confined):
         """Remove the interests of lanes."""
         count = len(self._lines)
         for number, line in enumerate(self._lines):
-            line.send(("remove", (table, chosen[chosen % count == number] // count)))
+            self._send(line, "remove", table, chosen[chosen % count == number] // count)
         self._results()
 
     def drop(self, table: int) -> None:
@@ -337,6 +283,10 @@ class Workers(Confined):
     def match(self, table: int, parts: Bytes) -> tuple[Bools, Bools]:
         """Match events with a table.
 
+        Args:
+            table: number of the table.
+            parts: this broker's parts of events, shape (events, bytes).
+
         Returns:
             answers, shape (events, lanes); and the refused events, shape (events,).
 
@@ -344,23 +294,37 @@ class Workers(Confined):
             NetworkError: a connection broke.
             PeerError: the brokers do not stand at the same place.
         """
-        results = self._all("match", table, parts)
-        count, width = len(results), max(answers.shape[1] for answers, _ in results)
+        results = self._all("match", table, parts, True)
+        count, width = len(results), max(lanes for _, lanes, _ in results)
         out = np.zeros((len(parts), width * count), dtype=np.bool_)
-        refused = np.zeros(len(parts), dtype=np.bool_)
-        for number, (answers, wrong) in enumerate(results):
-            out[:, number::count][:, : answers.shape[1]] = answers
-            refused |= wrong
-        return out, refused
+        for number, (packed, lanes, _) in enumerate(results):
+            own = np.unpackbits(packed, axis=1, count=lanes)
+            out[:, number::count][:, :lanes] = own.view(np.bool_)
+        return out, np.asarray(np.any([refused for *_, refused in results], axis=0))
+
+    def help_to_match(self, table: int, parts: Bytes) -> Bools:
+        """Match as `match` does, but return the refused events only."""
+        results = self._all("match", table, parts, False)
+        return np.asarray(np.any([refused for *_, refused in results], axis=0))
 
     def _all(self, verb: str, *arguments: Any) -> list[Any]:
         """Let all workers do the same, and return their results."""
         for line in self._lines:
-            try:
-                line.send((verb, arguments))
-            except OSError:
-                raise NetworkError("a worker of this broker has ended") from None
+            self._send(line, verb, *arguments)
         return self._results()
+
+    def _send(self, line: Connection, verb: str, *arguments: Any) -> None:
+        """Give an order to a worker; any thread may do it.
+
+        Raises:
+            NetworkError: the worker has ended. The others' results may be left: start all anew.
+        """
+        try:
+            with self._sending:
+                line.send((verb, arguments))
+        except OSError:
+            self._is_broken = True
+            raise NetworkError("a worker of this broker has ended") from None
 
     def _results(self, lines: Sequence[Connection] = ()) -> list[Any]:
         """Return a result of each worker, or of some.
@@ -378,6 +342,7 @@ class Workers(Confined):
                 try:
                     good, *result = line.recv()
                 except (EOFError, OSError):
+                    self._is_broken = True
                     good, result = False, ["NetworkError", "a worker of this broker has ended"]
                 if good:
                     results[number] = result[0]
