@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from ccbps import Schema, UInt
 from ccbps.broker import Hellos, MatchingBroker, Publication, Subscription
 from ccbps.errors import DecodeError, ParameterError, RefusedError
 from ccbps.matching import TagMatch, ThreeBrokerMatch
 from ccbps.shares.clients import HEAD_BYTES, TAG_BYTES
+from ccbps.shares.replicated import Evaluation
+from ccbps.shares.table import ShareTable
 from tests.support.trios import Parts
 
 SCHEMA = Schema(price=UInt(8))
 MATCHER = ThreeBrokerMatch.box(SCHEMA)
+TABLES = "parts", "hellos"
 
 
 class World:
@@ -57,7 +64,7 @@ class World:
 def bent(publication: Publication, place: int) -> bytes:
     event = bytearray(publication.event or b"")
     event[place] ^= 1
-    return Publication(publication.number, bytes(event), b"").to_bytes()
+    return structs.replace(publication, event=bytes(event)).to_bytes()
 
 
 def refuses(act: Callable[[], object], said: str) -> None:
@@ -160,3 +167,78 @@ def test_nothing_is_changed_while_the_others_are_away() -> None:
             assert isinstance(row, np.ndarray)
             broker.publish("feed", Publication(0, row.tobytes(), b""))
             assert broker.take("ann") == []
+
+
+def rows_of(path: Path) -> tuple[int, int]:
+    """Return the numbers of parts and hellos in a broker's file."""
+    with closing(sqlite3.connect(path)) as file:
+        count = [file.execute(f"SELECT count(*) FROM {name}").fetchone() for name in TABLES]
+    return count[0][0], count[1][0]
+
+
+def test_what_was_removed_in_an_outage_leaves_the_files_of_the_others(tmp_path: Path) -> None:
+    parts, path = Parts(), tmp_path / "one.db"
+    with parts.leader(MATCHER, patience=5) as leader:
+        broker = MatchingBroker(leader)
+        with parts.follower(1, MATCHER, path=path), parts.follower(2, MATCHER):
+            world = World(broker, parts.public)
+            for name in ("ann", "bob"):
+                broker.subscribe(name, world.wants(name, "low", "price < 10"))
+        assert rows_of(path) == (2, 3)
+        hellos, theirs = Hellos(world.roles["ann"].hellos), world.wants("ann", "x", "price > 0")
+        broker.revoke("ann")
+        with parts.follower(1, MATCHER, path=path), parts.follower(2, MATCHER):
+            leader.meet()
+            world.publish(5)
+            assert [len(world.received(name)) for name in ("bob",)] == [1]
+            # Nobody else gets ann's name, with a copy of what ann once sent.
+            refuses(lambda: broker.greet("eve", hellos), "another client")
+            refuses(lambda: broker.subscribe("eve", theirs), "did not say hello")
+            broker.admit("ann")
+            broker.greet("ann", hellos)
+            broker.subscribe("ann", theirs)
+        assert rows_of(path) == (2, 3)
+
+
+def test_threads_publish_together_and_a_bad_event_is_its_publisher_s_own(tmp_path: Path) -> None:
+    parts, token = Parts(), bytes(16)
+    with parts.follower(1, MATCHER), parts.follower(2, MATCHER), parts.leader(MATCHER) as leader:
+        broker = MatchingBroker(leader, path=tmp_path / "broker.db", keep=50)
+        world = World(broker, parts.public)
+        broker.subscribe("ann", world.wants("ann", "low", "price < 128"))
+        roles = {f"feed {n}": MATCHER.publisher(parts.public) for n in range(4)}
+        for name, role in roles.items():
+            broker.greet(name, Hellos(role.hellos))
+
+        def publish(name: str) -> None:
+            rows = roles[name].seal(roles[name].encode({"price": [*range(0, 256, 16)]}))
+            for number, row in enumerate(rows):
+                broker.publish(name, Publication(number, row.tobytes(), b""))
+
+        with ThreadPoolExecutor(4) as threads:
+            for done in [threads.submit(publish, name) for name in roles]:
+                done.result()
+        assert len(world.received("ann")) == 4 * 8
+        # Kept unseen, as nobody has its topic, until somebody does.
+        broker.unsubscribe("ann", "low")
+        (event,) = world.events(5)
+        broker.publish("feed", bent(structs.replace(event, token=token), -1))
+        role = world.roles["bob"]
+        wanted = Subscription("all", role.seal(role.encode("price >= 0")), token)
+        broker.subscribe("bob", wanted)
+        assert broker.subscriptions("bob") == ["all"] and world.received("bob") == []
+        (number,) = world.publish(6)
+        assert world.received("bob") == [(number, ("all",))]
+        # Keys that were forgotten while their interest was on its way stop nobody.
+        leader.put(99, np.arange(1), MATCHER.subscriber(parts.public).encode("price < 3")[:, :52])
+        world.publish(7)
+        broker.close()
+
+
+def test_a_table_of_one_interest_is_small() -> None:
+    form = MATCHER.form
+    evaluation = Evaluation(form.program, form.digit_bits, form.tables, form.table_rows)
+    table = ShareTable(evaluation, form.rows, HEAD_BYTES)
+    bits = np.ones((1, form.rows), dtype=np.uint8)
+    table.add(np.zeros((1, HEAD_BYTES), np.uint8), (bits, bits))
+    assert table.blocks[0].shares.nbytes == 2 * form.rows * 8
