@@ -35,6 +35,8 @@ T = TypeVar("T", bound=Message)
 DIGEST_BYTES: Final = 32
 DEPTH: Final = 3
 """Units that are evaluated at a time, at all three brokers."""
+SMALL_BYTES: Final = 1 << 13
+"""Bytes of a message that is handed to the kernel without a thread of its own."""
 _MOST: Final = 1 << 10
 """Bytes of a greeting or a position at the most."""
 Digest = Annotated[bytes, msgspec.Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
@@ -200,6 +202,8 @@ class Ring(Confined):
         self._masks = MaskStreams(*(mask_key(*pair, worker, attempt) for pair in fresh))
         self._macs = [RowMac(mask_key(*pair, worker, attempt, "tags")) for pair in fresh]
         self._randomness = randomness
+        self._sending: Future[None] = Future()
+        self._sending.set_result(None)
         self._sender = ThreadPoolExecutor(1, thread_name_prefix=f"ccbps broker {party}")
 
     def __enter__(self) -> Self:
@@ -347,10 +351,15 @@ class Ring(Confined):
 
     def _send(self, content: bytes | memoryview) -> Future[None]:
         """Send to the broker below while this thread goes on."""
+        if len(content) <= SMALL_BYTES and self._sending.done():
+            # The kernels hold it, so that nobody waits for one another.
+            self._lower.send(content)
+            return self._sending
         try:
-            return self._sender.submit(self._lower.send, content)
+            self._sending = self._sender.submit(self._lower.send, content)
         except RuntimeError:
             raise NetworkError("the ring is closed: connect anew") from None
+        return self._sending
 
     def _both(self, content: bytes | memoryview, size: int) -> bytearray:
         """Send to the broker below while receiving as many bytes from the one above."""
