@@ -36,6 +36,7 @@ from workloads import roles_of
 from ccbps import Category, Schema, UInt
 from ccbps.arrays import Bytes
 from ccbps.broker import MatchingBroker, Publication, Quota, Subscription
+from ccbps.broker.subscriptions import Coming
 from ccbps.matching import TagMatch
 
 DIFFERENT = 10_000
@@ -115,8 +116,9 @@ def measure(size: int, events: Sequence[bytes], interests: Bytes, broker: Matchi
             publication = Publication(number, event, b"payload")
             start = time.perf_counter()
             moment = broker._subscriptions.begin("feed", publication)
-            some = [(book, book.find(publication)) for book in moment.books]
-            clients = broker._subscriptions.recipients(moment, "feed", publication, some)
+            coming = Coming(0, publication, b"", moment)
+            broker._subscriptions.find("feed", [coming], False)
+            clients = broker._subscriptions.recipients(coming)
             matched = time.perf_counter() - start
             broker._subscriptions.end(moment)
             tries.append((matched, timed(partial(broker.publish, "feed", publication))))

@@ -1,7 +1,8 @@
 """Requests that wait for their turn, in a queue for each client.
 
 Clients have their turns one after another, however many requests each of them has. So a client
-waits for one request of each other client, and not for all that others have sent before.
+waits for one request of each other client, or some that go together (`following`), and not for all
+that others have sent before.
 """
 
 from __future__ import annotations

@@ -147,6 +147,7 @@ class Leader(Confined):
             with suppress(RefusedError):
                 self._ordered(lambda: None)
                 return
+            time.sleep(PAUSES[-1])
 
     @property
     def sent_bytes(self) -> int:
@@ -434,7 +435,7 @@ class Leader(Confined):
             channel = connect(operator.address, self._identity, operator.pin, seconds=10)
             self._channels[party] = channel
             self._send(party, Order("about"))
-            sessions[party] = self._reply(party).session
+            sessions[party] = self._reply(party, channel).session
         anew = sessions != self._sessions
         if anew:
             self._all("reset", own=Workers.reset)
@@ -450,8 +451,9 @@ class Leader(Confined):
             if self._greet(hellos[rows]).any():
                 _log.error("brokers refuse hellos that they had taken: their keys are others")
         for table, held in self._held.items():
-            chosen = np.fromiter(held, dtype=np.int64, count=len(held))
-            content = [*held.values()]
+            own = [pair for pair in held.items() if pair[1][CLIENT] in self._keys]
+            chosen = np.array([lane for lane, _ in own], dtype=np.int64)
+            content = [row for _, row in own]
             for rows in _pieces(len(chosen)):
                 self._put(table, chosen[rows], _rows(content[rows]))
         self._all("prune", own=lambda _: None)
@@ -525,7 +527,7 @@ class Leader(Confined):
         assert self._workers is not None
         for party, order in orders.items():
             self._send(party, order)
-        replies = [self._threads.submit(self._reply, party) for party in orders]
+        replies = [self._threads.submit(self._reply, one, self._channels[one]) for one in orders]
         try:
             result = own(self._workers)
         except BaseException:
@@ -540,13 +542,13 @@ class Leader(Confined):
             raise NetworkError(f"broker {party} is not connected")
         self._channels[party].send(order.to_bytes())
 
-    def _reply(self, party: int) -> Reply:
+    def _reply(self, party: int, channel: Channel) -> Reply:
         """Return the reply of a broker.
 
         Raises:
             NetworkError: its connection ended, or it could not do what it was told.
         """
-        content = self._channels[party].receive(MOST_BYTES, REPLY_SECONDS)
+        content = channel.receive(MOST_BYTES, REPLY_SECONDS)
         try:
             reply = Reply.from_bytes(bytes(content))
         except DecodeError as error:
