@@ -245,7 +245,9 @@ def test_stream_quotes_lets_a_writer_go_that_it_did_not_catch(
         ledger.execute("CREATE TABLE rounds (pair)")
     # It waits for the ledger's lock, writes nothing, and goes on.
     code = f"""
-import pathlib, sqlite3
+import pathlib, sqlite3, time
+while not pathlib.Path({str(tmp_path)!r}, "locked").exists():
+    time.sleep(0.01)
 ledger = sqlite3.connect({str(tmp_path / "ledger")!r}, timeout=60, isolation_level=None)
 ledger.execute("BEGIN IMMEDIATE")
 ledger.execute("COMMIT")
@@ -255,6 +257,7 @@ pathlib.Path({str(tmp_path)!r}, "through").touch()
     writing = program(quotes_example, tmp_path, code)
     (tmp_path / "started").touch()
     gate = quotes_example.locked(writing)
+    (tmp_path / "locked").touch()
     monkeypatch.setattr(quotes_example, "workers_of", lambda session: [session])
     assert quotes_example.kill_writer(writing, gate) == 0
     writing.finish()
