@@ -53,11 +53,6 @@ def _serve(arguments: Namespace) -> int:
     matcher = read_matcher(arguments.matcher)
     if matcher.keying is not Keying.BROKERS:
         raise ParameterError(f"{type(matcher).__name__} has one broker: run ccbps broker")
-    if not matcher.leakage.answers:
-        raise ParameterError(
-            "these brokers deliver by the answers, which they learn: take a matcher with "
-            'reveal="brokers"; for the others, ThreeBrokerMatch.broker makes the brokers'
-        )
     trio = Trio(read_operators(arguments.peers), arguments.workers)
     key = operator_key(key_file(arguments, arguments.key))
     if arguments.party == 0:

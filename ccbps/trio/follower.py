@@ -47,7 +47,7 @@ class Follower(Confined):
         LedgerError: the file cannot be used.
         NetworkError: it cannot listen at its address.
         KeyMismatchError: the key is not that of broker `party`.
-        ParameterError: the file is another broker's.
+        ParameterError: the file is another broker's, or the matcher's brokers do not learn answers.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Follower(Confined):
         *,
         path: str | PathLike[str] | None = None,
     ) -> None:
-        trio.check(whole("party", party, 1, 2), key)
+        trio.check(whole("party", party, 1, 2), key, matcher)
         self._make_workers = partial(Workers, party, trio, key, matcher)
         owner = sha256(bytes([party]) + broker_key(key).public + matcher.digest).digest()
         width = sealed_width(party, matcher.form.rows)

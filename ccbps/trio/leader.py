@@ -86,6 +86,7 @@ class Leader(Confined):
 
     Raises:
         KeyMismatchError: the key is not that of broker 0.
+        ParameterError: the matcher's brokers do not learn the answers.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class Leader(Confined):
         *,
         patience: float = PATIENCE,
     ) -> None:
-        trio.check(0, key)
+        trio.check(0, key, matcher)
         self._trio, self._key, self.matcher = trio, key, matcher
         self._identity = identity(key)
         public = b"".join(operator.public for operator in trio.operators)

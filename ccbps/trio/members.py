@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from ccbps.checks import whole
 from ccbps.errors import KeyMismatchError, ParameterError
@@ -52,11 +52,17 @@ class Trio:
         host, port = self.place(party, above)
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
-    def check(self, party: int, key: OperatorKey) -> None:
-        """Refuse a key that is not that of a broker.
+    def check(self, party: int, key: OperatorKey, matcher: Any) -> None:
+        """Refuse a key that is not that of a broker, and a matcher that the service cannot run.
 
         Raises:
             KeyMismatchError: its operator has another one.
+            ParameterError: the matcher's brokers do not learn the answers.
         """
+        if matcher.reveal != "brokers":
+            raise ParameterError(
+                "these brokers deliver by the answers, which they learn: take a matcher with "
+                'reveal="brokers"; for the others, ThreeBrokerMatch.broker makes the brokers'
+            )
         if broker_key(key).public != self.operators[party].public:
             raise KeyMismatchError(f"the key is not that of the operator of broker {party}")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from ccbps import Schema, UInt
+from ccbps.errors import ParameterError
 from ccbps.matching import ThreeBrokerMatch
-from tests.support.trios import running
+from tests.support.trios import Parts, running
 
 SCHEMA = Schema(price=UInt(8), volume=UInt(6))
 MATCHER = ThreeBrokerMatch.box(SCHEMA)
@@ -33,3 +35,10 @@ def test_a_trio_matches() -> None:
         expected[:, ::3] = False
         assert np.array_equal(leader.match(table, news)[0][:, :150], expected)
         assert np.array_equal(leader.match_once(wanted[1:2], news), expected[:, 1:2])
+
+
+def test_brokers_that_do_not_learn_answers_cannot_deliver() -> None:
+    parts, matcher = Parts(), ThreeBrokerMatch.box(SCHEMA, reveal="subscriber")
+    for start in (parts.leader, lambda one: parts.follower(1, one)):
+        with pytest.raises(ParameterError, match="deliver by the answers"):
+            start(matcher)
