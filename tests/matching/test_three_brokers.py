@@ -6,7 +6,6 @@ import json
 import pickle
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,7 +19,6 @@ from ccbps.predicates import Predicate
 from ccbps.shares.answers import SealedAnswers
 from ccbps.shares.clients import HEAD_BYTES
 from ccbps.testing import conformance_tests
-from tests.support.command_line import Shell
 
 QUOTES = Schema(
     issue=Category(["AAPL", "GOOG", "IBM", "MSFT"], nullable=True),
@@ -221,12 +219,3 @@ def test_roles_refuse_what_is_not_theirs() -> None:
         usual.publisher(brokers.public).payload_keys(sent)
     with pytest.raises(ParameterError, match='take one with reveal="subscriber"'):
         usual.subscriber(brokers.public).open(sent, own, parts, publisher.commitments(sent))
-
-
-def test_services_that_deliver_by_answers_refuse_matchers_without(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("m").write_text(MATCHERS["box"].to_json())
-    line = "ccbps trio serve --party 1 --key k --peers a b c --matcher m"
-    assert "these brokers deliver by the answers, which they learn" in Shell(capsys).refused(line)
