@@ -444,10 +444,9 @@ class SharesBook(Book):
         # Of each lane, its subscription, and the change that put it there.
         self._held: dict[int, tuple[int, Labelled, int]] = {}
         self._change = self._used = 0
-        # Lanes without an interest, and those that became free while events were being matched.
+        # Lanes without an interest. They are used again at once: events that are being matched
+        # ignore what was put into lanes after them.
         self._free: list[int] = []
-        self._freed: list[int] = []
-        self._under_way = 0
         self._moving = Lock()
 
     def check(self, subscriptions: Sequence[Labelled]) -> None:
@@ -485,27 +484,14 @@ class SharesBook(Book):
                 for lane in gone:
                     del self._held[lane]
             self._leader.remove(self._table, np.array(gone))
-            self._freed += gone
-            self._reuse()
-
-    def _reuse(self) -> None:
-        """Let new interests have the lanes that became free, unless events are being matched."""
-        if not self._under_way:
-            self._free += self._freed
-            self._freed.clear()
+            self._free += gone
 
     def find(
         self, publications: Sequence[Publication]
     ) -> list[list[tuple[int, Labelled]] | DecodeError]:
         with self._moving:
             change, tested = self._change, len(self._lanes)
-            self._under_way += 1
-        try:
-            answers, refused = self._leader.match(self._table, _events(publications))
-        finally:
-            with self._moving:
-                self._under_way -= 1
-                self._reuse()
+        answers, refused = self._leader.match(self._table, _events(publications))
         self._metrics.add("pairs_tested", tested * len(publications))
         out: list[list[tuple[int, Labelled]] | DecodeError] = []
         for row, is_refused in zip(answers, refused.tolist(), strict=True):

@@ -47,11 +47,6 @@ class Trio:
         host, port = split_address(self.operators[party % PARTIES].address)
         return host, port + above
 
-    def address(self, party: int, above: int = 0) -> str:
-        """Return what `place` returns as text."""
-        host, port = self.place(party, above)
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
     def check(self, party: int, key: OperatorKey, matcher: Any) -> None:
         """Refuse a key that is not that of a broker, and a matcher that the service cannot run.
 

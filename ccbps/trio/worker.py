@@ -142,7 +142,7 @@ def _run(line: Connection, settings: tuple[Any, ...]) -> None:
 
     threading.Thread(target=end_with_parent, daemon=True).start()
     worker = _Worker(party, number, trio, OperatorKey(key), matcher)
-    orders: SimpleQueue[tuple[str, tuple[Any, ...]] | None] = SimpleQueue()
+    orders: SimpleQueue[tuple[str, tuple[Any, ...]]] = SimpleQueue()
 
     def read() -> None:
         # In a thread of its own: the ring can be ended while the worker waits for others.
@@ -157,8 +157,8 @@ def _run(line: Connection, settings: tuple[Any, ...]) -> None:
             os._exit(0)
 
     threading.Thread(target=read, daemon=True).start()
-    while (order := orders.get()) is not None:
-        verb, arguments = order
+    while True:
+        verb, arguments = orders.get()
         try:
             line.send((True, getattr(worker, verb)(*arguments)))
         except CcbpsError as error:
