@@ -184,8 +184,13 @@ def drawn_boxes(
         for name in schema:
             size, most = schema[name].size, 2 * form.intervals[name]
             near = [code + more for code in unpack(events.codes[name]) for more in (0, 1)]
-            places = st.sampled_from([1, size - 1, *(end for end in near if 0 < end < size)])
-            ends = data.draw(st.sets(places, max_size=min(most, 8)))
+            places = sorted({end for end in (1, size - 1, *near) if 0 < end < size})
+            inner = (
+                st.sets(st.sampled_from(places), max_size=min(most, 8))
+                if places
+                else st.just(set())
+            )
+            ends = data.draw(inner)
             sets[name] = data.draw(st.sampled_from(with_ends(size, sorted(ends))))
         return sets
 
