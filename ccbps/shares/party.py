@@ -29,6 +29,7 @@ from ccbps.shares.clients import (
     opened,
     sealed_width,
 )
+from ccbps.shares.grants import Grants
 from ccbps.shares.one_hot import one_hot_steps
 from ccbps.shares.replicated import PARTIES, Evaluation, whole_vectors
 from ccbps.shares.ring import Ring
@@ -50,6 +51,9 @@ class Party:
         context: public parameters and epoch, which clients bind their hellos to.
         block_lanes: lanes of a block; the same at all three brokers.
         for_subscribers: True where events carry a payload key, and no broker learns answers.
+        grant_form: lookups and layers of grants; None where clients need none.
+        authority: hello of the client that gives grants, which no other client may become by
+            greeting first; None where clients need no grants.
     """
 
     def __init__(
@@ -62,12 +66,23 @@ class Party:
         block_lanes: int = BLOCK_LANES,
         *,
         for_subscribers: bool = False,
+        grant_form: DigitForm | None = None,
+        authority: bytes | None = None,
     ) -> None:
+        if (grant_form is None) != (authority is None):
+            raise ParameterError(
+                "authority= must be the hello of the client that gives grants, where the matcher "
+                "demands grants, and None where it does not"
+            )
         self._key_bits = 8 * PAYLOAD_KEY_BYTES * for_subscribers
         self._number, self._form, self._key = number, form, key
         self._context, self._block_lanes = context, block_lanes
         self._clients: dict[bytes, SharedKeys] = {}
         self._evaluation = Evaluation(form.program, form.digit_bits, form.tables, form.table_rows)
+        self._grants: Grants | None = None
+        if grant_form is not None and authority is not None:
+            keys = self._clients[self.greet(authority)]
+            self._grants = Grants(number, grant_form, keys, block_lanes)
         self.table = self.new_table()
         self.join(ring)
 
@@ -96,6 +111,24 @@ class Party:
         """Forget the keys of a client; its interests stay where they are."""
         self._clients.pop(client, None)
 
+    def grant(self, parts: Bytes) -> Bools:
+        """Take grants, and return those that all three brokers refuse, shape (count,).
+
+        A grant takes the place of the client's earlier one, also for interests that are there.
+
+        Args:
+            parts: this broker's parts of the authority's messages, shape (count, bytes).
+
+        Raises:
+            DecodeError: they do not have the size of grants.
+            PeerError: the brokers hold other messages.
+            NetworkError: a connection broke.
+            ParameterError: the matcher demands no grants.
+        """
+        if self._grants is None:
+            raise ParameterError("this matcher demands no grants: make it with grants=True")
+        return self._grants.take(self._joined, parts)
+
     def subscribe(
         self,
         messages: Bytes,
@@ -105,6 +138,8 @@ class Party:
         sealed: bool = False,
     ) -> Index:
         """Add interests, and return the lane of each, shape (count,); -1 for those refused.
+
+        Those of clients without a grant are refused, where the matcher demands grants.
 
         Args:
             messages: messages for this broker, shape (count, bytes).
@@ -123,7 +158,9 @@ class Party:
         good = ~self._differing(messages, shares, broken)
         out = np.full(len(messages), -1, dtype=np.int64)
         out[good] = (table.used + np.arange(good.sum())) if chosen is None else chosen[good]
-        table.put(out[good], messages[good, :HEAD_BYTES], (shares[0][good], shares[1][good]))
+        heads = messages[good, :HEAD_BYTES]
+        grants = None if self._grants is None else self._grants.lanes(heads)
+        table.put(out[good], heads, (shares[0][good], shares[1][good]), grants)
         return out
 
     def verify(self, parts: Bytes) -> Bools:
@@ -163,7 +200,8 @@ class Party:
             raise ParameterError("answers are for subscribers only: call publish_for_subscribers")
         table = self.table if table is None else table
         heads, events, refused, _ = self._taken(messages, sealed, table)
-        matched, self._unit = table.match(self._joined, self._unit, heads, events)
+        granted = self._granted(table, heads, events)
+        matched, self._unit = table.match(self._joined, self._unit, heads, events, granted)
         answers = np.zeros((len(messages), matched.shape[1]), dtype=np.bool_)
         answers[~refused] = matched
         return answers, refused
@@ -198,8 +236,10 @@ class Party:
         first, second = (
             np.packbits(share[:, -self._key_bits :], axis=1, bitorder="little") for share in events
         )
-        keys = first, second
-        products, self._unit = table.times_keys(self._joined, self._unit, heads, events, keys)
+        keys, granted = (first, second), self._granted(table, heads, events)
+        products, self._unit = table.times_keys(
+            self._joined, self._unit, heads, events, keys, granted
+        )
         shares = np.zeros((len(messages), *products.shape[1:]), dtype=np.uint8)
         shares[~refused] = products
         attempts = attempt_names(coin, len(messages))
@@ -235,6 +275,18 @@ class Party:
         good = np.flatnonzero(~refused)
         return messages[good, :HEAD_BYTES], (first[good], second[good]), refused, coin
 
+    def _granted(
+        self, table: ShareTable, heads: Bytes, events: tuple[Bytes, Bytes]
+    ) -> tuple[Bytes, Bytes] | None:
+        """Return shares of the results of all grants, if the matcher demands grants.
+
+        A table without interests has no use for them. All three brokers have one then.
+        """
+        if self._grants is None or not table.used:
+            return None
+        granted, self._unit = self._grants.evaluate(self._joined, self._unit, heads, events)
+        return granted
+
     @property
     def _joined(self) -> Ring:
         if self._ring is None:
@@ -254,8 +306,11 @@ class Party:
             yield keys, index.reshape(-1) == place
 
     def _opened(self, kind: str, messages: Bytes, sealed: bool) -> tuple[Bytes, Bools]:
-        """Return messages for this broker, and the rows that were altered on their way."""
-        broken = np.zeros(len(messages), dtype=np.bool_)
+        """Return messages for this broker, and those that it refuses by itself.
+
+        They were altered on their way, or lack a grant.
+        """
+        broken = self._ungranted(kind, messages)
         if not sealed:
             return messages, broken
         size = sealed_width(self._number, self._bits(kind))
@@ -265,7 +320,7 @@ class Party:
         out = np.empty((len(messages), size - tags), dtype=np.uint8)
         for keys, rows in self._of_clients(kind, messages):
             out[rows], good = opened(self._number, keys, kind, messages[rows])
-            broken[rows] = ~good
+            broken[rows] |= ~good
         if self._number and (unused := self._bits(kind) % 8):
             # Bits behind the last one are no fault of the others in the batch.
             broken |= out[:, -1] >> np.uint8(unused) != 0
@@ -305,18 +360,21 @@ class Party:
             keys, rows = self._clients.get(bytes(name)), index.reshape(-1) == place
             if keys is not None:
                 causes[rows] = head_causes(kind, keys, messages[rows])
+        causes[self._ungranted(kind, messages) & (causes == Cause.NONE)] = Cause.UNGRANTED
         if self._number and (unused := self._bits(kind) % 8):
             stray = messages[:, -1] >> np.uint8(unused) != 0
             causes[stray & (causes == Cause.NONE)] = Cause.PADDING
         return causes
 
     def _differing(self, messages: Bytes, shares: tuple[Bytes, Bytes], broken: Bools) -> Bools:
-        """Find the messages that two brokers hold differently, or that one of them cannot read."""
-        heads = messages[:, :HEAD_BYTES]
-        first, second = (
-            np.concatenate([heads, np.packbits(share, axis=1)], axis=1) for share in shares
-        )
-        return self._joined.differing(first, second, broken)
+        """Find the messages that two brokers hold differently, or that one of them refuses."""
+        return self._joined.differing_shares(messages[:, :HEAD_BYTES], shares, broken)
+
+    def _ungranted(self, kind: str, messages: Bytes) -> Bools:
+        """Find the interests of clients that have no grant, where the matcher demands grants."""
+        if self._grants is None or kind != "interest":
+            return np.zeros(len(messages), dtype=np.bool_)
+        return self._grants.lanes(messages) < 0
 
     def _not_one_hot(self, digest: bytes, events: tuple[Bytes, Bytes], coin: bytes) -> Bools:
         """Find the events that are not one-hot; one by one only if the batch is not."""

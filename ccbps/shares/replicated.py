@@ -108,6 +108,7 @@ class Evaluation:
         *,
         opened: bool = True,
         keys: tuple[Bytes, Bytes] | None = None,
+        granted: Shares | None = None,
     ) -> Steps:
         """Evaluate all events with all interests.
 
@@ -118,6 +119,8 @@ class Evaluation:
             opened: True to tell the answers to all three brokers.
             keys: two shares of a key of each event, shape (events, a multiple of 8 bytes), for
                 answers that no broker learns.
+            granted: two shares of a bit of each event and lane, shape (events, words). An answer
+                is 1 only where this bit is, too.
 
         Returns:
             (answers, answers), shape (events, words), if opened; else two shares of them. With
@@ -143,6 +146,11 @@ class Evaluation:
             others = yield sums
             values += zip(sums, others, strict=True)
         own, other = values[-1]
+        if granted is not None:
+            sums = _product((own, other), granted)[None]
+            sums ^= masks(sums.shape)
+            others = yield sums
+            own, other = sums[0], others[0]
         if keys is not None:
             times_keys = _times_keys((own, other), keys)
             times_keys ^= masks(times_keys.shape)
@@ -169,10 +177,16 @@ class Evaluation:
             add_rows(interests[0][rows], y[:, vector], out)
             add_rows(interests[1][rows], x[:, vector], out)
         for left, right in gate.products:
-            (a, b), (c, d) = values[left], values[right]
-            out ^= (a & (c ^ d)) ^ (b & c)
+            out ^= _product(values[left], values[right])
         for operand in gate.operands:
             out ^= values[operand][0]
+
+
+def _product(left: Shares, right: Shares) -> Words:
+    """Return this broker's part of a product."""
+    (a, b), (c, d) = left, right
+    out: Words = (a & (c ^ d)) ^ (b & c)
+    return out
 
 
 def _times_keys(answers: Shares, keys: tuple[Bytes, Bytes]) -> Words:

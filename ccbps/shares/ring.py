@@ -313,6 +313,23 @@ class Ring(Confined):
                 wrong = wrong | np.frombuffer(arrived, dtype=np.uint8)
             return np.unpackbits(wrong, count=len(first)).view(np.bool_)
 
+    def differing_shares(self, heads: Bytes, shares: tuple[Bytes, Bytes], refused: Bools) -> Bools:
+        """Find the messages that two brokers hold differently, shape (count,); see `differing`.
+
+        Args:
+            heads: heads of the messages, shape (count, bytes).
+            shares: this broker's shares of their bits, 0 and 1, each of shape (count, bits).
+            refused: messages that this broker refuses by itself, shape (count,).
+
+        Raises:
+            PeerError: a neighbour has another number of messages.
+            NetworkError: a connection broke.
+        """
+        first, second = (
+            np.concatenate([heads, np.packbits(share, axis=1)], axis=1) for share in shares
+        )
+        return self.differing(first, second, refused)
+
     def coin(self) -> bytes:
         """Draw 32 bytes together with the other two brokers, which all three know."""
         drawn = self.exchange(self._randomness(FRESH_BYTES), FRESH_BYTES)

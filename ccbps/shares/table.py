@@ -20,7 +20,7 @@ import numpy as np
 from ccbps.arrays import Bools, Bytes, Index
 from ccbps.checks import whole
 from ccbps.errors import ParameterError
-from ccbps.shares.replicated import WORD, Evaluation, Shares, lanes, unpacked
+from ccbps.shares.replicated import WORD, Evaluation, Masks, Shares, Steps, lanes, unpacked
 from ccbps.shares.ring import Ring, Work
 
 BLOCK_LANES: Final = 1 << 16
@@ -34,7 +34,7 @@ MOST_EVENTS: Final = 256
 
 
 class Block:
-    """Some lanes: two shares of their interests, and their heads.
+    """Some lanes: two shares of their interests, their heads, and lanes of their grants.
 
     Args:
         rows: bits of an interest.
@@ -47,6 +47,7 @@ class Block:
         self.shares = np.zeros((2, rows, 0), dtype=np.uint64)
         self.heads = np.zeros((0, head_bytes), dtype=np.uint8)
         self.live = np.zeros(0, dtype=np.bool_)
+        self.grants = np.zeros(0, dtype=np.int64)
         self.used = 0
         self._digest: bytes | None = None
 
@@ -61,6 +62,7 @@ class Block:
             head_bytes = self.heads.shape[1]
             self.heads = np.concatenate([self.heads, np.zeros((more, head_bytes), np.uint8)])
             self.live = np.concatenate([self.live, np.zeros(more, np.bool_)])
+            self.grants = np.concatenate([self.grants, np.zeros(more, np.int64)])
 
     @property
     def digest(self) -> bytes:
@@ -76,7 +78,9 @@ class Block:
         self._grow(self._size)
         self.used, self._digest = self._size, None
 
-    def put(self, places: Index, heads: Bytes, shares: tuple[Bytes, Bytes]) -> None:
+    def put(
+        self, places: Index, heads: Bytes, shares: tuple[Bytes, Bytes], grants: Index | None
+    ) -> None:
         """Put interests into lanes, in place of what is there."""
         start, stop = int(places.min()) // WORD * WORD, int(places.max()) + 1
         self._grow(stop)
@@ -89,6 +93,7 @@ class Block:
             held[:, words] &= keep
             held[:, words] |= lanes(bits)
         self.heads[places], self.live[places] = heads, True
+        self.grants[places] = 0 if grants is None else grants
         self.used, self._digest = max(self.used, stop), None
 
     def clear(self, places: Index) -> None:
@@ -101,6 +106,16 @@ class Block:
         gone[places - start] = 1
         self.shares[:, :, start // WORD : -(-stop // WORD)] &= ~lanes(gone)
         self.live[places], self._digest = False, None
+
+    def granted(self, results: tuple[Bytes, Bytes]) -> Shares:
+        """Return shares of the results of the grant of each lane in use, shape (events, words).
+
+        Args:
+            results: two shares of the results of all grants, 0 and 1, shape (events, grants).
+        """
+        own = self.grants[: self.used]
+        first, second = (lanes(share.T[own]) for share in results)
+        return first, second
 
     def words(self) -> Shares:
         """Return both shares of the lanes in use, shape (rows, words)."""
@@ -155,13 +170,20 @@ class ShareTable:
         self.put(chosen, heads, shares)
         return chosen
 
-    def put(self, chosen: Index, heads: Bytes, shares: tuple[Bytes, Bytes]) -> None:
+    def put(
+        self,
+        chosen: Index,
+        heads: Bytes,
+        shares: tuple[Bytes, Bytes],
+        grants: Index | None = None,
+    ) -> None:
         """Put interests into lanes, in place of what is there.
 
         Args:
             chosen: lane of each interest, shape (count,); all different.
             heads: heads of their messages, shape (count, bytes).
             shares: this broker's shares, 0 and 1, each of shape (count, bits).
+            grants: lane of each interest's grant in the table of grants; None where there are none.
         """
         numbers, places = np.divmod(chosen, self._size)
         while len(numbers) and len(self.blocks) <= numbers.max():
@@ -170,7 +192,8 @@ class ShareTable:
             self.blocks.append(Block(self._rows, self._size, self._head_bytes))
         for number in np.unique(numbers):
             at = np.flatnonzero(numbers == number)
-            self.blocks[number].put(places[at], heads[at], (shares[0][at], shares[1][at]))
+            own = None if grants is None else grants[at]
+            self.blocks[number].put(places[at], heads[at], (shares[0][at], shares[1][at]), own)
 
     def remove(self, chosen: Index) -> None:
         """Remove the interests of lanes, shape (count,). Lanes without one stay as they are."""
@@ -192,7 +215,12 @@ class ShareTable:
         return np.concatenate([none, *(block.live[: block.used] for block in self.blocks)])
 
     def match(
-        self, ring: Ring, unit: int, heads: Bytes, events: tuple[Bytes, Bytes]
+        self,
+        ring: Ring,
+        unit: int,
+        heads: Bytes,
+        events: tuple[Bytes, Bytes],
+        granted: tuple[Bytes, Bytes] | None = None,
     ) -> tuple[Bools, int]:
         """Match events with all interests, together with the other two brokers.
 
@@ -201,6 +229,7 @@ class ShareTable:
             unit: number of the first unit; greater than all that the ring has evaluated.
             heads: heads of the events' messages.
             events: this broker's shares of events with whole vectors, shape (events, bits).
+            granted: this broker's shares of the results of grants, from `evaluate`.
 
         Returns:
             answers, shape (events, lanes); and the number of the unit after the last one.
@@ -210,11 +239,37 @@ class ShareTable:
             NetworkError: a connection broke.
         """
         out = np.zeros((len(heads), self.used), dtype=np.bool_)
-        places, work = self._work(unit, heads, events)
+        places, work = self._work(unit, heads, events, granted=granted)
         for (rows, at, block), (words, _) in zip(places, ring.evaluate_all(work), strict=True):
             answers = unpacked(words, block.used)
             np.logical_and(answers, block.live[: block.used], out=out[rows, at])
         return out, unit + len(work)
+
+    def evaluate(
+        self, ring: Ring, unit: int, heads: Bytes, events: tuple[Bytes, Bytes]
+    ) -> tuple[tuple[Bytes, Bytes], int]:
+        """Match events with all interests, together with the other two, and learn no answers.
+
+        Args:
+            ring: connections to the others.
+            unit: number of the first unit; greater than all that the ring has evaluated.
+            heads: heads of the events' messages.
+            events: this broker's shares of events with whole vectors, shape (events, bits).
+
+        Returns:
+            this broker's shares of the answers, 0 and 1, each of shape (events, lanes); and the
+            number of the unit after the last one.
+
+        Raises:
+            PeerError: the brokers hold other events or interests.
+            NetworkError: a connection broke.
+        """
+        out = np.zeros((2, len(heads), self.used), dtype=np.uint8)
+        places, work = self._work(unit, heads, events, opened=False)
+        for (rows, at, block), shares in zip(places, ring.evaluate_all(work), strict=True):
+            for words, bits in zip(shares, out, strict=True):
+                bits[rows, at] = unpacked(words, block.used)
+        return (out[0], out[1]), unit + len(work)
 
     def times_keys(
         self,
@@ -223,6 +278,7 @@ class ShareTable:
         heads: Bytes,
         events: tuple[Bytes, Bytes],
         keys: tuple[Bytes, Bytes],
+        granted: tuple[Bytes, Bytes] | None = None,
     ) -> tuple[Bytes, int]:
         """Multiply answers by keys of events, together with the other two brokers.
 
@@ -232,6 +288,7 @@ class ShareTable:
             heads: heads of the events' messages.
             events: this broker's shares of events with whole vectors, shape (events, bits).
             keys: this broker's shares of a key of each event, shape (events, bytes).
+            granted: this broker's shares of the results of grants, from `evaluate`.
 
         Returns:
             this broker's shares of the products, masked, shape (events, lanes, bytes); and the
@@ -242,7 +299,7 @@ class ShareTable:
             NetworkError: a connection broke.
         """
         out = np.zeros((len(heads), self.used, keys[0].shape[1]), dtype=np.uint8)
-        places, work = self._work(unit, heads, events, keys)
+        places, work = self._work(unit, heads, events, keys=keys, granted=granted)
         for (rows, at, block), (words, _) in zip(places, ring.evaluate_all(work), strict=True):
             out[rows, at] = words.astype("<u8", copy=False)[:, : block.used].view(np.uint8)
         return out, unit + len(work)
@@ -252,7 +309,10 @@ class ShareTable:
         unit: int,
         heads: Bytes,
         events: tuple[Bytes, Bytes],
+        *,
+        opened: bool = True,
         keys: tuple[Bytes, Bytes] | None = None,
+        granted: tuple[Bytes, Bytes] | None = None,
     ) -> tuple[list[tuple[slice, slice, Block]], list[Work]]:
         """Return the rows, lanes and block of each unit of work, and the units."""
         places: list[tuple[slice, slice, Block]] = []
@@ -260,14 +320,33 @@ class ShareTable:
         for rows in batches(len(heads), self.used):
             sent = sha256(heads[rows].tobytes()).digest()
             batch, start = (events[0][rows], events[1][rows]), 0
-            some = None if keys is None else (keys[0][rows], keys[1][rows])
+            some, allowed = _rows_of(keys, rows), _rows_of(granted, rows)
             for number, block in enumerate(self.blocks):
                 digest = sha256(sent + number.to_bytes(8, "little") + block.digest).digest()
-                steps = partial(self._evaluation.steps, batch, block.words(), keys=some)
+                steps = partial(self._steps, block, batch, some, allowed, opened)
                 places.append((rows, slice(start, start + block.used), block))
                 work.append(Work(unit + len(work), digest, steps))
                 start += block.used
         return places, work
+
+    def _steps(
+        self,
+        block: Block,
+        events: tuple[Bytes, Bytes],
+        keys: tuple[Bytes, Bytes] | None,
+        results: tuple[Bytes, Bytes] | None,
+        opened: bool,
+        masks: Masks,
+    ) -> Steps:
+        """Begin the evaluation of a unit, and look up the grants of its lanes then only."""
+        granted = None if results is None else block.granted(results)
+        return self._evaluation.steps(
+            events, block.words(), masks, opened=opened, keys=keys, granted=granted
+        )
+
+
+def _rows_of(shares: tuple[Bytes, Bytes] | None, rows: slice) -> tuple[Bytes, Bytes] | None:
+    return None if shares is None else (shares[0][rows], shares[1][rows])
 
 
 def batches(count: int, lanes: int) -> Iterator[slice]:

@@ -114,6 +114,11 @@ def match_shares(
             "match_shares gives the answers to the brokers, which must not learn those of this "
             'matcher: take one with reveal="brokers", or run its brokers (ThreeBrokerMatch.broker)'
         )
+    if getattr(matcher, "grants", False):
+        raise ParameterError(
+            "match_shares takes no grants, and this matcher demands them: take one without "
+            "grants=True, or run its brokers (ThreeBrokerMatch.broker)"
+        )
     check_key(key)
     tasks = check_partitions(partitions) or _parallelism(events)
     whole("party", party, 0, PARTIES - 1)
