@@ -48,10 +48,18 @@ def lanes(bits: Bytes) -> Words:
     Args:
         bits: 0 and 1, shape (count, rows), uint8.
     """
-    words = -(-len(bits) // WORD)
-    out = np.zeros((bits.shape[1], 8 * words), dtype=np.uint8)
-    packed = np.packbits(bits.T, axis=1, bitorder="little")
-    out[:, : packed.shape[1]] = packed
+    return packed(bits.T)
+
+
+def packed(bits: Bytes) -> Words:
+    """Return rows of bits, one for each lane, in words, shape (rows, words).
+
+    Args:
+        bits: 0 and 1, shape (rows, count), uint8.
+    """
+    octets = np.packbits(bits, axis=1, bitorder="little")
+    out = np.zeros((len(bits), 8 * -(-bits.shape[1] // WORD)), dtype=np.uint8)
+    out[:, : octets.shape[1]] = octets
     return out.view("<u8").astype(np.uint64, copy=False)
 
 

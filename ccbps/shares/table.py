@@ -20,7 +20,16 @@ import numpy as np
 from ccbps.arrays import Bools, Bytes, Index
 from ccbps.checks import whole
 from ccbps.errors import ParameterError
-from ccbps.shares.replicated import WORD, Evaluation, Masks, Shares, Steps, lanes, unpacked
+from ccbps.shares.replicated import (
+    WORD,
+    Evaluation,
+    Masks,
+    Shares,
+    Steps,
+    lanes,
+    packed,
+    unpacked,
+)
 from ccbps.shares.ring import Ring, Work
 
 BLOCK_LANES: Final = 1 << 16
@@ -114,7 +123,7 @@ class Block:
             results: two shares of the results of all grants, 0 and 1, shape (events, grants).
         """
         own = self.grants[: self.used]
-        first, second = (lanes(share.T[own]) for share in results)
+        first, second = (packed(np.take(share, own, axis=1)) for share in results)
         return first, second
 
     def words(self) -> Shares:
