@@ -27,6 +27,7 @@ SESSION = ObliviousTopicMatch(SCHEMA, ["a"], group="toy64")
 PAYLOADS = ObliviousTopicMatch(SCHEMA, ["a"], payload_bytes=8, group="toy64")
 THREE = ThreeBrokerMatch.box(SCHEMA)
 HIDING = ThreeBrokerMatch.box(SCHEMA, reveal="subscriber")
+GRANTED = ThreeBrokerMatch.box(SCHEMA, grants=True)
 TEMPLATE = FormulaMatch(SCHEMA, "a < :limit")
 KEY = cs.FileKey("/nowhere")
 Call = Callable[..., Any]
@@ -80,6 +81,7 @@ CASES: list[tuple[str, Any, dict[str, Any], str]] = [
     ("encode event", THREE, {}, "a part for each of three brokers"),
     ("shares", ROUNDS, {}, "match_shares does not apply.*one pair and round; call match_pairs"),
     ("shares", HIDING, {}, "brokers, which must not learn those of this matcher"),
+    ("shares", GRANTED, {}, "takes no grants, and this matcher demands them"),
     ("shares", THREE, {"party": 3}, "party must be a whole number from 0 to 2, got 3"),
     ("shares", THREE, {"operators": []}, "operators must be three, got 0"),
     ("shares", THREE, {"hellos": [bytes(33 << 20)]}, "at most 32 MiB"),
