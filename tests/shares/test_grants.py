@@ -18,6 +18,7 @@ from ccbps.forms.digits import BoxDigits
 from ccbps.keys import ClientKey
 from ccbps.matching import ThreeBrokerMatch
 from ccbps.predicates import Schema, UInt
+from ccbps.shares import clients
 from ccbps.shares.clients import (
     CLIENT,
     GRANT_HEAD_BYTES,
@@ -405,17 +406,24 @@ def test_a_grant_is_no_interest_and_no_event() -> None:
     assert not (answers & ~allowed).any()
 
 
-def test_nobody_takes_the_name_of_the_authority_or_of_a_client() -> None:
+def test_nobody_takes_the_name_of_the_authority_or_of_a_client(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     ann, bob, giver = MATCHER.subscriber(PUBLIC), MATCHER.subscriber(PUBLIC), authority()
+    forged = []
+    for victim in (ann, giver):
+        with monkeypatch.context() as patch:
+            patch.setattr(clients, "_name_of", lambda point, name=victim.client: name)
+            # All is right with these hellos but the name.
+            forged.append(MATCHER.subscriber(PUBLIC).hellos)
+        assert forged[-1][0][:16] == victim.client
+        mixed = zip(victim.hellos, bob.hellos, strict=True)
+        forged.append(tuple(own[:48] + other[48:] for own, other in mixed))
 
     def act(party: Party, number: int) -> Any:
-        for victim in (ann, giver):
-            forged = victim.client + bob.hellos[number][16:]
+        for hellos in forged:
             with pytest.raises(DecodeError, match="the hello is not for broker"):
-                party.greet(forged)
-            point = victim.hellos[number][:48] + bob.hellos[number][48:]
-            with pytest.raises(DecodeError, match="the hello is not for broker"):
-                party.greet(point)
+                party.greet(hellos[number])
         with pytest.raises(DecodeError, match="known already"):
             party.greet(giver.hellos[number])
         return [True]
@@ -445,17 +453,17 @@ def test_brokers_with_other_grants_part() -> None:
 
 
 def test_sizes_are_counted() -> None:
-    clients = [MATCHER.subscriber(PUBLIC) for _ in range(3)]
+    three = [MATCHER.subscriber(PUBLIC) for _ in range(3)]
     giver, publisher, count = authority(), MATCHER.publisher(PUBLIC), 20
-    grants = giver.grant("price < 90", to=[role.client for role in clients])
+    grants = giver.grant("price < 90", to=[role.client for role in three])
     form = MATCHER.form
     assert MATCHER.size == form.program.gates + 1
     assert grants.shape == (3, 76 + 2 * (-(-form.rows // 8) + 16))
-    own = np.concatenate([role.encode(["TRUE"] * 50) for role in clients])
+    own = np.concatenate([role.encode(["TRUE"] * 50) for role in three])
     sent = publisher.encode(drawn(count)[0])
 
     def act(party: Party, number: int) -> Any:
-        for role in (publisher, *clients):
+        for role in (publisher, *three):
             party.greet(role.hellos[number])
         party.grant(sealed_part(number, grants, "grant"))
         party.subscribe(part_of(number, own))
