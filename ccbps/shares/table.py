@@ -56,7 +56,7 @@ class Block:
         self.shares = np.zeros((2, rows, 0), dtype=np.uint64)
         self.heads = np.zeros((0, head_bytes), dtype=np.uint8)
         self.live = np.zeros(0, dtype=np.bool_)
-        self.grants = np.zeros(0, dtype=np.int64)
+        self.grants = np.zeros(0, dtype=np.int32)
         self.used = 0
         self._digest: bytes | None = None
 
@@ -71,7 +71,7 @@ class Block:
             head_bytes = self.heads.shape[1]
             self.heads = np.concatenate([self.heads, np.zeros((more, head_bytes), np.uint8)])
             self.live = np.concatenate([self.live, np.zeros(more, np.bool_)])
-            self.grants = np.concatenate([self.grants, np.zeros(more, np.int64)])
+            self.grants = np.concatenate([self.grants, np.zeros(more, np.int32)])
 
     @property
     def digest(self) -> bytes:

@@ -114,7 +114,7 @@ MADE = {
 
 @pytest.mark.parametrize(("shape", "reveal"), MADE)
 @given(interests=st.lists(BOXES, min_size=1, max_size=4), grant=BOXES, seed=st.integers(0, 99))
-@settings(max_examples=examples(8))
+@settings(max_examples=examples(60))
 def test_answers_are_interest_and_grant(
     shape: str, reveal: str, interests: list[Any], grant: Any, seed: int
 ) -> None:
