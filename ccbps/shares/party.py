@@ -155,7 +155,7 @@ class Party:
         table = self.table if table is None else table
         messages, broken = self._opened("interest", messages, sealed)
         shares = self.shares("interest", messages)
-        good = ~self._differing(messages, shares, broken)
+        good = ~self._differing(messages, shares, broken | self._ungranted(messages))
         out = np.full(len(messages), -1, dtype=np.int64)
         out[good] = (table.used + np.arange(good.sum())) if chosen is None else chosen[good]
         heads = messages[good, :HEAD_BYTES]
@@ -174,7 +174,8 @@ class Party:
             NetworkError: a connection broke.
         """
         messages, broken = self._opened("interest", parts, True)
-        return self._differing(messages, self.shares("interest", messages), broken)
+        shares = self.shares("interest", messages)
+        return self._differing(messages, shares, broken | self._ungranted(messages))
 
     def publish(
         self, messages: Bytes, *, table: ShareTable | None = None, sealed: bool = False
@@ -306,11 +307,8 @@ class Party:
             yield keys, index.reshape(-1) == place
 
     def _opened(self, kind: str, messages: Bytes, sealed: bool) -> tuple[Bytes, Bools]:
-        """Return messages for this broker, and those that it refuses by itself.
-
-        They were altered on their way, or lack a grant.
-        """
-        broken = self._ungranted(kind, messages)
+        """Return messages for this broker, and the rows that were altered on their way."""
+        broken = np.zeros(len(messages), dtype=np.bool_)
         if not sealed:
             return messages, broken
         size = sealed_width(self._number, self._bits(kind))
@@ -320,7 +318,7 @@ class Party:
         out = np.empty((len(messages), size - tags), dtype=np.uint8)
         for keys, rows in self._of_clients(kind, messages):
             out[rows], good = opened(self._number, keys, kind, messages[rows])
-            broken[rows] |= ~good
+            broken[rows] = ~good
         if self._number and (unused := self._bits(kind) % 8):
             # Bits behind the last one are no fault of the others in the batch.
             broken |= out[:, -1] >> np.uint8(unused) != 0
@@ -360,7 +358,8 @@ class Party:
             keys, rows = self._clients.get(bytes(name)), index.reshape(-1) == place
             if keys is not None:
                 causes[rows] = head_causes(kind, keys, messages[rows])
-        causes[self._ungranted(kind, messages) & (causes == Cause.NONE)] = Cause.UNGRANTED
+        if kind == "interest":
+            causes[self._ungranted(messages) & (causes == Cause.NONE)] = Cause.UNGRANTED
         if self._number and (unused := self._bits(kind) % 8):
             stray = messages[:, -1] >> np.uint8(unused) != 0
             causes[stray & (causes == Cause.NONE)] = Cause.PADDING
@@ -370,11 +369,11 @@ class Party:
         """Find the messages that two brokers hold differently, or that one of them refuses."""
         return self._joined.differing_shares(messages[:, :HEAD_BYTES], shares, broken)
 
-    def _ungranted(self, kind: str, messages: Bytes) -> Bools:
+    def _ungranted(self, interests: Bytes) -> Bools:
         """Find the interests of clients that have no grant, where the matcher demands grants."""
-        if self._grants is None or kind != "interest":
-            return np.zeros(len(messages), dtype=np.bool_)
-        return self._grants.lanes(messages) < 0
+        if self._grants is None:
+            return np.zeros(len(interests), dtype=np.bool_)
+        return self._grants.lanes(interests) < 0
 
     def _not_one_hot(self, digest: bytes, events: tuple[Bytes, Bytes], coin: bytes) -> Bools:
         """Find the events that are not one-hot; one by one only if the batch is not."""

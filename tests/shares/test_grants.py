@@ -484,6 +484,8 @@ def test_malformed_grants_are_refused() -> None:
     def act(party: Party, number: int) -> Any:
         with pytest.raises(DecodeError, match=f"sealed grants for broker {number} have"):
             party.grant(sealed_part(number, grant, "grant")[:, :-1])
+        with pytest.raises(DecodeError, match="at least 52 bytes"):
+            party.subscribe(np.zeros((1, 20), dtype=np.uint8))
         return [True]
 
     assert agreed(brokers(act)) == [True]
