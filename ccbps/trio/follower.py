@@ -47,7 +47,8 @@ class Follower(Confined):
         LedgerError: the file cannot be used.
         NetworkError: it cannot listen at its address.
         KeyMismatchError: the key is not that of broker `party`.
-        ParameterError: the file is another broker's, or the matcher's brokers do not learn answers.
+        ParameterError: the file is another broker's, the matcher's brokers do not learn answers, or
+            it demands grants.
     """
 
     def __init__(

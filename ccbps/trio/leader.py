@@ -86,7 +86,7 @@ class Leader(Confined):
 
     Raises:
         KeyMismatchError: the key is not that of broker 0.
-        ParameterError: the matcher's brokers do not learn the answers.
+        ParameterError: the matcher's brokers do not learn the answers, or it demands grants.
     """
 
     def __init__(

@@ -52,8 +52,13 @@ class Trio:
 
         Raises:
             KeyMismatchError: its operator has another one.
-            ParameterError: the matcher's brokers do not learn the answers.
+            ParameterError: the matcher's brokers do not learn the answers, or it demands grants.
         """
+        if matcher.grants:
+            raise ParameterError(
+                "these services take no grants of an authority: take a matcher without "
+                "grants=True; for the others, ThreeBrokerMatch.broker makes the brokers"
+            )
         if matcher.reveal != "brokers":
             raise ParameterError(
                 "these brokers deliver by the answers, which they learn: take a matcher with "
