@@ -7,9 +7,7 @@ is asked again: the other messages of the batch are treated as if it had not com
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
-from hashlib import sha256
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -29,10 +27,10 @@ from ccbps.shares.clients import (
     opened,
     sealed_width,
 )
-from ccbps.shares.one_hot import one_hot_steps
+from ccbps.shares.event_check import EventCheck
 from ccbps.shares.replicated import PARTIES, Evaluation, whole_vectors
 from ccbps.shares.ring import Ring
-from ccbps.shares.table import BLOCK_LANES, ShareTable
+from ccbps.shares.table import BLOCK_LANES, Batch, ShareTable
 from ccbps.wire import Cause
 
 
@@ -140,18 +138,22 @@ class Party:
         return self._differing(messages, self.shares("interest", messages), broken)
 
     def publish(
-        self, messages: Bytes, *, table: ShareTable | None = None, sealed: bool = False
+        self,
+        messages: Bytes,
+        *,
+        tables: Sequence[ShareTable] | None = None,
+        sealed: bool = False,
     ) -> tuple[Bools, Bools]:
-        """Match events with all interests of a table, and learn the answers.
+        """Match events with all interests of some tables, and learn the answers.
 
         Args:
             messages: messages for this broker, shape (count, bytes).
-            table: table to match them with.
+            tables: tables to match them with; this broker's `table`, if None.
             sealed: True for this broker's parts of sealed messages.
 
         Returns:
-            answers, shape (count, lanes); and the events that are refused, shape (count,), which
-            match nothing.
+            answers, shape (count, lanes), with the tables side by side; and the events that are
+            refused, shape (count,), which match nothing.
 
         Raises:
             DecodeError: some are no events of clients that are known.
@@ -161,12 +163,10 @@ class Party:
         """
         if self._key_bits:
             raise ParameterError("answers are for subscribers only: call publish_for_subscribers")
-        table = self.table if table is None else table
-        heads, events, refused, _ = self._taken(messages, sealed, table)
-        matched, self._unit = table.match(self._joined, self._unit, heads, events)
-        answers = np.zeros((len(messages), matched.shape[1]), dtype=np.bool_)
-        answers[~refused] = matched
-        return answers, refused
+        batch, check = self._batch(messages, [self.table] if tables is None else tables, sealed)
+        answers, self._unit = batch.match(self._joined, self._unit)
+        assert check.refused is not None
+        return answers, check.refused
 
     def publish_for_subscribers(
         self, messages: Bytes, *, table: ShareTable | None = None, sealed: bool = False
@@ -194,46 +194,35 @@ class Party:
         if not self._key_bits:
             raise ParameterError("answers are for brokers: call publish")
         table = self.table if table is None else table
-        heads, events, refused, coin = self._taken(messages, sealed, table)
+        batch, check = self._batch(messages, [table], sealed)
         first, second = (
-            np.packbits(share[:, -self._key_bits :], axis=1, bitorder="little") for share in events
+            np.packbits(share[:, -self._key_bits :], axis=1, bitorder="little")
+            for share in batch.events
         )
-        keys = first, second
-        products, self._unit = table.times_keys(self._joined, self._unit, heads, events, keys)
-        shares = np.zeros((len(messages), *products.shape[1:]), dtype=np.uint8)
-        shares[~refused] = products
-        attempts = attempt_names(coin, len(messages))
+        shares, self._unit = batch.times_keys(self._joined, self._unit, (first, second))
+        assert check.refused is not None
+        attempts = attempt_names(check.coin, len(messages))
         own_heads = messages[:, :HEAD_BYTES]
         add_pads(self._number, self._clients, own_heads, table.heads, attempts, shares)
         # No pads either: a message that came twice has another lane with the same ones.
         shares[:, ~table.live] = 0
-        return SealedAnswers(attempts, shares), refused
+        return SealedAnswers(attempts, shares), check.refused
 
-    def _taken(
-        self, messages: Bytes, sealed: bool, table: ShareTable
-    ) -> tuple[Bytes, tuple[Bytes, Bytes], Bools, bytes]:
-        """Expand events and check them.
-
-        Returns:
-            heads and shares of those that are taken; the events that are refused, shape (count,);
-            and what the brokers drew together.
-        """
+    def _batch(
+        self, messages: Bytes, tables: Sequence[ShareTable], sealed: bool
+    ) -> tuple[Batch, EventCheck]:
+        """Return events to match with tables, and their check."""
         messages, broken = self._opened("event", messages, sealed)
         sent = self.shares("event", messages)
-        refused = self._differing(messages, sent, broken)
         first, second = (
             whole_vectors(share, self._form.digit_bits, (self._number + place) % PARTIES == 0)
             for place, share in enumerate(sent)
         )
-        good = np.flatnonzero(~refused)
-        # Drawn now, when nobody can change an event any more.
-        coin = self._joined.coin() if len(good) else b""
-        # An empty table has no units of its own that would tell that another broker's is not.
-        digest = sha256(table.digest + messages[good, :HEAD_BYTES].tobytes()).digest()
-        bad = self._not_one_hot(digest, (first[good], second[good]), coin)
-        refused[good[bad]] = True
-        good = np.flatnonzero(~refused)
-        return messages[good, :HEAD_BYTES], (first[good], second[good]), refused, coin
+        heads, events = messages[:, :HEAD_BYTES], (first, second)
+        check = EventCheck(
+            self._joined, _common(messages, sent), broken, events, self._form.digit_bits
+        )
+        return Batch(heads, events, tables, check), check
 
     @property
     def _joined(self) -> Ring:
@@ -312,21 +301,13 @@ class Party:
 
     def _differing(self, messages: Bytes, shares: tuple[Bytes, Bytes], broken: Bools) -> Bools:
         """Find the messages that two brokers hold differently, or that one of them cannot read."""
-        heads = messages[:, :HEAD_BYTES]
-        first, second = (
-            np.concatenate([heads, np.packbits(share, axis=1)], axis=1) for share in shares
-        )
-        return self._joined.differing(first, second, broken)
+        return self._joined.differing(*_common(messages, shares), broken)
 
-    def _not_one_hot(self, digest: bytes, events: tuple[Bytes, Bytes], coin: bytes) -> Bools:
-        """Find the events that are not one-hot; one by one only if the batch is not."""
-        digit_bits, bad = self._form.digit_bits, np.zeros(len(events[0]), dtype=np.bool_)
-        for each in (False, True) if len(events[0]) else ():
-            # The same tests again: those of the batch are the sums of those of its events.
-            begin = partial(one_hot_steps, events, digit_bits, coin, each=each)
-            sums, _ = self._joined.evaluate(self._unit, digest, begin)
-            self._unit += 1
-            if not sums.any():
-                break
-            bad = sums[:, 0] != 0
-        return bad
+
+def _common(messages: Bytes, shares: tuple[Bytes, Bytes]) -> tuple[Bytes, Bytes]:
+    """Return heads and shares that two brokers have in common, packed, shape (count, bytes)."""
+    first, second = (
+        np.concatenate([messages[:, :HEAD_BYTES], np.packbits(share, axis=1)], axis=1)
+        for share in shares
+    )
+    return first, second

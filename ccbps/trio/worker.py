@@ -124,7 +124,7 @@ class _Worker(Confined):
         """
         held = self._tables.get(table)
         answers, refused = self._broker.publish(
-            parts, table=self._broker.new_table() if held is None else held, sealed=True
+            parts, tables=[self._broker.new_table() if held is None else held], sealed=True
         )
         packed = np.packbits(answers, axis=1) if wanted else None
         return packed, answers.shape[1], refused

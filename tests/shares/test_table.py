@@ -15,7 +15,7 @@ from ccbps.predicates import Predicate, Schema, UInt
 from ccbps.shares.clients import HEAD_BYTES, BrokerKey, Client, expand
 from ccbps.shares.replicated import Evaluation, unpacked, whole_vectors
 from ccbps.shares.ring import Ring
-from ccbps.shares.table import ShareTable, batches
+from ccbps.shares.table import Batch, ShareTable, batches
 from tests.support.three_brokers import Three, share, together
 
 SCHEMA = Schema(price=UInt(8), volume=UInt(6))
@@ -66,10 +66,10 @@ def test_interests_come_and_go() -> None:
         with Ring(party, lower, upper, CONTEXT) as ring:
             for group in messages:
                 add(table, party, group)
-                matched, unit = table.match(ring, unit, *events_of(party))
+                matched, unit = Batch(*events_of(party), [table]).match(ring, unit)
                 answers.append(matched)
             table.remove(np.array(removed))
-            matched, unit = table.match(ring, unit, *events_of(party))
+            matched, unit = Batch(*events_of(party), [table]).match(ring, unit)
             answers.append(matched)
         table.remove(np.array([63, 1 << 20]))  # nothing is there
         assert len(table) == sum(counts) - len(removed)
@@ -102,7 +102,7 @@ def test_brokers_with_other_tables_part(fault: str) -> None:
         if other and fault == "events":
             heads, events = heads[::-1], (events[0][::-1], events[1][::-1])
         with Ring(party, lower, upper, CONTEXT) as ring:
-            return table.match(ring, 0, heads, events)
+            return Batch(heads, events, [table]).match(ring, 0)
 
     errors = together(act)
     assert all(isinstance(error, NetworkError) for error in errors), errors
@@ -113,7 +113,7 @@ def test_an_empty_table_matches_nothing() -> None:
     def act(party: int, lower: Channel, upper: Channel) -> Any:
         with Ring(party, lower, upper, CONTEXT) as ring:
             table = ShareTable(EVALUATION, FORM.rows, HEAD_BYTES)
-            return table.match(ring, 4, *events_of(party))
+            return Batch(*events_of(party), [table]).match(ring, 4)
 
     for matched, unit in together(act):
         assert matched.shape == (len(EVENTS), 0) and unit == 4
