@@ -4,7 +4,8 @@ A box of 16+16+20 bits, and interests that all differ. First as many events as t
 together. Then events that come at a steady rate: the time from an event's arrival to its answers.
 Each event waits until the ones before it are matched; those that wait are matched together. The
 bytes that broker 0 hands to the next one are counted beside the formula: a bit for each gate and
-one for the answer, for each event and lane, and 258 bits for the check of an event. At last the same box with MPyC, where it is installed.
+one for the answer, for each event and lane, and 258 bits for the check of an event. At last the
+same box with MPyC, where it is installed.
 
 All three brokers share the cores of this machine, which three operators would not.
 
@@ -153,7 +154,7 @@ def main() -> None:
                 several = min(several, time.perf_counter() - start)
                 bits = 8 * (leader.sent_bytes - before) / TOGETHER
             lanes = 64 * -(-count // 64)
-            # The check: of each event a tag of 128 bits, and twice 64 sums and a mark; twice a coin.
+            # The check of an event: a tag of 128 bits, and twice 64 sums and a mark. Twice a coin.
             formula = lanes * (MATCHER.size + 1) + 128 + 2 * (64 + 1) + 2 * 256 / TOGETHER
             each = several / TOGETHER
             speeds.row(

@@ -97,8 +97,8 @@ def test_subscribers_open_their_answers_and_no_others() -> None:
         return answers
 
     answers = brokers(act)
-    # A bit for each gate and lane, in words of 64 lanes; and the check: for each event a tag and two
-    # words, and twice a bit and part of a coin. No answer is opened, and products with keys go to
+    # A bit for each gate and lane, in words of 64 lanes. The check of an event: a tag, two words
+    # and two bits; twice a part of a coin. No answer is opened, and products with keys go to
     # subscribers only.
     check = 20 * (16 + 2 * 8) + 2 * (3 + 32)
     assert sizes == [20 * FORM.program.gates * 128 // 8 + check] * 3
