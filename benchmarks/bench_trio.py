@@ -94,7 +94,7 @@ def latencies(leader: Leader, table: int, events: Bytes, rate: float) -> np.ndar
             time.sleep(max(0.0, arrivals[done] - time.perf_counter()))
             continue
         stop = min(there, done + TOGETHER)
-        leader.match(table, events[done:stop])
+        leader.match([table], events[done:stop])
         out[done:stop] = time.perf_counter() - arrivals[done:stop]
         done = stop
     return out
@@ -147,10 +147,10 @@ def main() -> None:
             one = several = float("inf")
             for number in range(rounds):
                 start = time.perf_counter()
-                leader.match(table, sent[number : number + 1])
+                leader.match([table], sent[number : number + 1])
                 one = min(one, time.perf_counter() - start)
                 before, start = leader.sent_bytes, time.perf_counter()
-                leader.match(table, sent[:TOGETHER])
+                leader.match([table], sent[:TOGETHER])
                 several = min(several, time.perf_counter() - start)
                 bits = 8 * (leader.sent_bytes - before) / TOGETHER
             lanes = 64 * -(-count // 64)

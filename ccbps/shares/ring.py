@@ -361,7 +361,7 @@ class Ring(Confined):
         return told[first:] + told[:first]
 
     def _alone(self, exchange: Exchange[R]) -> R:
-        """Go through an exchange that belongs to no unit."""
+        """Run an exchange that belongs to no unit."""
         with self._closed_after_errors():
             content = next(exchange)
             while True:
@@ -426,7 +426,7 @@ def _require_size(arrived: bytes | bytearray, size: int) -> None:
 
 
 def side_by_side(exchanges: Sequence[Exchange[Any]]) -> Exchange[list[Any]]:
-    """Go through several exchanges at once, in the same frames, and return their results."""
+    """Run several exchanges at once, in the same frames, and return their results."""
     results: list[Any] = [None] * len(exchanges)
     content = {place: next(exchange) for place, exchange in enumerate(exchanges)}
     while content:
@@ -443,7 +443,7 @@ def side_by_side(exchanges: Sequence[Exchange[Any]]) -> Exchange[list[Any]]:
 
 
 def in_bytes(steps: Steps) -> Exchange[Shares]:
-    """Go through the evaluation of a unit as an exchange."""
+    """Run the evaluation of a unit as an exchange."""
     sums = next(steps)
     while True:
         arrived = yield _octets(sums).tobytes()
