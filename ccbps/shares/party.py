@@ -14,6 +14,7 @@ import numpy as np
 from ccbps.arrays import Bools, Bytes, Index
 from ccbps.errors import DecodeError, NetworkError, ParameterError
 from ccbps.forms.digits import DigitForm
+from ccbps.keys.plain_key import PARTIES
 from ccbps.shares.answers import PAYLOAD_KEY_BYTES, SealedAnswers, add_pads, attempt_names
 from ccbps.shares.clients import (
     CLIENT,
@@ -28,7 +29,7 @@ from ccbps.shares.clients import (
     sealed_width,
 )
 from ccbps.shares.event_check import EventCheck
-from ccbps.shares.replicated import PARTIES, Evaluation, whole_vectors
+from ccbps.shares.replicated import Evaluation, whole_vectors
 from ccbps.shares.ring import Ring
 from ccbps.shares.table import BLOCK_LANES, Batch, ShareTable
 from ccbps.wire import Cause

@@ -28,9 +28,9 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Words
+from ccbps.keys.plain_key import PARTIES
 from ccbps.programs.layers import Gate, Layers
 
-PARTIES: Final = 3
 WORD: Final = 64
 Shares: TypeAlias = tuple[Words, Words]
 """Shares i and i + 1 of broker i."""

@@ -25,10 +25,11 @@ from ccbps.arrays import Bools, Bytes, Randomness, Words
 from ccbps.checks import octets, whole
 from ccbps.ciphers.row_mac import RowMac
 from ccbps.errors import DecodeError, NetworkError, PeerError
+from ccbps.keys.plain_key import PARTIES
 from ccbps.keys.secret import Confined
 from ccbps.records import Message, Number
 from ccbps.shares.masks import FRESH_BYTES, MaskStreams, mask_key
-from ccbps.shares.replicated import PARTIES, Masks, Shares, Steps
+from ccbps.shares.replicated import Masks, Shares, Steps
 
 T = TypeVar("T", bound=Message)
 R = TypeVar("R")

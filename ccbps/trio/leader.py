@@ -26,7 +26,7 @@ import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Index
 from ccbps.errors import DecodeError, NetworkError, PeerError, RefusedError
-from ccbps.keys.plain_key import OperatorKey
+from ccbps.keys.plain_key import PARTIES, OperatorKey
 from ccbps.keys.secret import Confined
 from ccbps.network import Channel, connect
 from ccbps.shares.clients import (
@@ -40,7 +40,6 @@ from ccbps.shares.clients import (
     sealed_part,
 )
 from ccbps.shares.operators import identity
-from ccbps.shares.replicated import PARTIES
 from ccbps.shares.ring import DIGEST_BYTES
 from ccbps.trio.members import Trio
 from ccbps.trio.orders import MOST_BYTES, MOST_ROWS, MOST_VERIFIED, Order, Reply, lane_bytes
