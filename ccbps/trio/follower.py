@@ -159,7 +159,7 @@ class Follower(Confined):
             case "missing":
                 marks = self._shelf.missing(rows)
             case "store":
-                unkept = self._kept(partial(self._shelf.store, rows))
+                unkept = self._stored(rows)
             case "prune":
                 self._kept(self._shelf.prune)
             case "verify":
@@ -180,7 +180,7 @@ class Follower(Confined):
         return Reply(self._session, np.packbits(marks).tobytes(), unkept=unkept)
 
     def _kept(self, write: Callable[[], None]) -> str:
-        """Write to the file, and return the reason if that cannot be done now, else nothing."""
+        """Change the file; return the reason if that cannot be done now, else nothing."""
         try:
             write()
         except LedgerError as error:
@@ -188,14 +188,19 @@ class Follower(Confined):
                 _log.error("no more interests are taken: %s", error)
             self._is_full = True
             return str(error)
-        if self._is_full:
-            _log.warning("the broker's file can be written again")
-        self._is_full = False
         return ""
+
+    def _stored(self, parts: Bytes) -> str:
+        """Write parts to the file; return the reason if that cannot be done now, else nothing."""
+        unkept = self._kept(partial(self._shelf.store, parts)) if len(parts) else ""
+        if self._is_full and len(parts) and not unkept:
+            _log.warning("the broker's file can be written again")
+            self._is_full = False
+        return unkept
 
     def _verified(self, parts: Bytes) -> str:
         """Keep parts that were verified; return the reason if that cannot be done now."""
-        unkept = self._kept(partial(self._shelf.store, parts))
+        unkept = self._stored(parts)
         if not unkept:
             self._new.update((part[:HEAD_BYTES].tobytes(), part) for part in parts)
             self._leave([*self._new][: max(0, len(self._new) - MOST_VERIFIED)])

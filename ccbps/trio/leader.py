@@ -14,7 +14,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -25,10 +24,9 @@ from typing import Any, Final, Self, TypeVar
 import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Index
-from ccbps.errors import DecodeError, NetworkError, PeerError, RefusedError
+from ccbps.errors import CcbpsError, DecodeError, NetworkError, PeerError, RefusedError
 from ccbps.keys.plain_key import PARTIES, OperatorKey
 from ccbps.keys.secret import Confined
-from ccbps.network import Channel, connect
 from ccbps.shares.clients import (
     CLIENT,
     CLIENT_BYTES,
@@ -39,17 +37,13 @@ from ccbps.shares.clients import (
     sealed_bytes,
     sealed_part,
 )
-from ccbps.shares.operators import identity
 from ccbps.shares.ring import DIGEST_BYTES
 from ccbps.trio.members import Trio
-from ccbps.trio.orders import MOST_BYTES, MOST_ROWS, MOST_VERIFIED, Order, Reply, lane_bytes
-from ccbps.trio.worker import Workers
+from ccbps.trio.orders import MOST_ROWS, MOST_VERIFIED, Order, Reply, lane_bytes
+from ccbps.trio.others import FOLLOWERS, Others
 from ccbps.wire import Cause, raise_for
 
 T = TypeVar("T")
-FOLLOWERS: Final = (1, 2)
-REPLY_SECONDS: Final = 60.0
-"""Seconds in which a broker must have done what it was told."""
 PATIENCE: Final = 20.0
 """Seconds for which an order is repeated before it is given up."""
 PAUSES: Final = (0.02, 0.1, 0.5, 1.0)
@@ -104,8 +98,7 @@ class Leader(Confined):
         patience: float = PATIENCE,
     ) -> None:
         trio.check(0, key, matcher)
-        self._trio, self._key, self.matcher = trio, key, matcher
-        self._identity = identity(key)
+        self.matcher, self._others = matcher, Others(trio, key, matcher)
         public = b"".join(operator.public for operator in trio.operators)
         self.names = matcher.digest, sha256(public).digest()[:CLIENT_BYTES], 0
         self._patience, self._is_away = patience, False
@@ -115,8 +108,6 @@ class Leader(Confined):
         }
         self._lock, self._line = threading.RLock(), threading.Lock()
         self._waiting: list[_Request] = []
-        self._channels: dict[int, Channel] = {}
-        self._sessions: dict[int, bytes] = {}
         self._hellos: dict[bytes, Sequence[bytes]] = {}
         # Of each client that ever said hello, also of those that were forgotten.
         self._owners: dict[bytes, str] = {}
@@ -127,11 +118,9 @@ class Leader(Confined):
         # Changes that the other brokers may not have made yet, in order.
         self._late: list[Callable[[], object]] = []
         self._table_numbers, self._attempt = count(1), 0
-        self._is_joined = self._is_closed = self._may_differ = False
+        self._is_closed = False
         self._full: dict[int, str] = {}
         self._took, self._spent = 0.0, threading.local()
-        self._threads = ThreadPoolExecutor(PARTIES, thread_name_prefix="ccbps trio")
-        self._workers: Workers | None = Workers(0, trio, key, matcher)
 
     def __repr__(self) -> str:
         return f"<Leader of {self.matcher!r}>"
@@ -145,14 +134,9 @@ class Leader(Confined):
     def close(self) -> None:
         """End all connections and workers."""
         self._is_closed = True
-        if self._workers is not None:
-            self._workers.leave()
-        for channel in [*self._channels.values()]:
-            channel.close()
+        self._others.leave()
         with self._lock:
-            if self._workers is not None:
-                self._workers.close()
-            self._threads.shutdown()
+            self._others.close()
 
     def meet(self) -> None:
         """Wait until both other brokers are there."""
@@ -166,7 +150,7 @@ class Leader(Confined):
     def sent_bytes(self) -> int:
         """Bytes that this broker's workers handed to one another's connections, but positions."""
         with self._lock:
-            return 0 if self._workers is None else self._workers.sent_bytes()
+            return self._others.workers.sent_bytes()
 
     def with_workers(self, timer: Callable[[], float]) -> Callable[[], float]:
         """Return a timer of the calling thread that counts what workers did for it, too."""
@@ -227,7 +211,7 @@ class Leader(Confined):
             gone = {*clients}
             for head in [head for head in self._verified if head[CLIENT] in gone]:
                 del self._verified[head]
-            self._change(lambda: self._all("forget", rows=_rows(clients)))
+            self._change(lambda: self._others.all("forget", rows=_rows(clients)))
 
     def check(self, kind: str, messages: Bytes, owner: str) -> None:
         """Refuse sealed messages that are none, or of another client.
@@ -353,7 +337,7 @@ class Leader(Confined):
                 return out
             finally:
                 self._held.pop(table, None)
-                self._change(lambda: self._all("drop", tables=(table,)))
+                self._change(lambda: self._others.all("drop", tables=(table,)))
 
     # -- inside -----------------------------------------------------------------------------------
 
@@ -410,12 +394,10 @@ class Leader(Confined):
             while True:
                 try:
                     self._join()
-                    assert self._workers is not None
-                    workers, before = self._workers, self._workers.seconds
+                    before = self._others.workers.seconds
                     done = act()
                 except (NetworkError, PeerError) as error:
-                    self._may_differ |= isinstance(error, PeerError)
-                    self._part()
+                    self._part(error)
                     pause = next(pauses, PAUSES[-1])
                     if self._is_closed or time.monotonic() + pause > until:
                         self._is_away = True
@@ -426,73 +408,60 @@ class Leader(Confined):
                     time.sleep(pause)
                 else:
                     self._is_away = False
-                    self._took = workers.seconds - before
+                    self._took = self._others.workers.seconds - before
                     return done
 
     def _change(self, act: Callable[[], object]) -> None:
         """Let the other brokers make a change now, or before anything else when they are back."""
-        if not self._sessions:
+        if not self._others.sessions:
             return  # they get everything
         self._late.append(act)
         if len(self._late) > MOST_LATE:
             self._late.clear()
-            self._sessions.clear()
-        if not self._is_joined:
+            self._others.sessions.clear()
+        if not self._others.is_joined:
             return
         try:
             self._catch_up()
         except (NetworkError, PeerError) as error:
             _log.info("the other brokers will be told later: %s", error)
-            self._may_differ |= isinstance(error, PeerError)
-            self._part()
+            self._part(error)
 
     def _catch_up(self) -> None:
         """Let the other brokers make all changes that they may lack; twice does no harm."""
         while self._late:
-            self._late[0]()
+            try:
+                self._late[0]()
+            except DecodeError as error:
+                self._others.sessions.clear()  # it lacks a client: all get everything anew
+                raise NetworkError(f"a change was refused: {error}") from None
             del self._late[0]
 
-    def _part(self) -> None:
-        """End all connections."""
-        self._is_joined = False
+    def _part(self, error: CcbpsError) -> None:
+        """End all connections after an error."""
         self._verified.clear()
-        if self._workers is not None:
-            self._workers.leave()
-            if not self._workers.are_alive:
-                self._workers.close()
-                self._workers = None
-        for channel in self._channels.values():
-            channel.close()
-        self._channels.clear()
+        self._others.part(error)
 
     def _join(self) -> None:
         """Connect with the other brokers, and let them have what they lack."""
-        if self._is_joined:
+        if self._others.is_joined:
             return
-        if self._workers is None:
-            self._workers = Workers(0, self._trio, self._key, self.matcher)
-            self._sessions.clear()
-        self._attempt = max(self._attempt + 1, int(1000 * time.time()))
-        sessions = {}
-        for party in FOLLOWERS:
-            operator = self._trio.operators[party]
-            channel = connect(operator.address, self._identity, operator.pin, seconds=10)
-            self._channels[party] = channel
-            self._send(party, Order("about"))
-            sessions[party] = self._reply(party, channel).session
-        anew = sessions != self._sessions
+        others = self._others
+        sessions = others.connect()
+        anew = sessions != others.sessions
         if anew:
-            self._sessions.clear()
-            self._all("reset")
-        self._all("join", attempt=self._attempt)
+            others.sessions.clear()
+            others.all("reset")
+        self._attempt = max(self._attempt + 1, int(1000 * time.time()))
+        others.all("join", attempt=self._attempt)
         if anew:
             self._restore()
         else:
             self._catch_up()
-            if self._may_differ:
+            if others.may_differ:
                 self._mend()
         self._late.clear()
-        self._sessions, self._is_joined, self._may_differ = sessions, True, False
+        others.sessions, others.may_differ, others.is_joined = sessions, False, True
 
     def _restore(self) -> None:
         """Give the other brokers all clients and interests, and let them forget all others."""
@@ -502,7 +471,7 @@ class Leader(Confined):
                 _log.error("brokers refuse hellos that they had taken: their keys are others")
         for table in self._held:
             self._put_all(table)
-        self._all("prune")
+        self._others.all("prune")
 
     def _put_all(self, table: int) -> None:
         """Put all interests of a table into their lanes."""
@@ -511,10 +480,9 @@ class Leader(Confined):
 
     def _mend(self) -> None:
         """Give the other brokers the tables anew that they hold differently, or all if need be."""
-        assert self._workers is not None
         tables = (*self._held,)
         order = Order("digests", tables=tables)
-        replies, own = self._give(dict.fromkeys(FOLLOWERS, order), lambda w: w.digests(order))
+        replies, own = self._others.give([order] * PARTIES, lambda w: w.digests(order))
         others = [replies[party].digests for party in FOLLOWERS]
         differing = [
             place
@@ -523,19 +491,19 @@ class Leader(Confined):
         ]
         _log.info("the brokers hold %d tables differently", len(differing))
         if 0 in differing:  # clients, or the tables that there are
-            self._sessions.clear()
-            self._all("reset")
+            self._others.sessions.clear()
+            self._others.all("reset")
             self._restore()
             return
         for place in differing:
-            self._all("drop", tables=(tables[place - 1],))
+            self._others.all("drop", tables=(tables[place - 1],))
             self._put_all(tables[place - 1])
 
     # -- orders -----------------------------------------------------------------------------------
 
     def _greet(self, hellos: Sequence[Sequence[bytes]]) -> Bools:
         orders = [Order("greet", rows=_rows([*own])) for own in zip(*hellos, strict=True)]
-        return self._marked(orders)
+        return self._others.marked(orders)
 
     def _verify(self, interests: Bytes) -> Bools:
         """Verify interests, and return those that are refused.
@@ -544,7 +512,7 @@ class Leader(Confined):
             RefusedError: a broker cannot keep them.
         """
         orders = [Order("verify", rows=sealed_part(party, interests)) for party in range(PARTIES)]
-        replies, refused = self._give(_others(orders), lambda w: w.obey(orders[0]))
+        replies, refused = self._others.give(orders, lambda w: w.obey(orders[0]))
         self._require_room(replies)
         for party in FOLLOWERS:
             refused |= replies[party].marked(len(interests))
@@ -581,20 +549,21 @@ class Leader(Confined):
         for name in names:
             self._verified.pop(name, None)
         put = Order("put", tables=(table,), rows=heads, lanes=lane_bytes(lanes), verified=verified)
-        refused = self._marked([put] * PARTIES)
+        refused = self._others.marked([put] * PARTIES)
         if refused.any():
             _log.warning("%d interests are held differently, and match nothing", refused.sum())
 
     def _stored(self, heads: Bytes, interests: Bytes) -> Bools:
         """Let the other brokers have their parts; return the interests that both can keep."""
-        missing_ = dict.fromkeys(FOLLOWERS, Order("missing", rows=heads))
-        replies, _ = self._give(missing_, lambda _: None)
-        kept, store = np.ones(len(heads), dtype=np.bool_), {}
+        asked = Order("missing", rows=heads)
+        replies, _ = self._others.give([None, asked, asked], lambda _: None)
+        kept = np.ones(len(heads), dtype=np.bool_)
+        store: list[Order | None] = [None] * PARTIES
         missing = {party: reply.marked(len(heads)) for party, reply in replies.items()}
         for party, lacks in missing.items():
             if lacks.any():
                 store[party] = Order("store", rows=sealed_part(party, interests[lacks]))
-        for party, reply in self._give(store, lambda _: None)[0].items():
+        for party, reply in self._others.give(store, lambda _: None)[0].items():
             if reply.unkept:
                 kept &= ~missing[party]
                 self._tell_full(party, reply)
@@ -610,75 +579,14 @@ class Leader(Confined):
     def _remove(self, table: int, chosen: Index, heads: Bytes) -> None:
         for rows in _pieces(len(heads)):
             lanes = lane_bytes(chosen[rows])
-            self._all("remove", tables=(table,), rows=heads[rows], lanes=lanes)
+            self._others.all("remove", tables=(table,), rows=heads[rows], lanes=lanes)
 
     def _match(self, tables: tuple[int, ...], events: Bytes) -> tuple[list[Bools], Bools]:
         orders = [
             Order("match", tables=tables, rows=sealed_part(party, events))
             for party in range(PARTIES)
         ]
-        return self._give(_others(orders), lambda w: w.match(orders[0]))[1]
-
-    def _all(self, verb: Any, **fields: Any) -> None:
-        """Give all three brokers the same order."""
-        self._marked([Order(verb, **fields)] * PARTIES)
-
-    def _marked(self, orders: Sequence[Order]) -> Bools:
-        """Give each broker an order, and return the rows that any of them marks."""
-        replies, marks = self._give(_others(orders), lambda w: w.obey(orders[0]))
-        for reply in replies.values():
-            marks |= reply.marked(len(marks))
-        return marks
-
-    def _give(
-        self, orders: dict[int, Order], own: Callable[[Workers], T]
-    ) -> tuple[dict[int, Reply], T]:
-        """Give orders while this broker's workers do something; return replies and the result.
-
-        Raises:
-            NetworkError: a broker or a connection has ended, or failed in another way.
-            PeerError: the brokers do not stand at the same place.
-        """
-        assert self._workers is not None
-        for party, order in orders.items():
-            self._send(party, order)
-        replies = [self._threads.submit(self._reply, one, self._channels[one]) for one in orders]
-        try:
-            result = own(self._workers)
-        except BaseException:
-            self._part()
-            raise
-        return {party: one.result() for party, one in zip(orders, replies, strict=True)}, result
-
-    def _send(self, party: int, order: Order) -> None:
-        if party not in self._channels:
-            raise NetworkError(f"broker {party} is not connected")
-        self._channels[party].send(order.to_bytes())
-
-    def _reply(self, party: int, channel: Channel) -> Reply:
-        """Return the reply of a broker.
-
-        Raises:
-            NetworkError: its connection ended, or it could not do what it was told.
-        """
-        content = channel.receive(MOST_BYTES, REPLY_SECONDS)
-        try:
-            reply = Reply.from_bytes(bytes(content))
-        except DecodeError as error:
-            raise PeerError(f"broker {party} does not follow the protocol: {error}") from None
-        if reply.error:
-            self._may_differ |= reply.anew
-            if not reply.again:
-                self._sessions.clear()  # all get everything anew
-            if self._workers is not None:
-                self._workers.leave()  # they may wait for it
-            raise NetworkError(f"broker {party}: {reply.error}")
-        return reply
-
-
-def _others(orders: Sequence[Order]) -> dict[int, Order]:
-    """Return the orders to brokers 1 and 2 among those to all three."""
-    return {party: orders[party] for party in FOLLOWERS}
+        return self._others.give(orders, lambda w: w.match(orders[0]))[1]
 
 
 def _pieces(count: int) -> Iterator[slice]:

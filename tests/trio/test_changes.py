@@ -41,7 +41,7 @@ class Trio:
         self.verbs: list[str] = []
         self.fails: str | None = None
         self._number = 0
-        send = self.leader._send
+        send = self.leader._others._send
 
         def watched(party: int, order: Order) -> None:
             if party == 1:
@@ -51,7 +51,7 @@ class Trio:
                 raise NetworkError("broker 1 has it, and broker 2 has not")
             send(party, order)
 
-        self.leader._send = watched  # type: ignore[method-assign]
+        self.leader._others._send = watched  # type: ignore[method-assign]
 
     def served(self, **options: Any) -> MatchingBroker:
         """Start a broker with both clients."""
@@ -151,7 +151,7 @@ def test_a_change_that_meets_a_broken_link_is_repeated(trio: Trio, verb: str) ->
 def test_links_that_are_cut_lead_to_no_restore(trio: Trio) -> None:
     trio.subscribe("a", "price > 7")
     trio.verbs.clear()
-    for channel in trio.leader._channels.values():
+    for channel in trio.leader._others._channels.values():
         channel.close()
     trio.broker.unsubscribe("ann", "a")
     trio.subscribe("b", "price > 8")
@@ -173,7 +173,7 @@ def test_only_tables_that_differ_are_restored(trio: Trio, loss: str) -> None:
         "table": Order("drop", tables=(second,)),
         "client": Order("forget", rows=feed),
     }
-    trio.leader._give({2: lost[loss]}, lambda _: None)
+    trio.leader._others.give([None, None, lost[loss]], lambda _: None)
     assert trio.names(50) == {"0", "1", "2"}
     assert ("reset" in trio.verbs) == (loss != "interest")
     if loss == "interest":
@@ -215,5 +215,5 @@ def test_a_follower_compares_what_was_not_verified(trio: Trio) -> None:
     rows = trio.ann.encode(["price > 8"])[:, :HEAD_BYTES]
     order = Order("put", tables=(table,), rows=rows, lanes=lane_bytes([1]), verified=True)
     with pytest.raises(NetworkError, match="not verified"):
-        trio.leader._give({1: order}, lambda _: None)
+        trio.leader._others.give([None, order, None], lambda _: None)
     assert trio.names(8) == {"a"}
