@@ -34,6 +34,8 @@ UNIT_PAIRS: Final = 1 << 16
 """Pairs of a unit of work, where there are few lanes."""
 MOST_EVENTS: Final = 256
 """Most events of a unit of work."""
+_SMALL: Final = 64
+"""Words of a block that is copied, to be evaluated together with others."""
 
 
 class Block:
@@ -337,18 +339,18 @@ class _Piece(NamedTuple):
 
 
 def _groups(tables: Sequence[ShareTable]) -> Iterator[list[_Piece]]:
-    """Yield blocks that are evaluated as one, together no larger than a block may be."""
+    """Yield blocks that are evaluated as one: a larger one, or small ones up to a block's size."""
     group: list[_Piece] = []
-    lane = taken = 0
+    lane = taken = widest = 0
     for table in tables:
         for block in table.blocks:
             words = -(-block.used // WORD)
-            if group and taken + words > table.words:
+            if group and (max(words, widest) > _SMALL or taken + words > table.words):
                 yield group
                 group, taken = [], 0
             lanes = slice(lane, lane + block.used)
             group.append(_Piece(block, lanes, slice(WORD * taken, WORD * taken + block.used)))
-            lane, taken = lanes.stop, taken + words
+            lane, taken, widest = lanes.stop, taken + words, words
     if group:
         yield group
 
