@@ -475,8 +475,9 @@ class Leader(Confined):
 
     def _put_all(self, table: int) -> None:
         """Put all interests of a table into their lanes."""
-        held = self._held[table]
-        self._put(table, np.array([*held], dtype=np.int64), _rows([*held.values()]))
+        lanes, content = [*self._held[table]], [*self._held[table].values()]
+        for rows in _pieces(len(lanes)):
+            self._put(table, np.array(lanes[rows]), _rows(content[rows]))
 
     def _mend(self) -> None:
         """Give the other brokers the tables anew that they hold differently, or all if need be."""

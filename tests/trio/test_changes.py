@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import random
 import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -217,3 +218,39 @@ def test_a_follower_compares_what_was_not_verified(trio: Trio) -> None:
     with pytest.raises(NetworkError, match="not verified"):
         trio.leader._others.give([None, order, None], lambda _: None)
     assert trio.names(8) == {"a"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_changes_amid_failures_keep_all_brokers_alike(trio: Trio, seed: int) -> None:
+    draw, wanted = random.Random(seed), dict[str, int]()
+    for _ in range(150):
+        match draw.randrange(7):
+            case 0 | 1 | 2:
+                name, low = str(draw.randrange(12)), draw.randrange(100)
+                token = [None, bytes(16), bytes([1]) * 16][int(name) % 3]
+                trio.subscribe(name, f"price > {low}", token)
+                wanted[name] = low
+            case 3 if wanted:
+                name = draw.choice([*wanted])
+                trio.broker.unsubscribe("ann", name)
+                del wanted[name]
+            case 4:
+                trio.fails = draw.choice(["put", "remove", "match", "missing", "join", "verify"])
+            case 5:
+                for channel in trio.leader._others._channels.values():
+                    if draw.random() < 0.5:
+                        channel.close()
+            case 6 if draw.random() < 0.2:
+                side = draw.choice([trio.leader._others.workers, trio.followers[0]._workers])
+                assert side is not None
+                side._processes[0].kill()
+        if draw.random() < 0.5:
+            price = draw.randrange(120)
+            assert trio.names(price) == {name for name, low in wanted.items() if price > low}
+    trio.fails = None
+    assert trio.names(120) == wanted.keys()
+    tables = (*trio.leader._held,)
+    order = Order("digests", tables=tables)
+    replies, own = trio.leader._others.give([order] * 3, lambda workers: workers.digests(order))
+    assert {reply.digests for reply in replies.values()} == {b"".join(own)}
