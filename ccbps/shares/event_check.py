@@ -1,7 +1,7 @@
 """Check of a batch of events, which three brokers make while they evaluate it already.
 
-Nothing of an event is opened before the check has ended: until then, all that the brokers send of
-it is masked. The check takes four messages, one after another::
+No answer is opened before the check has ended: until then, all that the brokers send of answers is
+masked. The check takes four messages, one after another::
 
     tags of what two brokers share      | random bytes of a coin
     rows that differ                    | random bytes of the broker above

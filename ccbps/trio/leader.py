@@ -148,7 +148,7 @@ class Leader(Confined):
 
     @property
     def sent_bytes(self) -> int:
-        """Bytes that this broker's workers handed to one another's connections, but positions."""
+        """Bytes that this broker's workers handed to their rings, without positions."""
         with self._lock:
             return self._others.workers.sent_bytes()
 
