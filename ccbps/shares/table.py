@@ -279,7 +279,7 @@ class Batch:
 
     def _evaluated(
         self, ring: Ring, unit: int, keys: tuple[Bytes, Bytes] | None
-    ) -> Iterator[tuple[Index, list[_Piece], Words]]:
+    ) -> Iterator[tuple[slice | Index, list[_Piece], Words]]:
         """Yield the good events of each unit of work, its blocks, and what came of it."""
         work, places = [], []
         if self.check is not None:
@@ -301,9 +301,11 @@ class Batch:
         if self.check is not None:
             next(results)
         for (rows, pieces), (words, _) in zip(places, results, strict=True):
-            taken = np.arange(len(self.heads))[rows]
             refused = None if self.check is None else self.check.refused
-            yield taken if refused is None else taken[~refused[rows]], pieces, words
+            good: slice | Index = rows
+            if refused is not None and refused[rows].any():
+                good = rows.start + np.flatnonzero(~refused[rows])
+            yield good, pieces, words
 
     def _begin(
         self, rows: slice, pieces: list[_Piece], keys: tuple[Bytes, Bytes] | None, masks: Masks
