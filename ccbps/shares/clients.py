@@ -59,10 +59,9 @@ from ccbps.arrays import Bools, Bytes, Randomness
 from ccbps.checks import choice, octets, whole
 from ccbps.ciphers.row_mac import RowMac
 from ccbps.errors import DecodeError, ParameterError
-from ccbps.keys.plain_key import PlainKey
+from ccbps.keys.plain_key import PARTIES, PlainKey
 from ccbps.keys.secret import Confined
 from ccbps.keys.stream import BLOCK, KeyStream, StreamKey, row_tags
-from ccbps.shares.replicated import PARTIES
 from ccbps.wire import VERSION, Cause, Kind, padding_causes, raise_for
 
 KINDS: Final = {"event": Kind.EVENT, "interest": Kind.INTEREST, "grant": Kind.GRANT}
@@ -107,9 +106,9 @@ class BrokerKey(PlainKey):
         public: public half, 32 bytes, for the clients.
     """
 
-    kind = "broker's key"
+    kind = "key for hellos"
     length = 32
-    text_kind = "broker-key"
+    text_kind = "hello-key"
     __slots__ = ("_key", "public")
 
     def __init__(self, secret: bytes) -> None:

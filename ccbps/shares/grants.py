@@ -42,6 +42,9 @@ from ccbps.wire import Cause
 class Grants:
     """Grants that one of three brokers keeps: a lane for each client that has one.
 
+    Attributes:
+        table: the grants, as interests of their authority.
+
     Args:
         party: number of this broker.
         form: lookups and layers of a grant; public.
@@ -54,7 +57,7 @@ class Grants:
     ) -> None:
         self._party, self._form, self._authority = party, form, authority
         evaluation = Evaluation(form.program, form.digit_bits, form.tables, form.table_rows)
-        self._table = ShareTable(evaluation, form.rows, GRANT_HEAD_BYTES, block_lanes)
+        self.table = ShareTable(evaluation, form.rows, GRANT_HEAD_BYTES, block_lanes)
         self._lanes: dict[bytes, int] = {}
         self._numbers: dict[bytes, int] = {}
 
@@ -94,7 +97,7 @@ class Grants:
             self._lanes.setdefault(name, len(self._lanes))
         rows = np.array(list(last.values()), dtype=np.int64)
         chosen = np.array([self._lanes[name] for name in last], dtype=np.int64)
-        self._table.put(chosen, heads[rows], (shares[0][rows], shares[1][rows]))
+        self.table.put(chosen, heads[rows], (shares[0][rows], shares[1][rows]))
         return refused
 
     @property
@@ -126,9 +129,3 @@ class Grants:
         clients, index = np.unique(names[:, 0], return_inverse=True)
         held = [self._lanes.get(bytes(name), -1) for name in clients]
         return np.array(held, dtype=np.int64)[index.reshape(-1)]
-
-    def evaluate(
-        self, ring: Ring, unit: int, heads: Bytes, events: tuple[Bytes, Bytes]
-    ) -> tuple[tuple[Bytes, Bytes], int]:
-        """Evaluate all grants, whose results nobody learns; see `ShareTable.evaluate`."""
-        return self._table.evaluate(ring, unit, heads, events)

@@ -7,15 +7,14 @@ is asked again: the other messages of the batch are treated as if it had not com
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
-from hashlib import sha256
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Index
 from ccbps.errors import DecodeError, NetworkError, ParameterError
 from ccbps.forms.digits import DigitForm
+from ccbps.keys.plain_key import PARTIES
 from ccbps.shares.answers import PAYLOAD_KEY_BYTES, SealedAnswers, add_pads, attempt_names
 from ccbps.shares.clients import (
     CLIENT,
@@ -29,11 +28,11 @@ from ccbps.shares.clients import (
     opened,
     sealed_width,
 )
+from ccbps.shares.event_check import EventCheck
 from ccbps.shares.grants import Grants
-from ccbps.shares.one_hot import one_hot_steps
-from ccbps.shares.replicated import PARTIES, Evaluation, whole_vectors
+from ccbps.shares.replicated import Evaluation, whole_vectors
 from ccbps.shares.ring import Ring
-from ccbps.shares.table import BLOCK_LANES, ShareTable
+from ccbps.shares.table import BLOCK_LANES, Batch, ShareTable
 from ccbps.wire import Cause
 
 
@@ -136,6 +135,7 @@ class Party:
         table: ShareTable | None = None,
         chosen: Index | None = None,
         sealed: bool = False,
+        verified: bool = False,
     ) -> Index:
         """Add interests, and return the lane of each, shape (count,); -1 for those refused.
 
@@ -146,6 +146,8 @@ class Party:
             table: table to add them to.
             chosen: lane of each, shape (count,); lanes that were never used, if None.
             sealed: True for this broker's parts of sealed messages.
+            verified: True for interests that `verify` took, at all three brokers, from clients that
+                were not forgotten since then. The brokers do not compare them again.
 
         Raises:
             DecodeError: some are no interests of clients that are known.
@@ -155,7 +157,8 @@ class Party:
         table = self.table if table is None else table
         messages, broken = self._opened("interest", messages, sealed)
         shares = self.shares("interest", messages)
-        good = ~self._differing(messages, shares, broken | self._ungranted(messages))
+        broken = broken | self._ungranted(messages)
+        good = ~(broken if verified else self._differing(messages, shares, broken))
         out = np.full(len(messages), -1, dtype=np.int64)
         out[good] = (table.used + np.arange(good.sum())) if chosen is None else chosen[good]
         heads = messages[good, :HEAD_BYTES]
@@ -178,18 +181,22 @@ class Party:
         return self._differing(messages, shares, broken | self._ungranted(messages))
 
     def publish(
-        self, messages: Bytes, *, table: ShareTable | None = None, sealed: bool = False
+        self,
+        messages: Bytes,
+        *,
+        tables: Sequence[ShareTable] | None = None,
+        sealed: bool = False,
     ) -> tuple[Bools, Bools]:
-        """Match events with all interests of a table, and learn the answers.
+        """Match events with all interests of some tables, and learn the answers.
 
         Args:
             messages: messages for this broker, shape (count, bytes).
-            table: table to match them with.
+            tables: tables to match them with; this broker's `table`, if None.
             sealed: True for this broker's parts of sealed messages.
 
         Returns:
-            answers, shape (count, lanes); and the events that are refused, shape (count,), which
-            match nothing.
+            answers, shape (count, lanes), with the tables side by side; and the events that are
+            refused, shape (count,), which match nothing.
 
         Raises:
             DecodeError: some are no events of clients that are known.
@@ -199,13 +206,10 @@ class Party:
         """
         if self._key_bits:
             raise ParameterError("answers are for subscribers only: call publish_for_subscribers")
-        table = self.table if table is None else table
-        heads, events, refused, _ = self._taken(messages, sealed, table)
-        granted = self._granted(table, heads, events)
-        matched, self._unit = table.match(self._joined, self._unit, heads, events, granted)
-        answers = np.zeros((len(messages), matched.shape[1]), dtype=np.bool_)
-        answers[~refused] = matched
-        return answers, refused
+        batch, check = self._batch(messages, [self.table] if tables is None else tables, sealed)
+        answers, self._unit = batch.match(self._joined, self._unit)
+        assert check.refused is not None
+        return answers, check.refused
 
     def publish_for_subscribers(
         self, messages: Bytes, *, table: ShareTable | None = None, sealed: bool = False
@@ -233,60 +237,39 @@ class Party:
         if not self._key_bits:
             raise ParameterError("answers are for brokers: call publish")
         table = self.table if table is None else table
-        heads, events, refused, coin = self._taken(messages, sealed, table)
+        batch, check = self._batch(messages, [table], sealed)
         first, second = (
-            np.packbits(share[:, -self._key_bits :], axis=1, bitorder="little") for share in events
+            np.packbits(share[:, -self._key_bits :], axis=1, bitorder="little")
+            for share in batch.events
         )
-        keys, granted = (first, second), self._granted(table, heads, events)
-        products, self._unit = table.times_keys(
-            self._joined, self._unit, heads, events, keys, granted
-        )
-        shares = np.zeros((len(messages), *products.shape[1:]), dtype=np.uint8)
-        shares[~refused] = products
-        attempts = attempt_names(coin, len(messages))
+        shares, self._unit = batch.times_keys(self._joined, self._unit, (first, second))
+        assert check.refused is not None
+        attempts = attempt_names(check.coin, len(messages))
         own_heads = messages[:, :HEAD_BYTES]
         add_pads(self._number, self._clients, own_heads, table.heads, attempts, shares)
         # No pads either: a message that came twice has another lane with the same ones.
         shares[:, ~table.live] = 0
-        return SealedAnswers(attempts, shares), refused
+        return SealedAnswers(attempts, shares), check.refused
 
-    def _taken(
-        self, messages: Bytes, sealed: bool, table: ShareTable
-    ) -> tuple[Bytes, tuple[Bytes, Bytes], Bools, bytes]:
-        """Expand events and check them.
-
-        Returns:
-            heads and shares of those that are taken; the events that are refused, shape (count,);
-            and what the brokers drew together.
-        """
+    def _batch(
+        self, messages: Bytes, tables: Sequence[ShareTable], sealed: bool
+    ) -> tuple[Batch, EventCheck]:
+        """Return events to match with tables, and their check."""
         messages, broken = self._opened("event", messages, sealed)
         sent = self.shares("event", messages)
-        refused = self._differing(messages, sent, broken)
         first, second = (
             whole_vectors(share, self._form.digit_bits, (self._number + place) % PARTIES == 0)
             for place, share in enumerate(sent)
         )
-        good = np.flatnonzero(~refused)
-        # Drawn now, when nobody can change an event any more.
-        coin = self._joined.coin() if len(good) else b""
-        # An empty table has no units of its own that would tell that another broker's is not.
-        digest = sha256(table.digest + messages[good, :HEAD_BYTES].tobytes()).digest()
-        bad = self._not_one_hot(digest, (first[good], second[good]), coin)
-        refused[good[bad]] = True
-        good = np.flatnonzero(~refused)
-        return messages[good, :HEAD_BYTES], (first[good], second[good]), refused, coin
-
-    def _granted(
-        self, table: ShareTable, heads: Bytes, events: tuple[Bytes, Bytes]
-    ) -> tuple[Bytes, Bytes] | None:
-        """Return shares of the results of all grants, if the matcher demands grants.
-
-        A table without interests has no use for them. All three brokers have one then.
-        """
-        if self._grants is None or not table.used:
-            return None
-        granted, self._unit = self._grants.evaluate(self._joined, self._unit, heads, events)
-        return granted
+        heads, events = messages[:, :HEAD_BYTES], (first, second)
+        check = EventCheck(
+            self._joined, _common(messages, sent), broken, events, self._form.digit_bits
+        )
+        granted = None
+        if self._grants is not None and any(table.used for table in tables):
+            grants = Batch(heads, events, [self._grants.table])
+            granted, self._unit = grants.evaluate(self._joined, self._unit)
+        return Batch(heads, events, tables, check, granted), check
 
     @property
     def _joined(self) -> Ring:
@@ -375,15 +358,11 @@ class Party:
             return np.zeros(len(interests), dtype=np.bool_)
         return self._grants.lanes(interests) < 0
 
-    def _not_one_hot(self, digest: bytes, events: tuple[Bytes, Bytes], coin: bytes) -> Bools:
-        """Find the events that are not one-hot; one by one only if the batch is not."""
-        digit_bits, bad = self._form.digit_bits, np.zeros(len(events[0]), dtype=np.bool_)
-        for each in (False, True) if len(events[0]) else ():
-            # The same tests again: those of the batch are the sums of those of its events.
-            begin = partial(one_hot_steps, events, digit_bits, coin, each=each)
-            sums, _ = self._joined.evaluate(self._unit, digest, begin)
-            self._unit += 1
-            if not sums.any():
-                break
-            bad = sums[:, 0] != 0
-        return bad
+
+def _common(messages: Bytes, shares: tuple[Bytes, Bytes]) -> tuple[Bytes, Bytes]:
+    """Return heads and shares that two brokers have in common, packed, shape (count, bytes)."""
+    first, second = (
+        np.concatenate([messages[:, :HEAD_BYTES], np.packbits(share, axis=1)], axis=1)
+        for share in shares
+    )
+    return first, second

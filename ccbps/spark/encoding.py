@@ -43,13 +43,13 @@ from ccbps.columnar.addressing import allotted_rounds
 from ccbps.columnar.encoding import event_messages, interest_messages
 from ccbps.columnar.sessions import payload_bytes
 from ccbps.errors import ParameterError
+from ccbps.keys.plain_key import PARTIES
 from ccbps.keys.sources import KeySource
 from ccbps.matching.contract.matcher import Matcher
 from ccbps.matching.contract.scheme import REUSABLE, Answers, Keying
 from ccbps.rounds.event_ledger import EventLedger
 from ccbps.rounds.remote_ledger import RemoteLedger
 from ccbps.shares.clients import HEAD_BYTES
-from ccbps.shares.replicated import PARTIES
 from ccbps.spark.columns import (
     AGAIN,
     check_once,

@@ -20,11 +20,11 @@ from pyspark.sql.types import StructType
 from ccbps.checks import instance, number, octets, text, whole
 from ccbps.columnar.shares import MESSAGE, SIDE, ShareMatching
 from ccbps.errors import ParameterError
+from ccbps.keys.plain_key import PARTIES
 from ccbps.keys.sources import KeySource
 from ccbps.matching.contract.matcher import Matcher
 from ccbps.shares.clients import HEAD_BYTES
 from ccbps.shares.operators import Operator
-from ccbps.shares.replicated import PARTIES
 from ccbps.spark.columns import column, map_batches
 from ccbps.spark.encoding import broker_columns
 from ccbps.spark.frames import (

@@ -7,10 +7,9 @@ from typing import Any, Final
 
 from ccbps.checks import whole
 from ccbps.errors import KeyMismatchError, ParameterError
-from ccbps.keys.plain_key import OperatorKey
+from ccbps.keys.plain_key import PARTIES, OperatorKey
 from ccbps.network.channel import split_address
 from ccbps.shares.operators import Operator, broker_key
-from ccbps.shares.replicated import PARTIES
 
 WORKERS: Final = 64
 """Most worker processes of a broker."""

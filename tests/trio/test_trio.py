@@ -30,10 +30,10 @@ def test_a_trio_matches() -> None:
         leader.verify(wanted)
         table, lanes = leader.new_table(), np.arange(150)
         leader.put(table, lanes, wanted)
-        assert np.array_equal(leader.match(table, news)[0][:, :150], expected)
+        assert np.array_equal(leader.match([table], news)[0][0][:, :150], expected)
         leader.remove(table, lanes[::3])
         expected[:, ::3] = False
-        assert np.array_equal(leader.match(table, news)[0][:, :150], expected)
+        assert np.array_equal(leader.match([table], news)[0][0][:, :150], expected)
         assert np.array_equal(leader.match_once(wanted[1:2], news), expected[:, 1:2])
 
 

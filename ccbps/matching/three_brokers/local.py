@@ -10,6 +10,7 @@ import numpy as np
 
 from ccbps.arrays import Bools, Bytes
 from ccbps.errors import DecodeError, NetworkError
+from ccbps.keys.plain_key import PARTIES
 from ccbps.keys.secret import Confined
 from ccbps.matching.contract.access import require_width
 from ccbps.matching.contract.matcher import Matcher
@@ -17,7 +18,6 @@ from ccbps.predicates import Predicate
 from ccbps.shares.answers import add_pads
 from ccbps.shares.clients import HEAD_BYTES, BrokerKey, SharedKeys, part_of, sealed_part
 from ccbps.shares.party import Party
-from ccbps.shares.replicated import PARTIES
 from ccbps.shares.ring import LocalLink, Ring, local_links
 from ccbps.wire import Cause, raise_for
 

@@ -30,7 +30,7 @@ from ccbps.dictionary import DictionaryColumn
 from ccbps.encodings.rows import used_bits
 from ccbps.errors import ParameterError
 from ccbps.forms.digits import MAX_WINDOW, BoxDigits, DigitForm, FormulaDigits, HiddenDigits
-from ccbps.keys.plain_key import ClientKey
+from ccbps.keys.plain_key import PARTIES, ClientKey
 from ccbps.leakage import LeakageCard, Protects
 from ccbps.matching.contract.matcher import ANSWERS_ONLY
 from ccbps.matching.contract.scheme import (
@@ -56,7 +56,6 @@ from ccbps.predicates.hiding import HiddenTree, LeafKind
 from ccbps.shares.answers import PAD_BLOCKS, PAYLOAD_KEY_BYTES
 from ccbps.shares.clients import GRANT_HEAD_BYTES, HEAD_BYTES, BrokerKey, sealed_bytes
 from ccbps.shares.party import Party
-from ccbps.shares.replicated import PARTIES
 from ccbps.shares.ring import Ring
 from ccbps.wire import padding_causes
 
