@@ -16,6 +16,7 @@ from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from ccbps.checks import Printable, instance
 from ccbps.errors import EventError, ParameterError
@@ -216,8 +217,7 @@ def closest(name: str, present: list[Any]) -> str:
     return f"; the closest is {by_folded[close[0]]!r}" if close else ""
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Events(Printable):
+class Events(Printable, Struct, frozen=True, eq=False):
     """A batch of encoded records.
 
     Example:

@@ -22,11 +22,13 @@ Not protected: all three are the subscription itself. Their reprs show nothing o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import combinations
 from math import comb
 from typing import Final, TypeAlias, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ccbps.checks import Printable
 from ccbps.errors import ParameterError, UnsupportedPredicateError
@@ -68,12 +70,12 @@ Product: TypeAlias = dict[str, Intervals]
 """Allowed codes of the attributes that are constrained; never an empty set of codes."""
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Conjunction:
+class Conjunction(Struct, frozen=True):
     """An AND: every attribute in `sets` has a code of its set, and all `parts` hold.
 
     Attributes:
         sets: allowed codes of the attributes that are constrained.
+    __repr__ = object.__repr__
         parts: other parts.
         negated: whether the truth value is inverted.
     """
@@ -83,23 +85,23 @@ class Conjunction:
     negated: bool
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class AtLeast:
+class AtLeast(Struct, frozen=True):
     """A threshold: at least `k` of the parts hold, 1 < k < number of parts; or its negation."""
 
     k: int
     parts: tuple[Part, ...]
     negated: bool
+    __repr__ = object.__repr__
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Distance:
+class Distance(Struct, frozen=True):
     """A Hamming distance: a code differs from `value` in at most `limit` bits; or its negation."""
 
     attribute: str
     value: int
     limit: int
     negated: bool
+    __repr__ = object.__repr__
 
 
 Part: TypeAlias = Conjunction | AtLeast | Distance
@@ -392,8 +394,7 @@ def difference(schema: Attributes, whole: Product, part: Product) -> list[Produc
 # -- boxes -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Box(Printable):
+class Box(Printable, Struct, frozen=True):
     """One inclusive range of codes for every attribute.
 
     Example:

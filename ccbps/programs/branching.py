@@ -31,11 +31,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from ccbps.errors import ParameterError, ShapeError
 
 
-@dataclass(frozen=True, slots=True)
-class Label:
+class Label(Struct, frozen=True):
     """An affine bit: XOR of event bits, interest bits and a constant. Add labels with ``^``.
 
     Attributes:
