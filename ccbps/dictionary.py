@@ -6,16 +6,16 @@ from collections.abc import Iterable, Sequence
 from typing import Generic, TypeVar
 
 import numpy as np
-from msgspec import Struct
 from numpy.typing import NDArray
 
 from ccbps.checks import Printable, array
 from ccbps.errors import ParameterError, ShapeError
+from ccbps.records import Redacted
 
 T_co = TypeVar("T_co", covariant=True)
 
 
-class DictionaryColumn(Printable, Struct, Generic[T_co], frozen=True):
+class DictionaryColumn(Printable, Redacted, Generic[T_co], frozen=True):
     """A column in which row i has the value ``values[index[i]]``, in Arrow's terms and layout.
 
     Attributes:

@@ -16,13 +16,13 @@ from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct
 
 from ccbps.checks import Printable, instance
 from ccbps.errors import EventError, ParameterError
 from ccbps.predicates.codes import CodeArray
 from ccbps.predicates.columns import arrow_table, comes_from, is_arrow, length_of
 from ccbps.predicates.types import AttributeType
+from ccbps.records import Redacted
 
 _COMPARED: Final = 200
 """Names that a guess looks at, and characters of each; time grows with the square of a length."""
@@ -217,7 +217,7 @@ def closest(name: str, present: list[Any]) -> str:
     return f"; the closest is {by_folded[close[0]]!r}" if close else ""
 
 
-class Events(Printable, Struct, frozen=True, eq=False):
+class Events(Printable, Redacted, frozen=True, eq=False):
     """A batch of encoded records.
 
     Example:

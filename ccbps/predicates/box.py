@@ -27,7 +27,6 @@ from itertools import combinations
 from math import comb
 from typing import Final, TypeAlias, TypeVar
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from ccbps.checks import Printable
@@ -45,6 +44,7 @@ from ccbps.predicates.codes import (
 from ccbps.predicates.expression import Condition, Constant, Expression, iter_nodes, operands_of
 from ccbps.predicates.form import AllOf, AtLeastOf, Form, HammingWithin, InRange
 from ccbps.predicates.types import EMPTY
+from ccbps.records import Redacted
 
 MAX_HAMMING_CODES: Final = 1024
 """Most codes that a Hamming distance, or its negation, is spelled out to."""
@@ -70,12 +70,11 @@ Product: TypeAlias = dict[str, Intervals]
 """Allowed codes of the attributes that are constrained; never an empty set of codes."""
 
 
-class Conjunction(Struct, frozen=True):
+class Conjunction(Redacted, frozen=True):
     """An AND: every attribute in `sets` has a code of its set, and all `parts` hold.
 
     Attributes:
         sets: allowed codes of the attributes that are constrained.
-    __repr__ = object.__repr__
         parts: other parts.
         negated: whether the truth value is inverted.
     """
@@ -85,23 +84,21 @@ class Conjunction(Struct, frozen=True):
     negated: bool
 
 
-class AtLeast(Struct, frozen=True):
+class AtLeast(Redacted, frozen=True):
     """A threshold: at least `k` of the parts hold, 1 < k < number of parts; or its negation."""
 
     k: int
     parts: tuple[Part, ...]
     negated: bool
-    __repr__ = object.__repr__
 
 
-class Distance(Struct, frozen=True):
+class Distance(Redacted, frozen=True):
     """A Hamming distance: a code differs from `value` in at most `limit` bits; or its negation."""
 
     attribute: str
     value: int
     limit: int
     negated: bool
-    __repr__ = object.__repr__
 
 
 Part: TypeAlias = Conjunction | AtLeast | Distance
@@ -394,7 +391,7 @@ def difference(schema: Attributes, whole: Product, part: Product) -> list[Produc
 # -- boxes -----------------------------------------------------------------------------------------
 
 
-class Box(Printable, Struct, frozen=True):
+class Box(Printable, Redacted, frozen=True):
     """One inclusive range of codes for every attribute.
 
     Example:

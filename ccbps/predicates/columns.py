@@ -23,19 +23,18 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct
 
 from ccbps.errors import EventError
 from ccbps.loading import need
 from ccbps.predicates.codes import BoolArray
+from ccbps.records import Redacted
 
 
-class Column(Struct, frozen=True, eq=False):
+class Column(Redacted, frozen=True, eq=False):
     """Values of one attribute, one for each row.
 
     Attributes:
         missing: rows without a value, shape (rows,), bool.
-    __repr__ = object.__repr__
         values: the values themselves, shape (rows,), of dtype kind b, i, u, f (float64 or wider)
             or M; for a dictionary, the row's position in `distinct`.
         distinct: distinct Python values of a dictionary column, else None.

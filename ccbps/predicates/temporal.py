@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import datetime
 import re
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, Final
@@ -25,6 +24,7 @@ from ccbps.errors import ParameterError
 from ccbps.predicates.codes import BoolArray
 from ccbps.predicates.grid import Grid
 from ccbps.predicates.types import AttributeType, ConstantError, Outcome, Refused, explained
+from ccbps.records import Redacted
 
 UNITS: Final = {"day": Fraction(86_400)} | {
     name: Fraction(1, 1000**power) for power, name in enumerate(("s", "ms", "us", "ns"))
@@ -39,8 +39,7 @@ _ISO: Final = re.compile(
 _INT64_MAX: Final = 2**63 - 1
 
 
-@dataclass(frozen=True, order=True, repr=False)
-class Instant:
+class Instant(Redacted, frozen=True, order=True):
     """A point in time, exactly.
 
     Attributes:
@@ -152,7 +151,6 @@ def _parameter(name: str, value: Any) -> Instant:
         ) from None
 
 
-@dataclass(frozen=True, repr=False, init=False)
 class Timestamp(AttributeType):
     """A point in time on a grid.
 

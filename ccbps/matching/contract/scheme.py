@@ -40,6 +40,7 @@ from ccbps.keys.role_key import Role
 from ccbps.leakage import LeakageCard
 from ccbps.predicates import Events, Predicate, Schema
 from ccbps.predicates.parsed import PARSED
+from ccbps.records import Redacted
 from ccbps.wire import ROUND_VERSION
 
 MATCH_ROWS: Final = 1 << 12
@@ -178,12 +179,11 @@ def _not_shared(start: int, stop: int, piece: int = 0) -> Bytes:
     raise ParameterError("a scheme with a key server shares no randomness of rounds")
 
 
-class Draw(Struct, frozen=True):
+class Draw(Redacted, frozen=True):
     """Randomness for one call of an encoder.
 
     Attributes:
         fresh: ``fresh(n)`` gives n uniform bytes that nobody else has.
-    __repr__ = object.__repr__
         shared: ``shared(start, stop, piece)`` gives rows of `Sizes.randomness` uniform bytes that
             publisher and subscriber have in common, for one piece of messages start .. stop - 1.
             Ask for each of them once, and for a message's first piece first.
