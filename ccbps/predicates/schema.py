@@ -12,7 +12,6 @@ repr shows attribute names only, and `evaluate` is plaintext.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NoReturn, Self
 
@@ -40,6 +39,7 @@ from ccbps.predicates.form import Form, lower
 from ccbps.predicates.sql import read_sql
 from ccbps.predicates.syntax import single_quoted
 from ccbps.predicates.types import AttributeType, ConstantError, PatternError
+from ccbps.records import Redacted
 
 
 class Schema(Attributes):
@@ -190,8 +190,7 @@ class Schema(Attributes):
         return Predicate(self, text, expression, private_names_of(expression))
 
 
-@dataclass(eq=False, repr=False)
-class Predicate(Printable):
+class Predicate(Printable, Redacted, frozen=True, eq=False, dict=True):
     """A parsed predicate, made by `Schema.parse`.
 
     Example:
@@ -214,7 +213,7 @@ class Predicate(Printable):
     text: str
     expression: Expression
     private_names: tuple[str, ...]
-    _constants: Mapping[str, Any] = field(default_factory=dict)
+    _constants: Mapping[str, Any] = {}
 
     def __repr__(self) -> str:
         names = ", ".join(attributes_of(self.expression)) or "no attribute"
