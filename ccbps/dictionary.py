@@ -8,9 +8,8 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbps.checks import Printable, array
+from ccbps.checks import Printable, Redacted, array
 from ccbps.errors import ParameterError, ShapeError
-from ccbps.records import Redacted
 
 T_co = TypeVar("T_co", covariant=True)
 

@@ -33,21 +33,6 @@ _PLACE: Final = re.compile(r"\$\[(\d+)\]")
 """Of a field, in errors of msgspec."""
 
 
-class Redacted(msgspec.Struct, frozen=True):
-    """Base of values that print only those of their fields that are no secret: by default, none."""
-
-    _hidden: ClassVar[tuple[str, ...] | None] = None
-    """Names of the fields that are not printed; None for all of them."""
-
-    def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={value!r}" for name, value in self.__rich_repr__())
-        return f"{type(self).__name__}({shown})"
-
-    def __rich_repr__(self) -> list[tuple[str, Any]]:
-        names = () if self._hidden is None else self.__struct_fields__
-        return [(name, getattr(self, name)) for name in names if name not in (self._hidden or ())]
-
-
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
     """Base of records whose fields are known by their places."""
 

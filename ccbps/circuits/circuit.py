@@ -32,9 +32,8 @@ from msgspec.structs import force_setattr
 from numpy.typing import NDArray
 
 from ccbps.arrays import Bools, Words
-from ccbps.checks import Printable, whole
+from ccbps.checks import Printable, Redacted, whole
 from ccbps.errors import ParameterError, ShapeError
-from ccbps.records import Redacted
 
 WORD = 64
 # Evaluation holds so many words of wires at a time: 2**20 words are 8 MB, about a second cache.

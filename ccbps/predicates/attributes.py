@@ -16,12 +16,11 @@ from typing import Any, Final, NoReturn, Self
 import numpy as np
 import numpy.typing as npt
 
-from ccbps.checks import Printable, instance
+from ccbps.checks import Printable, Redacted, instance
 from ccbps.errors import EventError, ParameterError
 from ccbps.predicates.codes import CodeArray
 from ccbps.predicates.columns import arrow_table, comes_from, is_arrow, length_of
 from ccbps.predicates.types import AttributeType
-from ccbps.records import Redacted
 
 _COMPARED: Final = 200
 """Names that a guess looks at, and characters of each; time grows with the square of a length."""

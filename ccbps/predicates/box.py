@@ -29,7 +29,7 @@ from typing import Final, TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
-from ccbps.checks import Printable
+from ccbps.checks import Printable, Redacted
 from ccbps.errors import ParameterError, UnsupportedPredicateError
 from ccbps.predicates.attributes import Attributes, Events
 from ccbps.predicates.codes import (
@@ -44,7 +44,6 @@ from ccbps.predicates.codes import (
 from ccbps.predicates.expression import Condition, Constant, Expression, iter_nodes, operands_of
 from ccbps.predicates.form import AllOf, AtLeastOf, Form, HammingWithin, InRange
 from ccbps.predicates.types import EMPTY
-from ccbps.records import Redacted
 
 MAX_HAMMING_CODES: Final = 1024
 """Most codes that a Hamming distance, or its negation, is spelled out to."""

@@ -24,10 +24,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from ccbps.checks import Redacted
 from ccbps.errors import EventError
 from ccbps.loading import need
 from ccbps.predicates.codes import BoolArray
-from ccbps.records import Redacted
 
 
 class Column(Redacted, frozen=True, eq=False):

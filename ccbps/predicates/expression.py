@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 
+from ccbps.checks import Redacted
 from ccbps.predicates.attributes import Events
 from ccbps.predicates.codes import (
     BoolArray,
@@ -28,7 +29,6 @@ from ccbps.predicates.codes import (
     distance_at_most,
     in_range,
 )
-from ccbps.records import Redacted
 
 
 class Node(Redacted, frozen=True, eq=False):

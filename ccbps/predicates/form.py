@@ -24,6 +24,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from ccbps.checks import Redacted
 from ccbps.errors import ParameterError
 from ccbps.predicates import expression as tree
 from ccbps.predicates.attributes import Attributes, Events
@@ -36,7 +37,6 @@ from ccbps.predicates.codes import (
     joined,
 )
 from ccbps.predicates.types import EMPTY, is_prefix
-from ccbps.records import Redacted
 
 
 class Form(Redacted, frozen=True):

@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Any, NoReturn, Self
 
 from ccbps import predicates
-from ccbps.checks import Printable
+from ccbps.checks import Printable, Redacted
 from ccbps.errors import (
     DecodeError,
     ParameterError,
@@ -39,7 +39,6 @@ from ccbps.predicates.form import Form, lower
 from ccbps.predicates.sql import read_sql
 from ccbps.predicates.syntax import single_quoted
 from ccbps.predicates.types import AttributeType, ConstantError, PatternError
-from ccbps.records import Redacted
 
 
 class Schema(Attributes):

@@ -19,12 +19,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ccbps.checks import choice, shown
+from ccbps.checks import Redacted, choice, shown
 from ccbps.errors import ParameterError
 from ccbps.predicates.codes import BoolArray
 from ccbps.predicates.grid import Grid
 from ccbps.predicates.types import AttributeType, ConstantError, Outcome, Refused, explained
-from ccbps.records import Redacted
 
 UNITS: Final = {"day": Fraction(86_400)} | {
     name: Fraction(1, 1000**power) for power, name in enumerate(("s", "ms", "us", "ns"))

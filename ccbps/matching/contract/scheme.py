@@ -32,7 +32,7 @@ import numpy as np
 from msgspec import Struct
 
 from ccbps.arrays import Bools, Bytes, Randomness
-from ccbps.checks import Printable
+from ccbps.checks import Printable, Redacted
 from ccbps.circuits import Circuit
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import CcbpsError, ParameterError, UnsupportedPredicateError
@@ -40,7 +40,6 @@ from ccbps.keys.role_key import Role
 from ccbps.leakage import LeakageCard
 from ccbps.predicates import Events, Predicate, Schema
 from ccbps.predicates.parsed import PARSED
-from ccbps.records import Redacted
 from ccbps.wire import ROUND_VERSION
 
 MATCH_ROWS: Final = 1 << 12
