@@ -274,7 +274,8 @@ class ArrayEncoder:
         self._program, self._planes = program, array_planes(program, batch)
         self.rows = rows = self._planes.rows
         self._joined = np.zeros((rows, program.inputs), dtype=np.uint64)
-        self._messages, self._masks = np.zeros((2, rows, program.outputs), dtype=np.uint64)
+        self._messages = np.empty((rows, program.outputs), dtype=np.uint64)
+        self._masks = np.zeros((rows, program.outputs), dtype=np.uint64)
         self._random_bytes, self._masked = random_bytes, -(-mask_bits // 8)
         self._drawn = self._joined.view(np.uint8)[:, :random_bytes]
         self._inputs = self._joined[:, -(-random_bytes // 8) :]
