@@ -115,7 +115,7 @@ def match_shares(
             'matcher: take one with reveal="brokers", or run its brokers (ThreeBrokerMatch.broker)'
         )
     check_key(key)
-    tasks = check_partitions(partitions) or _parallelism(events)
+    partitions = check_partitions(partitions)
     whole("party", party, 0, PARTIES - 1)
     if len(operators) != PARTIES:
         raise ParameterError(f"operators must be three, got {len(operators)}")
@@ -123,6 +123,8 @@ def match_shares(
         instance("operators", operator, Operator)
     for hello in hellos:
         octets("hellos", hello)
+    text("host", host)
+    number("seconds", seconds, 0)
     if sum(map(len, hellos)) > PLAN_BYTES:
         raise ParameterError(f"hellos= takes at most {PLAN_BYTES >> 20} MiB")
     own = broker_columns()[party]
@@ -150,6 +152,7 @@ def match_shares(
     if reject:
         refuse_rejected([*kept, subscription])
         schema.add("rejected", "string")
+    tasks = partitions or _parallelism(events)
     matching = ShareMatching(
         matcher,
         key,
@@ -160,8 +163,8 @@ def match_shares(
         kept,
         on_error,
         tasks,
-        text("host", host),
-        number("seconds", seconds, 0),
+        host,
+        seconds,
     )
 
     def match(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
