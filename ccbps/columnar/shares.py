@@ -26,7 +26,7 @@ from ccbps.errors import DecodeError, PeerError
 from ccbps.keys.sources import KeySource, operator_key
 from ccbps.matching.contract.matcher import Matcher
 from ccbps.matching.contract.scheme import Side
-from ccbps.shares.clients import HEAD_BYTES
+from ccbps.shares.clients import HEAD_BYTES, part_bytes
 from ccbps.shares.meeting import meeting
 from ccbps.shares.operators import Operator, broker_key
 from ccbps.shares.party import Party
@@ -121,7 +121,7 @@ class ShareMatching:
     def width(self, side: Side) -> int:
         """Return the bytes of a message for this broker."""
         whole = self.matcher.event_bytes if side == "event" else self.matcher.interest_bytes
-        return whole if self.party else HEAD_BYTES
+        return part_bytes(self.party, whole)
 
 
 class _Rows:

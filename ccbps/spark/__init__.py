@@ -55,6 +55,7 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.spark.store_writing import write_interests as write_interests
     from ccbps.spark.stores import check_messages as check_messages
     from ccbps.spark.stores import compact_messages as compact_messages
+    from ccbps.spark.stores import drop_interests as drop_interests
     from ccbps.spark.stores import drop_rounds as drop_rounds
     from ccbps.spark.stores import provided_rounds as provided_rounds
     from ccbps.spark.stores import write_messages as write_messages

@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -38,14 +38,17 @@ from ccbps.spark.frames import (
     refuse_rejected,
     require,
 )
+from ccbps.spark.source import stored_rows
+from ccbps.spark.stores import Stores, indexes
+from ccbps.store.index import StoreKind
 
 _TASK: Final = "__ccbps_task"
 _ORDER: Final = "__ccbps_order"
 
 
 def match_shares(
-    events: DataFrame,
-    interests: DataFrame,
+    events: DataFrame | Stores,
+    interests: DataFrame | Stores,
     matcher: Matcher,
     key: KeySource,
     *,
@@ -76,16 +79,29 @@ def match_shares(
             )
             matched.write.parquet("/data/matched")           # subscription, event
 
+        From stores of `write_messages`; either of them may be a DataFrame as well:
+
+        .. code-block:: python
+
+            matched = cs.match_shares(
+                "/data/sent-1", "/data/asked-1", three, cs.FileKey("/run/secrets/operator"),
+                party=1, operators=operators, hellos=hellos, host="0.0.0.0",
+            )
+            matched.write.parquet("/data/matched")           # subscription, round
+
     Args:
-        events: messages of events for this broker. Other columns are kept.
-        interests: messages of interests for this broker, with their subscriptions.
+        events: messages of events for this broker. Other columns are kept. Or the path of a store
+            of such messages, or several paths; then the column `round` is kept.
+        interests: messages of interests for this broker, with their subscriptions; or the path of a
+            store of them, or several paths.
         matcher: the matcher; public. It has three brokers (`Answers.TOGETHER`).
         key: source of the `OperatorKey` for the workers.
         party: number of this operator's broker: 0, 1 or 2.
         operators: public sides of operators 0, 1 and 2, the same at all three.
         hellos: hellos of all clients for this broker, up to 32 MiB.
-        subscription: string column of `interests` that names a subscription.
-        message: binary column of both DataFrames; None for "broker_0", "broker_1" or "broker_2".
+        subscription: string column that names a subscription, of `interests` and of the result.
+        message: binary column of messages in DataFrames; None for "broker_0", "broker_1" or
+            "broker_2".
         partitions: number of tasks, the same at all three; by default the session's parallelism. At
             most as many as can run at once.
         host: name or number of its machine that each worker listens at; "0.0.0.0" for all. Task
@@ -98,15 +114,17 @@ def match_shares(
     Returns:
         A row for each match: `subscription`, the columns of `events` without the message and, with
         "reject", "rejected" (NULL where nothing is wrong). A message that is NULL matches nothing.
+        Indexes of stores are read now, and their files when the result is computed.
 
     Raises:
         ParameterError: an argument is not possible; a column is missing, of the wrong type, in both
-            DataFrames, or another broker's; or the matcher is of another kind.
+            DataFrames, or another broker's; the matcher is of another kind; or a path has no
+            complete store, or one of another matcher, side or broker, or comes twice.
         KeyMismatchError: (as the cause of Spark's error, when the result is computed) the key is
             not that of this operator.
         NetworkError: (likewise) the other two did not come, or a connection broke.
-        DecodeError: (likewise) with "raise", a message is refused by any of the three; or a hello
-            is malformed.
+        DecodeError: (likewise) with "raise", a message is refused by any of the three; a hello is
+            malformed; or a file of a store is damaged. An index is compared at once.
     """
     check_answers(matcher, "match_shares")
     if not matcher.leakage.answers:
@@ -129,6 +147,8 @@ def match_shares(
         raise ParameterError(f"hellos= takes at most {PLAN_BYTES >> 20} MiB")
     own = broker_columns()[party]
     name = own if message is None else message
+    reject = check_on_error(on_error, drop=True)
+    events, interests = _tables(events, interests, matcher, party, subscription, name)
     for df, title in ((events, "events"), (interests, "interests")):
         if df.isStreaming:
             raise ParameterError(f"{title} is a stream: call match_shares in foreachBatch")
@@ -140,7 +160,6 @@ def match_shares(
                 )
     kept = tuple(c for c in events.columns if c != name)
     refuse_alike(events, {"events": kept, "interests": [subscription]})
-    reject = check_on_error(on_error, drop=True)
     require(events, [], binary=[name], name="events")
     require(interests, [], text=[subscription], binary=[name], name="interests")
     if subscription in events.columns:
@@ -175,6 +194,32 @@ def match_shares(
     rows = _spread(events, interests, name, subscription, kept, tasks)
     # Spark repeats a barrier stage only if its result goes to another stage.
     return map_batches(rows, match, schema, barrier=True).repartition(column(subscription))
+
+
+def _tables(
+    events: DataFrame | Stores,
+    interests: DataFrame | Stores,
+    matcher: Matcher,
+    party: int,
+    subscription: str,
+    message: str,
+) -> tuple[DataFrame, DataFrame]:
+    """Return both sides as DataFrames; workers read the files of stores."""
+    given: dict[StoreKind, DataFrame | Stores] = {"event": events, "interest": interests}
+    tables = {kind: df for kind, df in given.items() if isinstance(df, DataFrame)}
+    stored = {
+        kind: indexes(paths, matcher, kind, party)
+        for kind, paths in given.items()
+        if kind not in tables
+    }
+    for kind, index in stored.items():
+        df = next(iter(tables.values()), None)
+        spark = SparkSession.active() if df is None else df.sparkSession
+        rows = stored_rows(spark, index, message)
+        label = column("subscription").alias(subscription)
+        first = column("round") if kind == "event" else label
+        tables[kind] = rows.select(first, column(message))
+    return tables["event"], tables["interest"]
 
 
 def _spread(
