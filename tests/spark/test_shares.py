@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -146,17 +146,24 @@ def applications(
         yield running
 
 
-def check(clients: Clients, running: list[subprocess.Popen[bytes]]) -> None:
+def check(
+    clients: Clients,
+    running: list[subprocess.Popen[bytes]],
+    expected: Mapping[str, set[tuple[str, int]]] | None = None,
+) -> None:
     """All applications end, with all matches and no others, and no key in what they leave."""
+    expected = {"matched": clients.expected} if expected is None else expected
     keys = [source.load().export_secret() for source in clients.sources]
     needles = [form for key in keys for form in (key, key.hex().encode(), base64.b64encode(key))]
     for party, process in enumerate(running):
         log, data = clients.folder / f"{party}.log", clients.folder / f"{party}"
         assert process.wait(240) == 0, log.read_text()[-3000:]
-        rows = pq.read_table(data / "matched").to_pylist()
-        found = [(row["subscription"], row["event"]) for row in rows]
-        assert len(found) == len(clients.expected)
-        assert {*found} == clients.expected
+        for name, pairs in expected.items():
+            rows = pq.read_table(data / name)
+            assert rows.column_names[0] == "subscription"
+            found = [*zip(*(column.to_pylist() for column in rows.columns), strict=True)]
+            assert len(found) == len(pairs)
+            assert {*found} == pairs
         left = [log.read_bytes(), *(content for _, content in contents(data))]
         assert any(b"SparkListenerJobStart" in content for content in left)
         assert not any(needle in content for content in left for needle in needles)
@@ -168,6 +175,23 @@ def test_three_applications_match(spark: SparkSession, tmp_path: Path) -> None:
     clients = Clients(spark, tmp_path, 600)
     with applications(clients, masters=["local[2,4]", "local[2]", "connect"]) as running:
         check(clients, running)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(MODE != "classic", reason="it has sessions of its own")
+def test_three_applications_match_their_stores(spark: SparkSession, tmp_path: Path) -> None:
+    clients = Clients(spark, tmp_path, 600)
+    # Interests below 30 come first; each third one ends before the second match, and two more go.
+    left = {f"s{n}" for n in range(40) if n % 3 and n not in (4, 10)}
+    later = {pair for pair in clients.expected if pair[0] in left}
+    expected = {
+        "first": {(s, n) for s, n in clients.expected if int(s[1:]) < 30 and n < 400},
+        "second": later,
+        "third": {pair for pair in later if pair[1] >= 400},
+    }
+    assert all(expected.values())
+    with applications(clients, "stores", masters=["local[2,4]", "local[2]", "connect"]) as running:
+        check(clients, running, expected)
 
 
 @pytest.mark.slow
