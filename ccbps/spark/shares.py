@@ -99,7 +99,8 @@ def match_shares(
         party: number of this operator's broker: 0, 1 or 2.
         operators: public sides of operators 0, 1 and 2, the same at all three.
         hellos: hellos of all clients for this broker, up to 32 MiB.
-        subscription: string column that names a subscription, of `interests` and of the result.
+        subscription: string column with the names of subscriptions, in a DataFrame of `interests`
+            and in the result.
         message: binary column of messages in DataFrames; None for "broker_0", "broker_1" or
             "broker_2".
         partitions: number of tasks, the same at all three; by default the session's parallelism. At
