@@ -5,11 +5,17 @@ which are the same at all three brokers. The three take some rows at a time, and
 the heads. Heads up to the smallest of the three last ones are all known by then, so messages that a
 broker lacks, or refuses by itself, are found, and the other two refuse them. What is left is in
 one order everywhere.
+
+Workers may end at any time, and begin again by themselves: nobody counts attempts. Twins that meet
+have nothing in common from earlier attempts. They draw fresh masks, and begin with the first row.
+So it does not matter which attempts meet, as long as they are of one job. Nobody's attempt ends
+well before all workers of all three operators have made all their rows: otherwise one whose last
+rows are lost would find no twins any more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -62,6 +68,7 @@ class ShareMatching:
         on_error: "raise" to fail at the first message that is refused, "drop" to let such messages
             match nothing, "reject" to give each a row with the reason as well.
         workers: number of workers of each operator.
+        job: name of the job, the same at all three operators.
         host: name or number that workers listen at.
         seconds: time in which twins must come.
     """
@@ -75,16 +82,24 @@ class ShareMatching:
     kept: tuple[str, ...]
     on_error: str
     workers: int
+    job: str
     host: str
     seconds: float
 
-    def matches(self, worker: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def matches(
+        self,
+        worker: int,
+        batches: Iterable[pa.RecordBatch],
+        ready: Callable[[], object] = lambda: None,
+    ) -> Iterator[pa.RecordBatch]:
         """Yield a row for each event and interest that match: the label, and the kept columns.
 
         Args:
             worker: number of this worker.
             batches: rows with the columns `SIDE`, `MESSAGE`, `subscription` and `kept`: a part of
                 the interests, and then all events, each sorted by their messages.
+            ready: function to call after the last row, which returns once the operator's other
+                workers have come there, too.
 
         Raises:
             DecodeError: a message is refused, and `on_error` is "raise"; or a hello is malformed.
@@ -95,11 +110,14 @@ class ShareMatching:
             rows = _Rows(batches)
             yield from work.subscribe(rows.of_side(0))
             yield from work.publish(rows.of_side(1))
+            ready()
+            ring.exchange(b"", 0)
 
     @contextmanager
     def _met(self, worker: int) -> Iterator[tuple[Ring, Party]]:
         """Yield the connections of a worker, and its broker, which has all clients' keys."""
         agreed = b"ccbps on Spark" + self.matcher.digest + self.workers.to_bytes(8, "little")
+        agreed += self.job.encode()
         key = operator_key(self.key)
         matcher: Any = self.matcher  # `Matcher` knows brokers that work alone
         with meeting(

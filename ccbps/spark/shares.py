@@ -4,6 +4,7 @@ Each application has the columns for its own broker. Its tasks meet the tasks of
 other two over TLS, and match together with them. All tasks of a stage must run at once for that, so
 it is a barrier stage: where one task fails, Spark runs all again. The other two applications see
 their connections end, and their stages run again, too. Twins then meet anew, with fresh masks.
+No stage ends before all tasks of all three have made their rows.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, Literal
 
 import pyarrow as pa
-from pyspark import TaskContext
+from pyspark import BarrierTaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -55,6 +56,7 @@ def match_shares(
     party: int,
     operators: Sequence[Operator],
     hellos: Sequence[bytes],
+    job: str,
     subscription: str = "subscription",
     message: str | None = None,
     partitions: int | None = None,
@@ -75,7 +77,7 @@ def match_shares(
                 spark.read.parquet("/data/events-1"),        # event, broker_1
                 spark.read.parquet("/data/interests-1"),     # subscription, broker_1
                 three, cs.FileKey("/run/secrets/operator"),
-                party=1, operators=operators, hellos=hellos, host="0.0.0.0",
+                party=1, operators=operators, hellos=hellos, job="day 1", host="0.0.0.0",
             )
             matched.write.parquet("/data/matched")           # subscription, event
 
@@ -85,7 +87,7 @@ def match_shares(
 
             matched = cs.match_shares(
                 "/data/sent-1", "/data/asked-1", three, cs.FileKey("/run/secrets/operator"),
-                party=1, operators=operators, hellos=hellos, host="0.0.0.0",
+                party=1, operators=operators, hellos=hellos, job="day 2", host="0.0.0.0",
             )
             matched.write.parquet("/data/matched")           # subscription, round
 
@@ -99,6 +101,8 @@ def match_shares(
         party: number of this operator's broker: 0, 1 or 2.
         operators: public sides of operators 0, 1 and 2, the same at all three.
         hellos: hellos of all clients for this broker, up to 32 MiB.
+        job: name of this match, the same at all three; another one whenever messages change. So a
+            stage that Spark repeats at one operator never meets the next match of the other two.
         subscription: string column with the names of subscriptions, in a DataFrame of `interests`
             and in the result.
         message: binary column of messages in DataFrames; None for "broker_0", "broker_1" or
@@ -142,6 +146,7 @@ def match_shares(
         instance("operators", operator, Operator)
     for hello in hellos:
         octets("hellos", hello)
+    text("job", job)
     text("host", host)
     number("seconds", seconds, 0)
     if sum(map(len, hellos)) > PLAN_BYTES:
@@ -183,14 +188,14 @@ def match_shares(
         kept,
         on_error,
         tasks,
+        job,
         host,
         seconds,
     )
 
     def match(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = TaskContext.get()
-        assert context is not None
-        yield from matching.matches(context.partitionId(), batches)
+        context = BarrierTaskContext.get()
+        yield from matching.matches(context.partitionId(), batches, context.barrier)
 
     rows = _spread(events, interests, name, subscription, kept, tasks)
     # Spark repeats a barrier stage only if its result goes to another stage.

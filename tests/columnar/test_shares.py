@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +67,7 @@ class World:
             "kept": ("event",),
             "on_error": "reject",
             "workers": 2,
+            "job": "test",
             "host": "127.0.0.1",
             "seconds": 20,
         }
@@ -202,3 +205,64 @@ def test_workers_that_do_not_fit_do_not_meet(world: World) -> None:
     results = world.run(changes=[few, few, {**few, "key": world.sources[0]}])
     assert isinstance(results[2], KeyMismatchError)
     assert "did not come in time" in str(results[0])
+
+
+def test_workers_of_different_jobs_do_not_meet(world: World) -> None:
+    """Otherwise each would have the rows of the other job set aside, and be done."""
+    jobs = {"on_error": "drop", "seconds": 0.5}
+    old = {("event", row): None for row in range(35)}
+    new = {("event", row): None for row in range(35, 70)}
+    results = world.run([new, old, new], [{**jobs, "job": name} for name in ("b", "a", "b")])
+    assert all(isinstance(error, NetworkError) for error in results)
+    assert any(isinstance(error, PeerError) for error in results)
+
+
+class KilledError(Exception):
+    """End of a worker, as of one whose process is killed."""
+
+
+@pytest.mark.parametrize(
+    ("place", "together"), [("meeting", False), ("amid", True), ("end", True), ("ready", True)]
+)
+def test_a_worker_that_begins_again_while_the_others_run(
+    world: World, place: str, together: bool
+) -> None:
+    """Broker 1's first attempt ends at some place. As Spark does, whoever fails begins again."""
+    attempts, results = [0, 0, 0], [None] * 3
+
+    def rows(party: int) -> Iterator[pa.RecordBatch]:
+        for number, batch in enumerate(world.rows(party, {})):
+            if place == "amid" and party == 1 and attempts[1] == 1 and number == 5:
+                raise KilledError
+            yield batch
+
+    def ready() -> None:
+        raise KilledError
+
+    def attempt(party: int) -> set[tuple[str, int]]:
+        attempts[party] += 1
+        victim = party == 1 and attempts[1] == 1
+        seconds = 0.4 if victim and place == "meeting" else 20
+        matching = world.matching(party, on_error="raise", seconds=seconds)
+        ends = [ready] if victim and place == "ready" else []
+        batches: list[pa.RecordBatch] = []
+        for batch in matching.matches(1, rows(party), *ends):
+            batches.append(batch)
+            if victim and place == "end" and sum(map(len, batches)) == len(EXPECTED):
+                raise KilledError
+        return pairs(pa.Table.from_batches(batches))
+
+    def run(party: int) -> None:
+        time.sleep(party == 2 and place == "meeting")
+        while results[party] is None and attempts[party] < 5:
+            with suppress(KilledError, NetworkError):
+                results[party] = attempt(party)
+
+    threads = [threading.Thread(target=run, args=(party,)) for party in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [found == EXPECTED for found in results] == [True] * 3
+    # Or the first attempts of the others have met broker 1's second one, with the same answers.
+    assert attempts == ([2, 2, 2] if together else [1, 2, 1])

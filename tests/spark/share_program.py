@@ -91,6 +91,7 @@ def main(master: str, party: int, key: Path, data: Path, way: str) -> None:
             party=party,
             operators=operators,
             hellos=[path.read_bytes() for path in sorted(data.glob("hello-*"))],
+            job=name,
             partitions=2,
             seconds=120,
         )

@@ -125,6 +125,7 @@ def test_stores_of_another_broker_side_or_matcher_are_refused(
             party=party,
             operators=OPERATORS,
             hellos=[],
+            job="test",
             partitions=1,
         )
 

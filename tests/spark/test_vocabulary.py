@@ -83,6 +83,7 @@ CASES: list[tuple[str, Any, dict[str, Any], str]] = [
     ("shares", THREE, {"party": 3}, "party must be a whole number from 0 to 2, got 3"),
     ("shares", THREE, {"operators": []}, "operators must be three, got 0"),
     ("shares", THREE, {"hellos": [bytes(33 << 20)]}, "at most 32 MiB"),
+    ("shares", THREE, {"job": 7}, "job must be"),
     ("shares", THREE, {"party": 0}, "'broker_1', which is for another broker"),
     ("shares", THREE, {}, "'subscription' is in both DataFrames"),
     ("shares", THREE, {"events": "/nowhere"}, "events='/nowhere': no message store is there"),
@@ -118,7 +119,7 @@ def calls(spark: SparkSession) -> dict[str, Call]:
     parted = df.selectExpr("*", "binary('') AS broker_1")
 
     def shares(matcher: Any, *, events: Any = parted, interests: Any = parted, **o: Any) -> Any:
-        arguments = {"party": 1, "operators": operators, "hellos": []}
+        arguments = {"party": 1, "operators": operators, "hellos": [], "job": "test"}
         return cs.match_shares(events, interests, matcher, KEY, **{**arguments, **o})
 
     return {
