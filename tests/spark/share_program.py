@@ -3,9 +3,9 @@
 python share_program.py local[2,4] 1 /folder/with/the/operators/key /folder/of/its/data
 
 With "connect" for the master it is a client of Spark Connect, whose server it starts. With "slowly"
-as the last argument its workers take their time, say when they are in the midst of it, and note
-digests of the masks that they draw. With "stores" it keeps messages in stores, which change from
-one match to the next.
+in the last argument its workers take their time, say when they begin and when they are in the midst
+of it, and note digests of the masks that they draw. With "late" it waits until it may begin. With
+"stores" it keeps messages in stores, which change from one match to the next.
 """
 
 from __future__ import annotations
@@ -58,10 +58,12 @@ class Watched:
             ring.watched = True  # type: ignore[attr-defined]
             ring.MaskStreams = noted  # type: ignore[assignment,misc]
             Evaluation.steps = slowly  # type: ignore[method-assign]
+        with (self.folder / "loads").open("a") as file:
+            file.write(f"{os.getpid()}\n")
         return cs.FileKey(self.key).load()
 
 
-def main(master: str, party: int, key: Path, data: Path, way: str) -> None:
+def main(master: str, party: int, key: Path, data: Path, ways: list[str]) -> None:
     start: Any = SparkSession.builder
     builder = start.remote("local[2]") if master == "connect" else start.master(master)
     (data / "log").mkdir()
@@ -87,7 +89,7 @@ def main(master: str, party: int, key: Path, data: Path, way: str) -> None:
             events,
             interests,
             THREE,
-            Watched(key, data) if way == "slowly" else cs.FileKey(key),
+            Watched(key, data) if "slowly" in ways else cs.FileKey(key),
             party=party,
             operators=operators,
             hellos=[path.read_bytes() for path in sorted(data.glob("hello-*"))],
@@ -97,7 +99,9 @@ def main(master: str, party: int, key: Path, data: Path, way: str) -> None:
         )
         matched.write.parquet(str(data / name))
 
-    if way == "stores":
+    while "late" in ways and not (data / "go").exists():
+        time.sleep(0.1)
+    if "stores" in ways:
         match_stores(spark, party, data, *tables, match)
     else:
         match(*tables, "matched")
@@ -129,5 +133,4 @@ def match_stores(
 
 
 if __name__ == "__main__":
-    way = sys.argv[5] if sys.argv[5:] else ""
-    main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), Path(sys.argv[4]), way)
+    main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), Path(sys.argv[4]), sys.argv[5:])

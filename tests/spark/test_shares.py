@@ -124,7 +124,10 @@ def test_encoders_give_a_column_for_each_broker(spark: SparkSession, tmp_path: P
 
 @contextmanager
 def applications(
-    clients: Clients, *options: str, masters: Sequence[str] = ("local[2,4]",) * 3
+    clients: Clients,
+    *options: str,
+    masters: Sequence[str] = ("local[2,4]",) * 3,
+    late: int | None = None,
 ) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Three applications, which end with the block."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "JDK_JAVA_OPTIONS": JAVA_OPTIONS}
@@ -134,6 +137,7 @@ def applications(
             data, key = clients.hand_out(party), clients.sources[party].path
             log = stack.enter_context((clients.folder / f"{party}.log").open("wb"))
             command = [sys.executable, PROGRAM, masters[party], f"{party}", key, data, *options]
+            command += ["late"] * (party == late)
             process = subprocess.Popen(
                 [*map(str, command)],
                 env=environment,
@@ -217,3 +221,31 @@ def test_a_stage_whose_worker_was_killed_is_repeated(spark: SparkSession, tmp_pa
     for own in attempts:
         assert len(own) >= 4
         assert len({*own}) == len(own)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(MODE != "classic", reason="it has sessions of its own")
+def test_a_stage_repeated_at_one_operator_meets_the_first_stages_of_the_others(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    clients = Clients(spark, tmp_path, 600)
+    victim, late = 1, 2
+
+    def loads(party: int) -> list[str]:
+        path = clients.folder / f"{party}" / "loads"
+        return path.read_text().split() if path.exists() else []
+
+    def wait_for(count: int) -> None:
+        until = time.monotonic() + 120
+        while len(loads(0)) < 2 or len(loads(victim)) < count:
+            assert time.monotonic() < until
+            assert running[victim].poll() is None
+            time.sleep(0.05)
+
+    with applications(clients, "slowly", late=late) as running:
+        wait_for(2)
+        os.kill(int(loads(victim)[0]), 9)
+        wait_for(4)
+        (clients.folder / f"{late}" / "go").touch()
+        check(clients, running)
+    assert [len(loads(party)) for party in range(3)] == [2, 4, 2]
