@@ -15,7 +15,7 @@ rows are lost would find no twins any more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -26,12 +26,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ccbps.arrays import Bytes
-from ccbps.arrow import binary_rows
+from ccbps.arrow import binary_column, binary_rows
 from ccbps.columnar.reasons import cause_texts, refuse
+from ccbps.columnar.roles import for_subscribers
 from ccbps.errors import DecodeError, PeerError
 from ccbps.keys.sources import KeySource, operator_key
 from ccbps.matching.contract.matcher import Matcher
 from ccbps.matching.contract.scheme import Side
+from ccbps.shares.answers import PAYLOAD_KEY_BYTES
 from ccbps.shares.clients import HEAD_BYTES, part_bytes
 from ccbps.shares.meeting import meeting
 from ccbps.shares.operators import Operator, broker_key
@@ -47,6 +49,8 @@ CELLS: Final = 1 << 24
 MOST_ROWS: Final = 1 << 14
 """Rows that are agreed on at a time."""
 ADVICE: Final = "match_shares sets such rows aside with on_error='reject'"
+SEALED: Final = "attempt", "share"
+"""Columns of an answer that no broker learns: name of the evaluation, and sealed share."""
 SIDE: Final = "__ccbps_side"
 MESSAGE: Final = "__ccbps_message"
 """Columns of the rows of a worker."""
@@ -93,6 +97,8 @@ class ShareMatching:
         ready: Callable[[], object] = lambda: None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield a row for each event and interest that match: the label, and the kept columns.
+
+        Where no broker learns the answers, yield one for each event and interest, with `SEALED`.
 
         Args:
             worker: number of this worker.
@@ -167,7 +173,7 @@ class _Work:
         self, matching: ShareMatching, ring: Ring, broker: Party, *, report_events: bool
     ) -> None:
         self._matching, self._ring, self._broker = matching, ring, broker
-        self._report_events = report_events
+        self._report_events, self._sealed = report_events, for_subscribers(matching.matcher)
         self._labels: list[pa.Array] = []
         self._rejected: list[pa.RecordBatch] = []
 
@@ -185,8 +191,14 @@ class _Work:
     def publish(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Match events, and yield rows of matches and of events that are refused."""
         labels = pa.concat_arrays([pa.array([], pa.string()), *self._labels])
-        size = max(BATCH_EVENTS, min(self._at_once("event"), CELLS // max(1, len(labels))))
+        most = CELLS // max(1, len(labels))
+        size = max(BATCH_EVENTS, min(self._at_once("event"), most))
+        if self._sealed:
+            size = max(1, min(size, most // PAYLOAD_KEY_BYTES))
         for messages, rows in self._agreed("event", batches, size):
+            if self._sealed:
+                yield from self._shared(labels, messages, rows)
+                continue
             answers, refused = self._broker.publish(messages)
             self._refuse("event", rows, refused.astype(np.uint8) * np.uint8(Cause.SHARES))
             yield from self._reported()
@@ -195,6 +207,21 @@ class _Work:
                 matched = rows.take(pa.array(event))
                 yield self._result(labels.take(pa.array(lane)), matched, None)
         yield from self._reported()
+
+    def _shared(
+        self, labels: pa.Array, messages: Bytes, rows: pa.RecordBatch
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield rows of events that are refused, and a sealed share of each other pair."""
+        answers, refused = self._broker.publish_for_subscribers(messages)
+        self._refuse("event", rows, refused.astype(np.uint8) * np.uint8(Cause.SHARES))
+        yield from self._reported()
+        good, count = np.flatnonzero(~refused), len(labels)
+        if count and len(good):
+            event, lane = np.repeat(good, count), np.tile(np.arange(count), len(good))
+            shares = answers.shares[good].reshape(-1, PAYLOAD_KEY_BYTES)
+            sealed = [binary_column(answers.attempts[event]), binary_column(shares)]
+            pair = labels.take(pa.array(lane)), rows.take(pa.array(event))
+            yield self._result(*pair, None, sealed)
 
     def _at_once(self, side: Side) -> int:
         """Return the number of messages to treat at a time, the same at all brokers."""
@@ -293,12 +320,19 @@ class _Work:
         self._rejected = []
 
     def _result(
-        self, labels: pa.Array, rows: pa.RecordBatch, causes: Bytes | None
+        self,
+        labels: pa.Array,
+        rows: pa.RecordBatch,
+        causes: Bytes | None,
+        sealed: Sequence[pa.Array] | None = None,
     ) -> pa.RecordBatch:
         """Make rows of the result."""
         matching = self._matching
         columns = [labels, *rows.select(list(matching.kept)).columns]
         names = [matching.subscription, *matching.kept]
+        if self._sealed:
+            columns += sealed or [pa.nulls(rows.num_rows, pa.binary())] * len(SEALED)
+            names += SEALED
         if matching.on_error == "reject":
             none = np.zeros(rows.num_rows, dtype=np.uint8)
             columns.append(cause_texts(none if causes is None else causes))

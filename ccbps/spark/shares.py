@@ -13,13 +13,16 @@ from collections.abc import Iterator, Sequence
 from typing import Final, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import BarrierTaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from ccbps.checks import instance, number, octets, text, whole
-from ccbps.columnar.shares import MESSAGE, SIDE, ShareMatching
+from ccbps.columnar.roles import for_subscribers
+from ccbps.columnar.share_opening import opened_keys
+from ccbps.columnar.shares import MESSAGE, SEALED, SIDE, ShareMatching
 from ccbps.errors import ParameterError
 from ccbps.keys.sources import KeySource
 from ccbps.matching.contract.matcher import Matcher
@@ -27,11 +30,12 @@ from ccbps.shares.clients import HEAD_BYTES
 from ccbps.shares.operators import Operator
 from ccbps.shares.replicated import PARTIES
 from ccbps.spark.columns import column, map_batches
-from ccbps.spark.encoding import broker_columns
+from ccbps.spark.encoding import COMMITMENT, broker_columns
 from ccbps.spark.frames import (
     PLAN_BYTES,
     check_answers,
     check_key,
+    check_matcher,
     check_on_error,
     check_partitions,
     is_connect,
@@ -44,7 +48,10 @@ from ccbps.spark.stores import Stores, indexes
 from ccbps.store.index import StoreKind
 
 _TASK: Final = "__ccbps_task"
-_ORDER: Final = "__ccbps_order"
+_EVENT: Final = "__ccbps_event"
+_COMMITMENT: Final = "__ccbps_commitment"
+_INTEREST: Final = "__ccbps_interest"
+_SHARE: Final = "__ccbps_share_"
 
 
 def match_shares(
@@ -119,6 +126,8 @@ def match_shares(
     Returns:
         A row for each match: `subscription`, the columns of `events` without the message and, with
         "reject", "rejected" (NULL where nothing is wrong). A message that is NULL matches nothing.
+        Where no broker learns the answers (``reveal="subscriber"``), a row for each event and each
+        interest instead, with the columns `attempt` and `share` of 16 bytes, for `open_shares`.
         Indexes of stores are read now, and their files when the result is computed.
 
     Raises:
@@ -132,11 +141,6 @@ def match_shares(
             malformed; or a file of a store is damaged. An index is compared at once.
     """
     check_answers(matcher, "match_shares")
-    if not matcher.leakage.answers:
-        raise ParameterError(
-            "match_shares gives the answers to the brokers, which must not learn those of this "
-            'matcher: take one with reveal="brokers", or run its brokers (ThreeBrokerMatch.broker)'
-        )
     check_key(key)
     partitions = check_partitions(partitions)
     whole("party", party, 0, PARTIES - 1)
@@ -174,6 +178,11 @@ def match_shares(
     for field in events.schema.fields:
         if field.name in kept:
             schema.add(field)
+    if for_subscribers(matcher):
+        for sealed in SEALED:
+            if sealed in {c.lower() for c in (*kept, subscription)}:
+                raise ParameterError(f"there is a column {sealed!r}, and the result gets one")
+            schema.add(sealed, "binary")
     if reject:
         refuse_rejected([*kept, subscription])
         schema.add("rejected", "string")
@@ -200,6 +209,117 @@ def match_shares(
     rows = _spread(events, interests, name, subscription, kept, tasks)
     # Spark repeats a barrier stage only if its result goes to another stage.
     return map_batches(rows, match, schema, barrier=True).repartition(column(subscription))
+
+
+def open_shares(
+    answers: Sequence[DataFrame],
+    events: DataFrame,
+    interests: DataFrame,
+    matcher: Matcher,
+    key: KeySource,
+    *,
+    subscription: str = "subscription",
+    message: str = "broker_0",
+    on_error: Literal["raise", "reject"] = "raise",
+) -> DataFrame:
+    """Open the answers that no broker learns, as their subscriber.
+
+    Do not let brokers or publishers see that a row could not be opened: a publisher can bring this
+    about where its event matches, and nowhere else.
+
+    Example:
+        .. code-block:: python
+
+            found = cs.open_shares(
+                [rows_0, rows_1, rows_2],    # subscription, event, attempt, share
+                sent,                        # event, broker_0, commitment
+                asked,                       # subscription, broker_0
+                three, cs.FileKey("/run/secrets/subscriber"),
+            )
+            # subscription, event, payload_key
+
+    Args:
+        answers: what `match_shares` gave at operators 0, 1 and 2, with the same columns. They may
+            have rows of other subscriptions, which are not opened.
+        events: what names an event in `answers`, its message or the first 52 bytes of it, and its
+            "commitment". It comes from the publisher, by a way that no broker can alter.
+        interests: the subscriber's own subscriptions and messages, or the first 52 bytes of these.
+        matcher: the matcher; public. No broker learns its answers (``reveal="subscriber"``).
+        key: source of the subscriber's `ClientKey` for the workers.
+        subscription: string column that names a subscription.
+        message: binary column of `events` and `interests` with messages.
+        on_error: "raise" fails the job at the first row that cannot be opened, and names it.
+            "reject" keeps it, with the reason in a string column "rejected".
+
+    Returns:
+        A row for each match: `subscription`, the columns that name the event, and `payload_key`, of
+        16 bytes. With "reject" also a row for each one that cannot be opened, whose key is NULL.
+
+    Raises:
+        ParameterError: a column is missing or of the wrong type; there are not three DataFrames of
+            answers; or brokers learn this matcher's answers.
+        KeyMismatchError: (as the cause of Spark's error, when the result is computed) the key is
+            not that of a client of the brokers.
+        DecodeError: (likewise) with "raise", an operator has no row of an attempt that another one
+            has, or the shares do not fit the commitment; or the interests are another client's.
+    """
+    check_matcher(matcher)
+    check_key(key)
+    reject = check_on_error(on_error)
+    if not for_subscribers(matcher):
+        raise ParameterError(
+            "open_shares is for three brokers that do not learn the answers: ThreeBrokerMatch with "
+            'reveal="subscriber"'
+        )
+    if len(answers) != PARTIES:
+        raise ParameterError(f"answers must be of three operators, got {len(answers)}")
+    attempt, share = SEALED
+    first = answers[0]
+    own = [c for c in first.columns if c not in (subscription, *SEALED, "rejected")]
+    if not own:
+        raise ParameterError("answers have no column that names an event")
+    for party, df in enumerate(answers):
+        name = f"answers[{party}]"
+        require(df, own, text=[subscription], binary=[attempt, share], name=name)
+    require(events, own, binary=[message, COMMITMENT], name="events", rest=False)
+    require(interests, [], text=[subscription], binary=[message], name="interests", rest=False)
+    names = [subscription, *own]
+    asked = interests.select(column(subscription), column(message).alias(_INTEREST))
+    sent = events.select(
+        *map(column, own), column(message).alias(_EVENT), column(COMMITMENT).alias(_COMMITMENT)
+    )
+    rows = [
+        df.where(column(share).isNotNull()).select(
+            *map(column, names), column(attempt), column(share).alias(f"{_SHARE}{party}")
+        )
+        for party, df in enumerate(answers)
+    ]
+    together = rows[0]
+    for other in rows[1:]:
+        together = together.join(other, [*names, attempt], "full")
+    joined = together.join(sent, own).join(asked, subscription)
+    values = [_EVENT, _COMMITMENT, _INTEREST, attempt]
+    values += [f"{_SHARE}{party}" for party in range(PARTIES)]
+    schema = StructType()
+    for name in names:
+        schema.add(first.schema[name])
+    schema.add("payload_key", "binary")
+    if reject:
+        schema.add("rejected", "string")
+
+    def opened(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            ids = [batch.column(name) for name in names]
+            keys, reasons = opened_keys(
+                matcher, key, [batch.column(c) for c in values], names, ids, reject=reject
+            )
+            columns = [*ids, keys, *[pa.array(reasons, pa.string())] * reject]
+            some = pa.RecordBatch.from_arrays(columns, names=schema.names)
+            known = pc.or_(keys.is_valid(), pc.is_valid(pa.array(reasons, pa.string())))
+            yield some.filter(known)
+
+    # Rows of one interest are opened together.
+    return map_batches(joined.sortWithinPartitions(column(subscription)), opened, schema)
 
 
 def _tables(

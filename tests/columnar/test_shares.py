@@ -11,10 +11,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from ccbps import Schema, UInt
+from ccbps.arrow import binary_column
 from ccbps.columnar import shares
+from ccbps.columnar.share_opening import opened_keys
 from ccbps.columnar.shares import MESSAGE, SIDE, ShareMatching
 from ccbps.errors import DecodeError, KeyMismatchError, NetworkError, PeerError
 from ccbps.keys import ClientKey, FileKey, OperatorKey
@@ -39,7 +42,8 @@ Changes = Mapping[tuple[str, int], bytes | None]
 class World:
     """Three operators and two clients, with all messages."""
 
-    def __init__(self, folder: Path, port: int) -> None:
+    def __init__(self, folder: Path, port: int, matcher: ThreeBrokerMatch = MATCHER) -> None:
+        self.matcher = matcher
         keys = [OperatorKey.generate() for _ in range(3)]
         self.sources = []
         for party, key in enumerate(keys):
@@ -50,15 +54,18 @@ class World:
             Operator.of(key, f"127.0.0.1:{port + 2 * party}") for party, key in enumerate(keys)
         )
         public = [operator.public for operator in self.operators]
-        publisher = MATCHER.publisher(ClientKey.generate(public))
-        subscriber = MATCHER.subscriber(ClientKey.generate(public))
+        keys_ = [ClientKey.generate(public) for _ in range(2)]
+        self.publisher, subscriber = matcher.publisher(keys_[0]), matcher.subscriber(keys_[1])
+        (folder / "subscriber").write_text(keys_[1].to_text())
+        self.subscriber = FileKey(folder / "subscriber")
+        publisher = self.publisher
         self.hellos = [*zip(publisher.hellos, subscriber.hellos, strict=True)]
         self.events = publisher.encode(RECORDS)
         self.interests = subscriber.encode(PREDICATES)
 
     def matching(self, party: int, **changes: Any) -> ShareMatching:
         arguments = {
-            "matcher": MATCHER,
+            "matcher": self.matcher,
             "key": self.sources[party],
             "party": party,
             "operators": self.operators,
@@ -266,3 +273,59 @@ def test_a_worker_that_begins_again_while_the_others_run(
     assert [found == EXPECTED for found in results] == [True] * 3
     # Or the first attempts of the others have met broker 1's second one, with the same answers.
     assert attempts == ([2, 2, 2] if together else [1, 2, 1])
+
+
+@pytest.fixture(scope="module")
+def hiding(tmp_path_factory: pytest.TempPathFactory) -> World:
+    matcher = ThreeBrokerMatch.box(SCHEMA, reveal="subscriber")
+    return World(tmp_path_factory.mktemp("operators"), free_ports(6), matcher)
+
+
+@pytest.mark.parametrize("cells", [1 << 24, 1 << 14])
+def test_shares_of_answers_are_opened_by_their_subscriber(
+    hiding: World, cells: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shares, "CELLS", cells)
+    tables = hiding.run([{}, {("event", 9): None}, {("interest", 7): None}])
+    rows = [table.filter(pc.is_valid(table["share"])) for table in tables]
+    # A row for each pair, whatever matches, at all three.
+    assert {table.num_rows for table in rows} == {69 * (len(PREDICATES) - 1)}
+    ids = [rows[0]["subscription"], rows[0]["event"]]
+    assert all(table.select([0, 1, 2]) == rows[0].select([0, 1, 2]) for table in rows)
+    event, interest = ids[1].to_numpy(), [int(name[1:]) for name in ids[0].to_pylist()]
+    sent = hiding.events[:, :HEAD_BYTES][event], hiding.publisher.commitments(hiding.events)[event]
+    contents = *sent, hiding.interests[:, :HEAD_BYTES][interest]
+    columns = [binary_column(np.ascontiguousarray(content)) for content in contents]
+    columns += [rows[0]["attempt"].combine_chunks()]
+    columns += [table["share"].combine_chunks() for table in rows]
+    arguments = hiding.matcher, hiding.subscriber
+    names = ["subscription", "event"]
+
+    keys, reasons = opened_keys(*arguments, columns, names, ids, reject=True)
+    assert not reasons.any()
+    matched = keys.is_valid().to_numpy(zero_copy_only=False)
+    found = {*zip(ids[0].filter(keys.is_valid()).to_pylist(), event[matched].tolist(), strict=True)}
+    assert found == {(s, n) for s, n in EXPECTED if s != "s7" and n != 9}
+    real = hiding.publisher.payload_keys(hiding.events)[event[matched]]
+    assert keys.drop_null().to_pylist() == [key.tobytes() for key in real]
+
+    # What is missing or altered has a reason, and no key; other rows do not change.
+    bad = columns[-1].to_pylist()
+    bad[3], bad[5], bad[8] = None, bytes(16), b"short"
+    changed = [*columns[:-1], pa.array(bad, pa.binary())]
+    others, reasons = opened_keys(*arguments, changed, names, ids, reject=True)
+    assert np.flatnonzero(reasons != None).tolist() == [3, 5, 8]  # noqa: E711
+    assert "broker 2 of this attempt is missing" in reasons[3]
+    assert "do not fit the commitment" in reasons[5]
+    assert "broker 2 has not 16 bytes" in reasons[8]
+    assert others.take([3, 5, 8]).null_count == 3
+    rest = np.delete(np.arange(len(matched)), [3, 5, 8])
+    assert others.take(rest).equals(keys.take(rest))
+    strange = [*columns]
+    strange[2] = binary_column(
+        hiding.events[: len(columns[2]), :HEAD_BYTES].repeat(80, 0)[: len(event)]
+    )
+    _, reasons = opened_keys(*arguments, strange, names, ids, reject=True)
+    assert {*reasons} == {"the interest is of another client or matcher"}
+    with pytest.raises(DecodeError, match=r"subscription='s\d+', event=\d+: the share of broker 2"):
+        opened_keys(*arguments, changed, names, ids, reject=False)

@@ -18,11 +18,12 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from cluster_program import READABLE, THREE
+from cluster_program import READABLE
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ccbps import spark as cs
+from ccbps.matching import ThreeBrokerMatch
 
 MIDST = 10
 """Number of a unit in the midst of a worker's work."""
@@ -82,13 +83,14 @@ def main(master: str, party: int, key: Path, data: Path, ways: list[str]) -> Non
     operators = [
         cs.Operator.from_bytes((data / f"operator-{number}").read_bytes()) for number in range(3)
     ]
+    matcher = ThreeBrokerMatch.from_json((data / "matcher").read_text())
     tables = [spark.read.parquet(str(data / name)) for name in ("events", "interests")]
 
     def match(events: Any, interests: Any, name: str) -> None:
         matched = cs.match_shares(
             events,
             interests,
-            THREE,
+            matcher,
             Watched(key, data) if "slowly" in ways else cs.FileKey(key),
             party=party,
             operators=operators,
@@ -102,14 +104,20 @@ def main(master: str, party: int, key: Path, data: Path, ways: list[str]) -> Non
     while "late" in ways and not (data / "go").exists():
         time.sleep(0.1)
     if "stores" in ways:
-        match_stores(spark, party, data, *tables, match)
+        match_stores(spark, matcher, party, data, *tables, match)
     else:
         match(*tables, "matched")
     spark.stop()
 
 
 def match_stores(
-    spark: SparkSession, party: int, data: Path, events: DataFrame, interests: DataFrame, match: Any
+    spark: SparkSession,
+    matcher: ThreeBrokerMatch,
+    party: int,
+    data: Path,
+    events: DataFrame,
+    interests: DataFrame,
+    match: Any,
 ) -> None:
     """Match stores three times, with interests that come and go; see `test_shares.py`."""
     sent, asked = data / "sent", data / "asked"
@@ -118,16 +126,16 @@ def match_stores(
 
     def write(events: DataFrame, interests: DataFrame, batch: int) -> None:
         options: Any = {"party": party, "mode": "append", "batch": ("daily", batch)}
-        cs.write_messages(events, sent, THREE, kind="event", round="event", **options)
-        cs.write_messages(interests, asked, THREE, kind="interest", round="until", **options)
+        cs.write_messages(events, sent, matcher, kind="event", round="event", **options)
+        cs.write_messages(interests, asked, matcher, kind="interest", round="until", **options)
 
     write(events.where("event < 400"), numbered.where("number < 30"), 0)
     match(sent, asked, "first")
     for _ in range(2):  # as after a failure
         write(events.where("event >= 400"), numbered.where("number >= 30"), 1)
-    assert cs.drop_interests(asked, THREE, ["s4", "s10", "nobody"]) == 2
-    assert cs.drop_rounds(asked, THREE, kind="interest", before=2) == 14
-    cs.compact_messages(spark, asked, THREE, kind="interest")
+    assert cs.drop_interests(asked, matcher, ["s4", "s10", "nobody"]) == 2
+    assert cs.drop_rounds(asked, matcher, kind="interest", before=2) == 14
+    cs.compact_messages(spark, asked, matcher, kind="interest")
     match(sent, asked, "second")
     match(events.where("event >= 400"), asked, "third")
 

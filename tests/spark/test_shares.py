@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ccbps import spark as cs
 from ccbps.keys import ClientKey, OperatorKey
+from ccbps.matching import ThreeBrokerMatch
 from ccbps.shares.clients import HEAD_BYTES
 from tests.spark.cluster_program import SCHEMA, THREE
 from tests.spark.processes import kill, processes
@@ -53,34 +54,44 @@ def meant(count: int) -> set[tuple[str, int]]:
 
 
 def encoded(
-    spark: SparkSession, folder: Path, public: Sequence[bytes], count: int
+    spark: SparkSession,
+    folder: Path,
+    public: Sequence[bytes],
+    count: int,
+    matcher: ThreeBrokerMatch = THREE,
 ) -> tuple[DataFrame, DataFrame, list[tuple[bytes, ...]]]:
     """Events and interests of two clients, and the clients' hellos by broker."""
     publisher, subscriber = (ClientKey.generate(public) for _ in range(2))
     wanted = spark.createDataFrame([*PREDICATES.items()], "subscription string, predicate string")
     events = cs.encode_events(
         spark.range(0, count, 1, 2).selectExpr(*QUOTES),
-        THREE,
+        matcher,
         save(folder / "publisher", publisher),
         keep=["event"],
     )
-    interests = cs.encode_interests(wanted, THREE, save(folder / "subscriber", subscriber))
-    roles = THREE.publisher(publisher), THREE.subscriber(subscriber)
+    interests = cs.encode_interests(wanted, matcher, save(folder / "subscriber", subscriber))
+    roles = matcher.publisher(publisher), matcher.subscriber(subscriber)
     return events, interests, [*zip(*(role.hellos for role in roles), strict=True)]
 
 
 class Clients:
     """Three operators, and what clients encode for them in a session."""
 
-    def __init__(self, spark: SparkSession, folder: Path, count: int) -> None:
-        self.folder, self.expected = folder, meant(count)
+    def __init__(
+        self,
+        spark: SparkSession,
+        folder: Path,
+        count: int,
+        matcher: ThreeBrokerMatch = THREE,
+    ) -> None:
+        self.folder, self.expected, self.matcher = folder, meant(count), matcher
         keys, port = [OperatorKey.generate() for _ in range(3)], free_ports(6)
         self.operators = [
             cs.Operator.of(key, f"127.0.0.1:{port + 2 * party}") for party, key in enumerate(keys)
         ]
         self.sources = [save(folder / f"operator-{n}", key) for n, key in enumerate(keys)]
         public = [operator.public for operator in self.operators]
-        events, interests, self.hellos = encoded(spark, folder, public, count)
+        events, interests, self.hellos = encoded(spark, folder, public, count, matcher)
         self.events = stored(events, folder / "all-events")
         self.interests = stored(interests, folder / "all-interests")
 
@@ -90,6 +101,7 @@ class Clients:
         folder.mkdir()
         for name, df in (("events", self.events), ("interests", self.interests)):
             df.select(df.columns[0], f"broker_{party}").write.parquet(str(folder / name))
+        (folder / "matcher").write_text(self.matcher.to_json())
         for number, operator in enumerate(self.operators):
             (folder / f"operator-{number}").write_bytes(operator.to_bytes())
         for number, hello in enumerate(self.hellos[party]):
@@ -179,6 +191,24 @@ def test_three_applications_match(spark: SparkSession, tmp_path: Path) -> None:
     clients = Clients(spark, tmp_path, 600)
     with applications(clients, masters=["local[2,4]", "local[2]", "connect"]) as running:
         check(clients, running)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(MODE != "classic", reason="it has sessions of its own")
+def test_three_applications_make_answers_for_the_subscriber_alone(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    matcher = ThreeBrokerMatch.box(SCHEMA, reveal="subscriber")
+    clients = Clients(spark, tmp_path, 90, matcher)
+    with applications(clients) as running:
+        check(clients, running, {})
+    rows = [spark.read.parquet(str(tmp_path / f"{party}" / "matched")) for party in range(3)]
+    assert [df.count() for df in rows] == [90 * len(PREDICATES)] * 3
+    key = cs.FileKey(tmp_path / "subscriber")
+    opened = cs.open_shares(rows, clients.events, clients.interests, matcher, key).toArrow()
+    found = [*zip(*(opened[name].to_pylist() for name in opened.column_names[:2]), strict=True)]
+    assert len(found) == len(clients.expected)
+    assert {*found} == clients.expected
 
 
 @pytest.mark.slow

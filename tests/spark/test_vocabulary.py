@@ -79,7 +79,10 @@ CASES: list[tuple[str, Any, dict[str, Any], str]] = [
     ("decide", THREE, {"key": KEY}, "a part for each of three brokers: call encode_events"),
     ("encode event", THREE, {}, "a part for each of three brokers"),
     ("shares", ROUNDS, {}, "match_shares does not apply.*one pair and round; call match_pairs"),
-    ("shares", HIDING, {}, "brokers, which must not learn those of this matcher"),
+    ("open", HIDING, {"answers": []}, "answers must be of three operators, got 0"),
+    ("open", THREE, {}, "open_shares is for three brokers that do not learn the answers"),
+    ("open", ROUNDS, {}, "open_shares is for three brokers that do not learn the answers"),
+    ("open", HIDING, {}, r"column 'attempt' is missing: answers\[0\] has"),
     ("shares", THREE, {"party": 3}, "party must be a whole number from 0 to 2, got 3"),
     ("shares", THREE, {"operators": []}, "operators must be three, got 0"),
     ("shares", THREE, {"hellos": [bytes(33 << 20)]}, "at most 32 MiB"),
@@ -122,7 +125,11 @@ def calls(spark: SparkSession) -> dict[str, Call]:
         arguments = {"party": 1, "operators": operators, "hellos": [], "job": "test"}
         return cs.match_shares(events, interests, matcher, KEY, **{**arguments, **o})
 
+    def open_(matcher: Any, *, answers: Any = (df, df, df)) -> Any:
+        return cs.open_shares(answers, df, df, matcher, KEY)
+
     return {
+        "open": open_,
         "events": lambda matcher, **o: cs.encode_events(df, matcher, KEY, **o),
         "interests": lambda matcher, **o: cs.encode_interests(df, matcher, KEY, **o),
         "match": match,
