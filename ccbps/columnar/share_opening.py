@@ -104,7 +104,7 @@ def _opened(role: Any, rows: Sequence[Bytes], own: Index, at: Index) -> tuple[By
         role: the subscriber.
         rows: contents of the columns of `WIDTHS`.
         own: rows of one interest.
-        at: those of them to open.
+        at: rows to open, which are some of them.
 
     Raises:
         DecodeError: the interest is another client's; or a row does not fit, and `rows` names it by
