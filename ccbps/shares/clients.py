@@ -317,6 +317,11 @@ def part_of(party: int, messages: Bytes) -> Bytes:
     return messages if party else messages[:, :HEAD_BYTES]
 
 
+def part_bytes(party: int, message_bytes: int) -> int:
+    """Return the bytes of the part of a message that a broker gets."""
+    return message_bytes if party else HEAD_BYTES
+
+
 def sealed_bytes(message_bytes: int, kind: str = "interest") -> int:
     """Return the bytes of a message when it is sealed."""
     head = head_bytes(kind)

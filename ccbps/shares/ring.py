@@ -427,7 +427,8 @@ class Ring(Confined):
         agreed = own.context, own.worker, own.attempt
         if (greeting.context, greeting.worker, greeting.attempt) != agreed:
             raise PeerError(
-                f"broker {party} has other public parameters, another epoch, worker or attempt"
+                f"broker {party} has other public parameters, or another epoch, job, worker or "
+                "attempt"
             )
         return greeting
 
