@@ -13,6 +13,7 @@ from ccbps.arrow import binary_column, binary_rows
 from ccbps.columnar.reasons import Reasons, no_reasons, refuse_rows, usable
 from ccbps.columnar.roles import kept_role
 from ccbps.errors import DecodeError
+from ccbps.keys.plain_key import PARTIES
 from ccbps.keys.sources import KeySource, client_key
 from ccbps.matching.contract.matcher import Matcher
 from ccbps.shares.answers import (
@@ -22,7 +23,6 @@ from ccbps.shares.answers import (
     SealedAnswers,
 )
 from ccbps.shares.clients import HEAD_BYTES
-from ccbps.shares.replicated import PARTIES
 
 WIDTHS: Final = {
     "event": HEAD_BYTES,

@@ -19,9 +19,9 @@ from pyspark.sql import functions as F
 from ccbps.checks import choice, whole
 from ccbps.columnar.generation import SPAN_BITS
 from ccbps.errors import CcbpsError, ParameterError
+from ccbps.keys.plain_key import PARTIES
 from ccbps.matching.contract.matcher import Matcher
 from ccbps.matching.contract.scheme import Keying
-from ccbps.shares.replicated import PARTIES
 from ccbps.spark.columns import AGAIN, NUMBER_REPEATED, REPEATED, column, mark_repeated
 from ccbps.spark.encoding import broker_columns
 from ccbps.spark.frames import (

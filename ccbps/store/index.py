@@ -30,11 +30,11 @@ from numpy.typing import NDArray
 
 from ccbps.arrays import Numbers
 from ccbps.errors import DecodeError, ParameterError
+from ccbps.keys.plain_key import PARTIES
 from ccbps.matching.contract.matcher import Matcher
 from ccbps.matching.contract.scheme import Answers
 from ccbps.records import Number, Record, read, write
 from ccbps.shares.clients import part_bytes
-from ccbps.shares.replicated import PARTIES
 from ccbps.store.files import CHECKSUM_BYTES, MANIFEST, RUNS, PartFile, PartFiles, batch_rows
 from ccbps.store.folder import Folder
 from ccbps.store.versions import WriterRun, current, is_old, is_part
