@@ -114,6 +114,8 @@ class Kind(IntEnum):
     """Keys of a client for three brokers, at a matching broker."""
     GRANT = 21
     """A grant of an authority, for three brokers: `ccbps.shares.grants`."""
+    GRANTS = 22
+    """Grants on their way to a matching broker."""
 
 
 @unique

@@ -11,5 +11,6 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.broker.messages import Payloads as Payloads
     from ccbps.broker.messages import Publication as Publication
     from ccbps.broker.messages import Receipt as Receipt
+    from ccbps.broker.messages import SealedGrants as SealedGrants
     from ccbps.broker.messages import Subscription as Subscription
     from ccbps.broker.quotas import Quota as Quota

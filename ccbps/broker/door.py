@@ -8,11 +8,11 @@ from threading import RLock
 from typing import Any, TypeVar
 
 from ccbps.broker.mailbox import Mailboxes
-from ccbps.broker.messages import Hellos, Payloads, Publication, Subscription
+from ccbps.broker.messages import Hellos, Payloads, Publication, SealedGrants, Subscription
 from ccbps.broker.metrics import Metrics
 from ccbps.errors import CcbpsError, RefusedError
 
-_Sent = TypeVar("_Sent", Subscription, Publication, Payloads, Hellos)
+_Sent = TypeVar("_Sent", Subscription, Publication, Payloads, Hellos, SealedGrants)
 
 
 class Door:

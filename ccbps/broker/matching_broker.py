@@ -24,7 +24,6 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from threading import RLock
@@ -42,6 +41,7 @@ from ccbps.broker.messages import (
     Payloads,
     Publication,
     Receipt,
+    SealedGrants,
     Subscription,
     check_name,
 )
@@ -50,13 +50,13 @@ from ccbps.broker.prefilter import FilterKind
 from ccbps.broker.quotas import Quota
 from ccbps.broker.store import BrokerStore, NoStore, Store
 from ccbps.broker.subscriptions import Coming, Subscriptions
+from ccbps.broker.trio_clients import TrioClients
 from ccbps.checks import choice, instance, octets, whole
-from ccbps.errors import CcbpsError, LedgerError, ParameterError, RefusedError
+from ccbps.errors import CcbpsError, LedgerError, ParameterError
 from ccbps.keys.secret import Confined
 from ccbps.matching.contract.broker import Broker
 from ccbps.matching.contract.matcher import Matcher
 from ccbps.matching.contract.scheme import Answers, Keying
-from ccbps.shares.clients import CLIENT_BYTES
 from ccbps.trio.leader import Leader
 
 if TYPE_CHECKING:
@@ -153,7 +153,6 @@ class MatchingBroker(Confined):
         # One thread at a time changes subscriptions. The lock is for what takes no time.
         self._changing, self._lock = RLock(), RLock()
         self._metrics, self._revoked = Metrics(), set[bytes]()
-        self._greeted: dict[str, set[bytes]] = defaultdict(set)
         self._subscriptions = Subscriptions(broker, prefilter, self._lock, self._metrics)
         self.matcher, self._examiner = self._subscriptions.matcher, self._subscriptions.examiner
         self._publishers = Publishers(whole("remember", remember, 1))
@@ -162,7 +161,7 @@ class MatchingBroker(Confined):
         if path is not None:
             names = (broker.digest, b"", 0) if isinstance(broker, Matcher) else broker.names
             self._store = BrokerStore(Path(path), names, durable)
-        self.numbering = self._store.numbering
+        self._trio_clients, self.numbering = TrioClients(broker, self._store), self._store.numbering
         self._boxes = Mailboxes(
             self.quota, when_full == "drop", clock, self._store, self._metrics, relays
         )
@@ -186,12 +185,7 @@ class MatchingBroker(Confined):
 
     def _load(self) -> None:
         """Read the file."""
-        if isinstance(self._broker, Leader):
-            for client, name, message in self._store.hellos():
-                self._broker.reserve(client, name)
-                if message:
-                    self._broker.greet(client, Hellos.from_bytes(message).messages)
-                    self._greeted[client].add(name)
+        self._trio_clients.load()
         for client, sequence, revoked in self._store.clients():
             box = self._boxes[client]
             box.following, box.revoked = sequence, bool(revoked)
@@ -228,18 +222,24 @@ class MatchingBroker(Confined):
                 cannot be reached.
         """
         with self._door.reading(client, Hellos, hellos) as (new, message):
-            if not isinstance(self._broker, Leader):
-                raise ParameterError(f"{type(self.matcher).__name__} has one broker, and no hellos")
-            with self._lock:
-                own = self._greeted[client] | {new.messages[0][:CLIENT_BYTES]}
-                if len(own) > self.quota.subscriptions:
-                    raise RefusedError(f"{client} has too many keys", reason="subscriptions")
-            name = self._broker.greet(client, new.messages)
+            name = self._trio_clients.greet(client, new, self.quota.subscriptions)
             with self._changing, self._lock:
                 self._boxes.admitted(client)  # it may have been revoked meanwhile
-                with self._store.transaction():
-                    self._store.greet(client, name, message)
-                self._greeted[client].add(name)
+                self._trio_clients.keep(client, name, message)
+
+    def grant(self, client: str, grants: SealedGrants | bytes) -> None:
+        """Take grants from any client, in place of earlier ones; the same again change nothing.
+
+        Raises:
+            CcbpsError: as for `subscribe`, or the brokers refuse them; nothing was changed.
+        """
+        with self._door.reading(client, SealedGrants, grants) as (new, _):
+            self._trio_clients.verify(new.messages)
+            with self._changing:
+                with self._lock:
+                    self._boxes.admitted(client)  # it may have been revoked meanwhile
+                    messages = self._trio_clients.write(new.messages)
+                self._trio_clients.put(messages)
 
     def subscribe(self, client: str, subscription: Subscription | bytes) -> None:
         """Register a subscription, in place of the client's one with that name.
@@ -374,8 +374,7 @@ class MatchingBroker(Confined):
             if user is not None:
                 self._forget_user(user)
             self._subscriptions.remove(client, names)
-            if isinstance(self._broker, Leader):
-                self._broker.forget([*self._greeted.pop(client, ())])
+            self._trio_clients.forget(client)
         self._call(self.on_revoked, [client])
 
     def admit(self, client: str) -> None:

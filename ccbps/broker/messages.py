@@ -60,6 +60,26 @@ class Hellos(Message, frozen=True):
     messages: tuple[bytes, bytes, bytes]
 
 
+class SealedGrants(Message, frozen=True):
+    """Grants of an authority for clients of three brokers.
+
+    Attributes:
+        messages: sealed grants, shape (clients, bytes):
+            `ccbps.matching.three_brokers.roles.ThreeBrokerAuthority.grant`.
+
+    Example:
+        >>> import numpy as np
+        >>> from ccbps.broker import SealedGrants
+        >>> grants = SealedGrants(np.zeros((2, 300), dtype=np.uint8))
+        >>> SealedGrants.from_bytes(grants.to_bytes()).messages.shape
+        (2, 300)
+    """
+
+    front: ClassVar[bytes] = bytes([Kind.GRANTS, VERSION])
+    what: ClassVar[str] = "grants"
+    messages: Bytes
+
+
 class Subscription(Message, frozen=True):
     """An interest of a client.
 

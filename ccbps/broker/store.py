@@ -23,7 +23,7 @@ from ccbps.broker.messages import Delivery, Publication, Subscription
 from ccbps.errors import LedgerError, ParameterError
 
 _APPLICATION: Final = int.from_bytes(b"ccbb", "big")
-_VERSION: Final = 2
+_VERSION: Final = 3
 WAIT_SECONDS: Final = 5.0
 """Seconds to wait for another process that has the file open, such as a broker about to end."""
 _TABLES: Final = """
@@ -45,6 +45,7 @@ CREATE TABLE kept (id INTEGER PRIMARY KEY, publisher TEXT NOT NULL, message BLOB
 CREATE TABLE users (user BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE hellos (client TEXT NOT NULL, name BLOB NOT NULL, message BLOB NOT NULL,
     PRIMARY KEY (client, name)) WITHOUT ROWID;
+CREATE TABLE grants (name BLOB PRIMARY KEY, message BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE clients (client TEXT PRIMARY KEY, sequence INTEGER NOT NULL,
     revoked INTEGER NOT NULL) WITHOUT ROWID;
 """
@@ -154,6 +155,16 @@ class BrokerStore:
             message: the hellos.
         """
         self._db.execute("INSERT OR REPLACE INTO hellos VALUES (?, ?, ?)", (client, name, message))
+
+    def grant(self, names: Iterable[bytes], messages: Iterable[bytes]) -> None:
+        """Write grants in place of earlier ones.
+
+        Args:
+            names: public names of the clients that they are for.
+            messages: grants, sealed for three brokers.
+        """
+        rows = zip(names, messages, strict=True)
+        self._db.executemany("INSERT OR REPLACE INTO grants VALUES (?, ?)", rows)
 
     def settle(self, client: str, name: str) -> None:
         """Note that the kept publications were delivered to a subscription."""
@@ -283,6 +294,10 @@ class BrokerStore:
         Hellos of clients that were revoked are empty.
         """
         return self._db.execute("SELECT client, name, message FROM hellos").fetchall()
+
+    def grants(self) -> list[bytes]:
+        """Return the last grant of each client, sealed for three brokers."""
+        return [message for (message,) in self._db.execute("SELECT message FROM grants").fetchall()]
 
     def users(self) -> list[bytes]:
         """Return the users of the scheme that were revoked."""

@@ -17,6 +17,7 @@ from ccbps import checks
 from ccbps.cli.command import Option
 from ccbps.errors import ParameterError
 from ccbps.matching import Matcher, from_json
+from ccbps.matching.contract.scheme import Keying
 from ccbps.predicates import (
     AttributeType,
     Bool,
@@ -102,6 +103,20 @@ def read_matcher(path: str) -> Matcher:
         DecodeError: the file holds no matcher.
     """
     return from_json(read_file(path))
+
+
+def read_shares_matcher(path: str) -> Any:
+    """Return a matcher for three brokers from its file.
+
+    Raises:
+        DecodeError: the file holds no matcher.
+        ParameterError: the matcher has one broker.
+        OSError: the file cannot be read.
+    """
+    matcher = read_matcher(path)
+    if matcher.keying is not Keying.BROKERS:
+        raise ParameterError(f"{type(matcher).__name__} has one broker: run ccbps broker")
+    return matcher
 
 
 def read_operators(paths: list[str]) -> tuple[Operator, Operator, Operator]:

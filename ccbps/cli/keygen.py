@@ -10,7 +10,14 @@ from typing import Final, TypeAlias
 
 from ccbps.cli.answers import JSON, answer
 from ccbps.cli.command import REPEATED, Command, OneOf, Option
-from ccbps.cli.inputs import MATCHER, OPERATORS, read_matcher, read_operators, read_settings
+from ccbps.cli.inputs import (
+    MATCHER,
+    OPERATORS,
+    read_matcher,
+    read_operators,
+    read_settings,
+    read_shares_matcher,
+)
 from ccbps.cli.secret_files import (
     SHARED_KEYS,
     add_password,
@@ -21,10 +28,11 @@ from ccbps.cli.secret_files import (
 from ccbps.keys.plain_key import ClientKey, FilterKey, LedgerKey, OperatorKey
 from ccbps.keys.role_key import RoleKey
 from ccbps.keys.seeds import SharedSeed
-from ccbps.keys.sources import master, role_key
+from ccbps.keys.sources import client_key, master, role_key
 from ccbps.keys.text_form import KINDS, read_key
 from ccbps.matching.contract.key_server import KeyServer
 from ccbps.shares.operators import Operator
+from ccbps.shares.public_clients import Authority, PublicClient
 
 Key: TypeAlias = SharedSeed | RoleKey | FilterKey | LedgerKey | OperatorKey | ClientKey
 
@@ -269,6 +277,31 @@ def _client(arguments: Namespace) -> ClientKey:
     return ClientKey.generate([one.public for one in read_operators(arguments.operators)])
 
 
+def _public(arguments: Namespace) -> int:
+    r"""Write the public side of a client's key, for grants at three brokers.
+
+    The authority gets the public sides of clients, and grants by them what each may see. With
+    --authority, the file is the public side of the authority itself, for the three operators. These
+    files hold no secrets. But take care whose file it is that you grant something to.
+
+    Example:
+        ccbps keygen public --key alice.key --matcher three.matcher --out alice.public
+        ccbps keygen public --key authority.key --matcher three.matcher --authority \
+            --out authority.public
+    """
+    matcher, key = read_shares_matcher(arguments.matcher), key_file(arguments, arguments.key)
+    public: Authority | PublicClient
+    if arguments.authority:
+        public = Authority(matcher.digest, matcher.authority(client_key(key)).hellos)
+    else:
+        public = PublicClient(matcher.digest, matcher.subscriber(client_key(key)).client)
+    with new_secret_file(arguments.out) as file:
+        file.write(public.to_text() + "\n")
+    name, path = public.name.hex(), arguments.out
+    answer(arguments, f"{path}: {public.what}, {name}", file=path, client=name)
+    return 0
+
+
 def _password(arguments: Namespace) -> int:
     """Make a client's password at the server of `ccbps broker --local`.
 
@@ -348,6 +381,18 @@ KEYGEN: Final = Command(
             "client",
             _client,
             (Option("--operators FILE", OPERATORS, nargs=3, required=True), *OUT),
+        ),
+        Command(
+            "public",
+            _public,
+            (
+                Option("--key FILE", "the client's key, keygen client", required=True),
+                MATCHER,
+                Option("--authority", "write that of the authority", action="store_true"),
+                Option("--out FILE", "new file for the others", required=True),
+                SHARED_KEYS,
+                JSON,
+            ),
         ),
         Command(
             "password",

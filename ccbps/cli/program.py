@@ -18,6 +18,7 @@ from ccbps.cli.choosing import CHECK_PREDICATE, EXPLAIN
 from ccbps.cli.command import Command, Parser
 from ccbps.cli.encode import ENCODE
 from ccbps.cli.files import FILTER, MATCH
+from ccbps.cli.grant import GRANT
 from ccbps.cli.keygen import KEYGEN
 from ccbps.cli.publish import PUBLISH
 from ccbps.cli.servers import BROKER, LEDGER
@@ -37,6 +38,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     PUBLISH,
     LEDGER,
     TRIO,
+    GRANT,
 )
 
 ABOUT: Final = """\

@@ -9,7 +9,13 @@ from typing import Any, Final
 
 from ccbps.cli.answers import answer
 from ccbps.cli.command import Command, Option
-from ccbps.cli.inputs import MATCHER, OPERATORS, read_matcher, read_operators
+from ccbps.cli.inputs import (
+    MATCHER,
+    OPERATORS,
+    read_file,
+    read_operators,
+    read_shares_matcher,
+)
 from ccbps.cli.secret_files import key_file
 from ccbps.cli.servers import BROKER_OPTIONS, run_broker, server_options
 from ccbps.cli.signals import ended_by_signals, interrupted_by_termination
@@ -17,7 +23,7 @@ from ccbps.errors import ParameterError
 from ccbps.keys.plain_key import OperatorKey
 from ccbps.keys.sources import operator_key
 from ccbps.matching import Matcher
-from ccbps.matching.contract.scheme import Keying
+from ccbps.shares.public_clients import Authority
 from ccbps.trio import Follower, Leader, Trio
 
 
@@ -43,6 +49,9 @@ def _serve(arguments: Namespace) -> int:
     broker 0. The three match together over connections of their own. Each broker listens at the
     port of its public file and at the ports above it, one for each worker.
 
+    Where the matcher demands grants, all three operators name the same authority, whose grants
+    count. It gives them with `ccbps grant`.
+
     It does not matter which broker starts first. One that was killed may be started again: with
     --file nothing is lost, and no answer changes.
 
@@ -50,10 +59,10 @@ def _serve(arguments: Namespace) -> int:
         ccbps trio serve --party 0 --key zero.key --peers zero.operator one.operator two.operator \
             --matcher three.matcher --file zero.db --local 1883 --users users
     """
-    matcher = read_matcher(arguments.matcher)
-    if matcher.keying is not Keying.BROKERS:
-        raise ParameterError(f"{type(matcher).__name__} has one broker: run ccbps broker")
-    trio = Trio(read_operators(arguments.peers), arguments.workers)
+    matcher, authority = read_shares_matcher(arguments.matcher), None
+    if arguments.authority is not None:
+        authority = Authority.from_text(read_file(arguments.authority))
+    trio = Trio(read_operators(arguments.peers), arguments.workers, authority)
     key = operator_key(key_file(arguments, arguments.key))
     if arguments.party == 0:
         return _lead(arguments, trio, key, matcher)
@@ -105,6 +114,10 @@ TRIO: Final = Command(
                 MATCHER,
                 Option("--key FILE", "key of its operator, keygen operator", required=True),
                 Option("--peers FILE", OPERATORS, nargs=3, required=True),
+                Option(
+                    "--authority FILE",
+                    "public side of the authority, keygen public; for matchers with grants",
+                ),
                 Option(
                     "--workers N",
                     "worker processes, as many as the other two brokers have (default: 1)",

@@ -15,7 +15,15 @@ from itertools import count
 from time import monotonic
 from typing import Any, Final
 
-from ccbps.broker import Delivery, Hellos, Payloads, Publication, Receipt, Subscription
+from ccbps.broker import (
+    Delivery,
+    Hellos,
+    Payloads,
+    Publication,
+    Receipt,
+    SealedGrants,
+    Subscription,
+)
 from ccbps.errors import CcbpsError, DecodeError, RefusedError
 from ccbps.mqtt.connection import (
     HELLO,
@@ -164,6 +172,15 @@ class MqttClient(Startable):
             TimeoutError: there is no answer.
         """
         self._ask("greet", hellos.to_bytes())
+
+    def grant(self, grants: SealedGrants) -> None:
+        """Send grants of an authority to three brokers: `MatchingBroker.grant`.
+
+        Raises:
+            CcbpsError: the broker's error.
+            TimeoutError: there is no answer.
+        """
+        self._ask("grant", grants.to_bytes())
 
     def subscribe(self, subscription: Subscription) -> None:
         """Register a subscription: `MatchingBroker.subscribe`.

@@ -55,7 +55,16 @@ UP: Final = "ccbps/up"
 REQUESTS: Final = "ccbps/to/"
 HELLO: Final = "resume"
 """A client's first verb."""
-VERBS: Final = ("greet", "subscribe", "unsubscribe", "publish", "deliver", "acknowledge", HELLO)
+VERBS: Final = (
+    "greet",
+    "grant",
+    "subscribe",
+    "unsubscribe",
+    "publish",
+    "deliver",
+    "acknowledge",
+    HELLO,
+)
 WAIT_SECONDS: Final = 30.0
 QOS: Final = 1
 _log: Final = logging.getLogger(__name__)

@@ -458,6 +458,8 @@ class MqttService(Startable):
         """Serve a request, and return its answer."""
         if verb == "greet":
             self.broker.greet(client, message)
+        elif verb == "grant":
+            self.broker.grant(client, message)
         elif verb == "subscribe":
             self.broker.subscribe(client, message)
         elif verb == "unsubscribe":

@@ -8,8 +8,8 @@ compute one more product, a g, which costs a bit a pair. Nobody opens a or g.
 A random table would match half of all events, so noise must never count as a grant. So all three
 brokers refuse a grant whose tags, for brokers 1 and 2, are not the authority's. The tags and the
 stream F bind the grantee's name, the number of the grant, and the kind. Numbers of a client's
-grants rise: an earlier grant that is sent again is refused. A client without a grant has no
-interests.
+grants rise: an earlier grant that is sent again is refused, and the last one changes nothing. A
+client without a grant has no interests.
 
 Hazard: brokers that lost all grants take earlier ones again. Hazard: the authority gives a grant to
 a name. A name follows from the client's key, and the authority must know whose it is.
@@ -39,6 +39,21 @@ from ccbps.shares.table import ShareTable
 from ccbps.wire import Cause
 
 
+def grant_number(head: bytes) -> int:
+    """Return the number of a grant from its head."""
+    return int.from_bytes(head[NUMBER], "little")
+
+
+def follows(head: bytes, held: bytes | None) -> bool:
+    """Tell whether a grant may take the place of another: it is the same one, or a later one.
+
+    Args:
+        head: head of the grant.
+        held: head of the client's last grant; None for none.
+    """
+    return held is None or head == held or grant_number(head) > grant_number(held)
+
+
 class Grants:
     """Grants that one of three brokers keeps: a lane for each client that has one.
 
@@ -56,10 +71,16 @@ class Grants:
         self, party: int, form: DigitForm, authority: SharedKeys, block_lanes: int
     ) -> None:
         self._party, self._form, self._authority = party, form, authority
-        evaluation = Evaluation(form.program, form.digit_bits, form.tables, form.table_rows)
-        self.table = ShareTable(evaluation, form.rows, GRANT_HEAD_BYTES, block_lanes)
+        self._evaluation = Evaluation(form.program, form.digit_bits, form.tables, form.table_rows)
+        self._block_lanes = block_lanes
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all grants, as if none had come."""
+        rows, lanes = self._form.rows, self._block_lanes
+        self.table = ShareTable(self._evaluation, rows, GRANT_HEAD_BYTES, lanes)
         self._lanes: dict[bytes, int] = {}
-        self._numbers: dict[bytes, int] = {}
+        self._heads: dict[bytes, bytes] = {}
 
     def __len__(self) -> int:
         return len(self._lanes)
@@ -76,6 +97,38 @@ class Grants:
             PeerError: a neighbour has another number of grants.
             NetworkError: a connection broke.
         """
+        refused, shares = self._compared(ring, parts)
+        heads = parts[:, :GRANT_HEAD_BYTES]
+        last: dict[bytes, int] = {}
+        for row in np.flatnonzero(~refused).tolist():
+            name, head = heads[row, GRANTEE].tobytes(), heads[row].tobytes()
+            refused[row] = not follows(head, self._heads.get(name))
+            if not refused[row]:
+                self._heads[name], last[name] = head, row
+        for name in last:
+            self._lanes.setdefault(name, len(self._lanes))
+        rows = np.array(list(last.values()), dtype=np.int64)
+        chosen = np.array([self._lanes[name] for name in last], dtype=np.int64)
+        self.table.put(chosen, heads[rows], (shares[0][rows], shares[1][rows]))
+        return refused
+
+    def verify(self, ring: Ring, parts: Bytes) -> Bools:
+        """Return the grants that `take` would refuse one by one, shape (count,), and take none.
+
+        Arguments and errors are those of `take`.
+        """
+        refused, _ = self._compared(ring, parts)
+        for row in np.flatnonzero(~refused).tolist():
+            head = parts[row, :GRANT_HEAD_BYTES].tobytes()
+            refused[row] = not follows(head, self._heads.get(head[GRANTEE]))
+        return refused
+
+    def _compared(self, ring: Ring, parts: Bytes) -> tuple[Bools, Bytes]:
+        """Return the grants that a broker refuses or two hold differently, and this one's shares.
+
+        Returns:
+            marks, shape (count,); and two shares, shape (2, count, bits).
+        """
         party, bits, width = self._party, self._form.rows, self.part_bytes
         if parts.dtype != np.uint8 or parts.shape[1:] != (width,):
             raise DecodeError(f"sealed grants for broker {party} have {width} bytes")
@@ -85,20 +138,7 @@ class Grants:
         shares = np.zeros((2, len(parts), bits), dtype=np.uint8)
         shares[:, good] = expand(party, self._authority, "grant", messages, bits)
         heads = parts[:, :GRANT_HEAD_BYTES]
-        refused = ring.differing_shares(heads, (shares[0], shares[1]), refused)
-        names = [head[GRANTEE].tobytes() for head in heads]
-        last: dict[bytes, int] = {}
-        for row in np.flatnonzero(~refused).tolist():
-            name, number = names[row], int.from_bytes(heads[row, NUMBER].tobytes(), "little")
-            refused[row] = number <= self._numbers.get(name, -1)
-            if not refused[row]:
-                self._numbers[name], last[name] = number, row
-        for name in last:
-            self._lanes.setdefault(name, len(self._lanes))
-        rows = np.array(list(last.values()), dtype=np.int64)
-        chosen = np.array([self._lanes[name] for name in last], dtype=np.int64)
-        self.table.put(chosen, heads[rows], (shares[0][rows], shares[1][rows]))
-        return refused
+        return ring.differing_shares(heads, (shares[0], shares[1]), refused), shares
 
     @property
     def part_bytes(self) -> int:

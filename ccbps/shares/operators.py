@@ -7,7 +7,7 @@ processes. So an operator keeps one secret, however many machines it has.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Final, Self
+from typing import Annotated, ClassVar, Final, Self
 
 import msgspec
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -20,11 +20,35 @@ from ccbps.network.identity import Certificate, Identity
 from ccbps.records import Message, read, write
 from ccbps.shares.clients import BrokerKey
 
-_TEXT: Final = "ccbps-operator:"
 _CHECK_BYTES: Final = 8
 
 
-class Operator(Message, frozen=True):
+class PublicSide(Message, frozen=True):
+    """Base of what somebody publishes, as one line of text for a file.
+
+    Attributes:
+        text: begin of the line.
+    """
+
+    text: ClassVar[str]
+
+    def to_text(self) -> str:
+        """Return one line of text, for a file that the others get."""
+        return self.text + write(self, self.front, check=_CHECK_BYTES).hex()
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Read what `to_text` gave, with any white space around it.
+
+        Raises:
+            DecodeError: it is another text, or damaged.
+        """
+        digits = text.strip().removeprefix(cls.text)
+        content = bytes.fromhex(digits) if re.fullmatch("(?:[0-9a-f]{2})*", digits) else b""
+        return read(cls, content, cls.front, check=_CHECK_BYTES, refusal=f"not {cls.what}")
+
+
+class Operator(PublicSide, frozen=True):
     """The public side of the operator of a broker.
 
     Example:
@@ -44,6 +68,7 @@ class Operator(Message, frozen=True):
 
     front = b"\x01OP"
     what = "an operator's public side"
+    text = "ccbps-operator:"
 
     address: str
     public: Annotated[bytes, msgspec.Meta(min_length=PUBLIC_BYTES, max_length=PUBLIC_BYTES)]
@@ -63,21 +88,6 @@ class Operator(Message, frozen=True):
         """
         split_address(address)
         return cls(address, broker_key(key).public, identity(key).certificate().der)
-
-    def to_text(self) -> str:
-        """Return one line of text, for a file that the others get."""
-        return _TEXT + write(self, self.front, check=_CHECK_BYTES).hex()
-
-    @classmethod
-    def from_text(cls, text: str) -> Self:
-        """Read what `to_text` gave, with any white space around it.
-
-        Raises:
-            DecodeError: it is no operator's public side, or damaged.
-        """
-        digits = text.strip().removeprefix(_TEXT)
-        content = bytes.fromhex(digits) if re.fullmatch("(?:[0-9a-f]{2})*", digits) else b""
-        return read(cls, content, cls.front, check=_CHECK_BYTES, refusal=f"not {cls.what}")
 
     @property
     def pin(self) -> Certificate:

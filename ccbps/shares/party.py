@@ -124,9 +124,24 @@ class Party:
             NetworkError: a connection broke.
             ParameterError: the matcher demands no grants.
         """
-        if self._grants is None:
-            raise ParameterError("this matcher demands no grants: make it with grants=True")
-        return self._grants.take(self._joined, parts)
+        return self._demanded.take(self._joined, parts)
+
+    def verify_grants(self, parts: Bytes) -> Bools:
+        """Return the grants that the brokers would refuse, shape (count,).
+
+        Arguments and errors are those of `grant`.
+        """
+        return self._demanded.verify(self._joined, parts)
+
+    def forget_grants(self) -> None:
+        """Forget all grants. Forget tables of interests, too: these name the lanes of grants."""
+        if self._grants is not None:
+            self._grants.clear()
+
+    @property
+    def grants_digest(self) -> bytes:
+        """Digest of which grant each client has, 32 bytes; empty where clients need none."""
+        return b"" if self._grants is None else self._grants.table.digest
 
     def subscribe(
         self,
@@ -270,6 +285,12 @@ class Party:
             grants = Batch(heads, events, [self._grants.table])
             granted, self._unit = grants.evaluate(self._joined, self._unit)
         return Batch(heads, events, tables, check, granted), check
+
+    @property
+    def _demanded(self) -> Grants:
+        if self._grants is None:
+            raise ParameterError("this matcher demands no grants: make it with grants=True")
+        return self._grants
 
     @property
     def _joined(self) -> Ring:

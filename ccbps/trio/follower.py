@@ -28,7 +28,7 @@ from ccbps.errors import CcbpsError, DecodeError, LedgerError, NetworkError, Pee
 from ccbps.keys.plain_key import OperatorKey
 from ccbps.keys.secret import Confined
 from ccbps.network import Channel, Credentials, Server
-from ccbps.shares.clients import CLIENT, HEAD_BYTES, sealed_width
+from ccbps.shares.clients import CLIENT, GRANT_HEAD_BYTES, HEAD_BYTES, sealed_width
 from ccbps.shares.operators import broker_key, identity
 from ccbps.trio.members import Trio
 from ccbps.trio.orders import MOST_BYTES, MOST_VERIFIED, SESSION_BYTES, Order, Reply
@@ -56,7 +56,7 @@ class Follower(Confined):
         NetworkError: it cannot listen at its address.
         KeyMismatchError: the key is not that of broker `party`.
         ParameterError: the file is another broker's, the matcher's brokers do not learn answers, or
-            it demands grants.
+            it demands grants and there is no authority, or the other way round.
     """
 
     def __init__(
@@ -70,7 +70,8 @@ class Follower(Confined):
     ) -> None:
         trio.check(whole("party", party, 1, 2), key, matcher)
         self._make_workers = partial(Workers, party, trio, key, matcher)
-        owner = sha256(bytes([party]) + broker_key(key).public + matcher.digest).digest()
+        names = broker_key(key).public + matcher.digest + trio.authority_name
+        owner = sha256(bytes([party]) + names).digest()
         width = sealed_width(party, matcher.form.rows)
         self._shelf = Shelf(None if path is None else Path(path), owner, width)
         # Parts that were verified over these connections and not put yet, by their heads.
@@ -163,6 +164,10 @@ class Follower(Confined):
                 unkept = self._stored(rows)
             case "prune":
                 self._kept(self._shelf.prune)
+            case "examine":
+                marks = self._workers.obey(order) | self._shelf.earlier(rows[:, :GRANT_HEAD_BYTES])
+            case "grant":
+                unkept = self._granted(order)
             case "verify":
                 marks = self._workers.obey(order)
                 unkept = self._verified(rows[~marks])
@@ -179,6 +184,17 @@ class Follower(Confined):
                     self._kept(partial(self._shelf.remove, [row.tobytes() for row in rows]))
                 marks = self._workers.obey(order)
         return Reply(self._session, np.packbits(marks).tobytes(), unkept=unkept)
+
+    def _granted(self, order: Order) -> str:
+        """Take grants; return the reason if the file cannot be written now, else nothing.
+
+        They count all the same: a grant may take away what an earlier one gave.
+        """
+        assert self._workers is not None
+        heads = order.rows[:, :GRANT_HEAD_BYTES]
+        if self._shelf.earlier(heads).any() or self._workers.obey(order).any():
+            raise DecodeError("grants are refused that this broker did not examine")
+        return self._kept(partial(self._shelf.grant, heads))
 
     def _kept(self, write: Callable[[], None]) -> str:
         """Change the file; return the reason if that cannot be done now, else nothing."""

@@ -38,9 +38,11 @@ from ccbps.shares.clients import (
     sealed_part,
 )
 from ccbps.shares.ring import DIGEST_BYTES
+from ccbps.trio.granted import Granted
 from ccbps.trio.members import Trio
 from ccbps.trio.orders import MOST_ROWS, MOST_VERIFIED, Order, Reply, lane_bytes
 from ccbps.trio.others import FOLLOWERS, Others
+from ccbps.trio.worker import Workers
 from ccbps.wire import Cause, raise_for
 
 T = TypeVar("T")
@@ -86,7 +88,8 @@ class Leader(Confined):
 
     Raises:
         KeyMismatchError: the key is not that of broker 0.
-        ParameterError: the matcher's brokers do not learn the answers, or it demands grants.
+        ParameterError: the matcher's brokers do not learn the answers, or it demands grants and
+            there is no authority, or the other way round.
     """
 
     def __init__(
@@ -99,7 +102,9 @@ class Leader(Confined):
     ) -> None:
         trio.check(0, key, matcher)
         self.matcher, self._others = matcher, Others(trio, key, matcher)
-        public = b"".join(operator.public for operator in trio.operators)
+        self._authority = trio.authority_name
+        self._granted = Granted(matcher, self._authority)
+        public = b"".join(operator.public for operator in trio.operators) + self._authority
         self.names = matcher.digest, sha256(public).digest()[:CLIENT_BYTES], 0
         self._patience, self._is_away = patience, False
         self._width = {
@@ -183,6 +188,8 @@ class Leader(Confined):
         name = bytes(hellos[0][:CLIENT_BYTES])
         if any(hello[:CLIENT_BYTES] != name for hello in hellos):
             raise DecodeError("the three hellos are not of one client")
+        if name == self._authority:
+            raise DecodeError("these are the authority's hellos, which says no hello: it grants")
         with self._lock:
             if self._owners.get(name, owner) != owner:
                 raise DecodeError("another client has said hello under this name")
@@ -236,6 +243,46 @@ class Leader(Confined):
                 raise DecodeError(f"{owner} did not say hello with the key of this {kind}")
             own = (messages[:, CLIENT] == np.frombuffer(name, np.uint8)).all(axis=1)
             raise_for(head_causes(kind, keys, messages[own]))
+            if kind == "interest" and self._granted.lacks(name):
+                raise DecodeError(Cause.UNGRANTED.text)
+
+    # -- grants -----------------------------------------------------------------------------------
+
+    def check_grants(self, messages: Bytes) -> Bytes:
+        """Return the sealed grants, of some, that are new; errors are those of `Granted.new`."""
+        return self._granted.new(messages)
+
+    def verify_grants(self, grants: Bytes) -> None:
+        """Refuse grants that are not the authority's, or that come before later ones.
+
+        Args:
+            grants: sealed messages that were checked, shape (count, bytes).
+
+        Raises:
+            DecodeError: the brokers refuse some of them.
+            RefusedError: the other brokers cannot be reached.
+        """
+        for rows in _pieces(len(grants)):
+            with self._lock:
+                refused = self._ordered(partial(self._examine, grants[rows]))
+                self._charge(self._took)
+            if refused.any():
+                raise DecodeError(
+                    "the brokers refuse a grant: it was altered, is not of the authority that they "
+                    "know, or comes after a later one"
+                )
+
+    def put_grants(self, grants: Bytes) -> None:
+        """Take grants in place of earlier ones, at all three brokers between the same two orders.
+
+        If the other brokers cannot be reached, they take them before anything else.
+
+        Args:
+            grants: sealed messages that were verified, shape (count, bytes).
+        """
+        with self._lock:
+            self._granted.put(grants)
+            self._change(lambda: self._grant(grants))
 
     # -- interests --------------------------------------------------------------------------------
 
@@ -469,9 +516,20 @@ class Leader(Confined):
         for rows in _pieces(len(hellos)):
             if self._greet(hellos[rows]).any():
                 _log.error("brokers refuse hellos that they had taken: their keys are others")
+        self._restore_grants()
         for table in self._held:
             self._put_all(table)
         self._others.all("prune")
+
+    def _restore_grants(self) -> None:
+        """Give the other brokers all grants, and forget those that they refuse."""
+        grants = self._granted.rows()
+        for rows in _pieces(len(grants)):
+            refused = self._examine(grants[rows])
+            if refused.any():
+                _log.error("brokers 1 and 2 have later grants than %d of those here", refused.sum())
+                self._granted.drop(grants[rows][refused])
+            self._grant(grants[rows][~refused])
 
     def _put_all(self, table: int) -> None:
         """Put all interests of a table into their lanes."""
@@ -506,14 +564,33 @@ class Leader(Confined):
         orders = [Order("greet", rows=_rows([*own])) for own in zip(*hellos, strict=True)]
         return self._others.marked(orders)
 
+    def _examine(self, grants: Bytes) -> Bools:
+        return self._others.marked(self._parts("examine", grants, "grant"))
+
+    def _grant(self, grants: Bytes) -> None:
+        for rows in _pieces(len(grants)):
+            orders = self._parts("grant", grants[rows], "grant")
+            replies, refused = self._others.give(orders, _obeyed(orders[0]))
+            for party, reply in replies.items():
+                if reply.unkept:
+                    self._tell_full(party, reply)
+            if refused.any():
+                raise PeerError("broker 0 refuses grants that it examined")
+
+    @staticmethod
+    def _parts(verb: Any, messages: Bytes, kind: str) -> list[Order]:
+        """Return an order to each broker, with its parts of sealed messages."""
+        parts = (sealed_part(party, messages, kind) for party in range(PARTIES))
+        return [Order(verb, rows=part) for part in parts]
+
     def _verify(self, interests: Bytes) -> Bools:
         """Verify interests, and return those that are refused.
 
         Raises:
             RefusedError: a broker cannot keep them.
         """
-        orders = [Order("verify", rows=sealed_part(party, interests)) for party in range(PARTIES)]
-        replies, refused = self._others.give(orders, lambda w: w.obey(orders[0]))
+        orders = self._parts("verify", interests, "interest")
+        replies, refused = self._others.give(orders, _obeyed(orders[0]))
         self._require_room(replies)
         for party in FOLLOWERS:
             refused |= replies[party].marked(len(interests))
@@ -588,6 +665,11 @@ class Leader(Confined):
             for party in range(PARTIES)
         ]
         return self._others.give(orders, lambda w: w.match(orders[0]))[1]
+
+
+def _obeyed(order: Order) -> Callable[[Workers], Bools]:
+    """Return a function that lets workers obey an order."""
+    return lambda workers: workers.obey(order)
 
 
 def _pieces(count: int) -> Iterator[slice]:

@@ -10,6 +10,7 @@ from ccbps.errors import KeyMismatchError, ParameterError
 from ccbps.keys.plain_key import PARTIES, OperatorKey
 from ccbps.network.channel import split_address
 from ccbps.shares.operators import Operator, broker_key
+from ccbps.shares.public_clients import Authority
 
 WORKERS: Final = 64
 """Most worker processes of a broker."""
@@ -25,10 +26,13 @@ class Trio:
     Attributes:
         operators: public sides of the operators of brokers 0, 1 and 2.
         workers: worker processes of each broker; the same at all three.
+        authority: the client that gives grants, where the matcher demands them; None where it does
+            not.
     """
 
     operators: tuple[Operator, Operator, Operator]
     workers: int = 1
+    authority: Authority | None = None
 
     def __post_init__(self) -> None:
         if len({operator.certificate for operator in self.operators}) != PARTIES:
@@ -46,17 +50,30 @@ class Trio:
         host, port = split_address(self.operators[party % PARTIES].address)
         return host, port + above
 
+    @property
+    def authority_name(self) -> bytes:
+        """Public name of the authority; empty for none."""
+        return b"" if self.authority is None else self.authority.name
+
+    def hello(self, party: int) -> bytes | None:
+        """Return the authority's hello for a broker; None where there is no authority."""
+        return None if self.authority is None else self.authority.hellos[party]
+
     def check(self, party: int, key: OperatorKey, matcher: Any) -> None:
         """Refuse a key that is not that of a broker, and a matcher that the service cannot run.
 
         Raises:
             KeyMismatchError: its operator has another one.
-            ParameterError: the matcher's brokers do not learn the answers, or it demands grants.
+            ParameterError: the matcher's brokers do not learn the answers; or it demands grants and
+                there is no authority of this matcher, or the other way round.
+            DecodeError: the authority's hello is not for this broker.
         """
-        if matcher.grants:
+        if matcher.grants != (self.authority is not None):
             raise ParameterError(
-                "these services take no grants of an authority: take a matcher without "
-                "grants=True; for the others, ThreeBrokerMatch.broker makes the brokers"
+                "this matcher demands grants, and the three brokers know no authority: name it"
+                if matcher.grants
+                else "the three brokers know an authority, and this matcher demands no grants: "
+                "make it with grants=True"
             )
         if matcher.reveal != "brokers":
             raise ParameterError(
@@ -65,3 +82,7 @@ class Trio:
             )
         if broker_key(key).public != self.operators[party].public:
             raise KeyMismatchError(f"the key is not that of the operator of broker {party}")
+        if self.authority is not None:
+            if self.authority.matcher != matcher.digest:
+                raise ParameterError("the authority's public side was made for another matcher")
+            broker_key(key).open(party, self.authority.hellos[party], matcher.digest)

@@ -22,6 +22,8 @@ Verb = Literal[
     "join",
     "greet",
     "forget",
+    "examine",
+    "grant",
     "missing",
     "store",
     "verify",
@@ -53,6 +55,9 @@ class Order(Message, frozen=True):
     ``join``     connects its workers with those of the other two
     ``greet``    takes clients' hellos, the rows, and marks those that are refused
     ``forget``   forgets clients, whose names are the rows
+    ``examine``  marks the grants, the rows, that are refused
+    ``grant``    takes grants, the rows, in place of earlier ones, and writes their heads to
+                 its file
     ``verify``   marks the interests, the rows, that are refused, and writes the others to
                  its file
     ``missing``  marks the interests that it has no message of; heads are the rows

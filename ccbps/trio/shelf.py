@@ -1,7 +1,9 @@
-"""File of broker 1 or 2: its parts of interests (SQLite).
+"""File of broker 1 or 2: its parts of interests, and heads of grants (SQLite).
 
 The file holds what broker 0 passed on, still sealed, and opens with this broker's key only. It
-tells which clients there are and how many interests each of them has.
+tells which clients there are and how many interests each of them has. Of grants, whose parts broker
+0 passes on again, it holds the head of each client's last one. So no earlier one is taken, even if
+broker 0 lost its file.
 
 A disk may be full. What cannot be deleted then is deleted with the next change that can be written.
 """
@@ -17,12 +19,14 @@ import numpy as np
 
 from ccbps.arrays import Bools, Bytes
 from ccbps.errors import LedgerError, ParameterError
-from ccbps.shares.clients import HEAD_BYTES
+from ccbps.shares.clients import GRANTEE, HEAD_BYTES
+from ccbps.shares.grants import follows
 
 _APPLICATION: Final = int.from_bytes(b"ccbt", "big")
 _TABLES: Final = """
 CREATE TABLE about (owner BLOB NOT NULL);
 CREATE TABLE parts (head BLOB PRIMARY KEY, part BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE grants (client BLOB PRIMARY KEY, head BLOB NOT NULL) WITHOUT ROWID;
 """
 
 
@@ -41,6 +45,9 @@ class Shelf:
 
     def __init__(self, path: Path | None, owner: bytes, width: int) -> None:
         self._width, self._gone = width, set[bytes]()
+        # The head of each client's last grant, and the clients whose heads are not written yet.
+        self._grants: dict[bytes, bytes] = {}
+        self._unwritten = set[bytes]()
         if path is not None and not path.exists():
             path.touch(mode=0o600)
         self._db = sqlite3.connect(
@@ -63,6 +70,7 @@ class Shelf:
             self._db.execute("PRAGMA synchronous = FULL")
             self._db.execute("PRAGMA temp_store = MEMORY")
             self._db.execute("CREATE TEMP TABLE named (content BLOB PRIMARY KEY) WITHOUT ROWID")
+            self._grants.update(self._db.execute("SELECT client, head FROM grants"))
         except BaseException as error:
             self._db.close()
             if isinstance(error, sqlite3.Error):
@@ -126,6 +134,30 @@ class Shelf:
         self._gone.update(heads)
         self._write("DELETE FROM parts WHERE head = ?", [(head,) for head in self._gone])
         self._gone.clear()
+
+    def earlier(self, heads: Bytes) -> Bools:
+        """Mark the grants that came before their clients' last ones, shape (count,).
+
+        Args:
+            heads: heads of grants, shape (count, 76).
+        """
+        content = [head.tobytes() for head in heads]
+        marks = [not follows(head, self._grants.get(head[GRANTEE])) for head in content]
+        return np.array(marks, dtype=np.bool_)
+
+    def grant(self, heads: Bytes) -> None:
+        """Remember grants as their clients' last ones.
+
+        Raises:
+            LedgerError: the file cannot be written now. They are written later.
+        """
+        new = {head[GRANTEE].tobytes(): head.tobytes() for head in heads}
+        self._unwritten.update(name for name in new if self._grants.get(name) != new[name])
+        self._grants.update(new)
+        if self._unwritten:
+            rows = [(name, self._grants[name]) for name in self._unwritten]
+            self._write("INSERT OR REPLACE INTO grants VALUES (?, ?)", rows)
+            self._unwritten.clear()
 
     def _parts(self, heads: Sequence[bytes]) -> dict[bytes, bytes]:
         """Return the parts that are there, by their heads."""

@@ -50,7 +50,9 @@ class _Worker(Confined):
         self._meeting = partial(
             meeting, party, key, trio.operators, matcher.digest, worker=number + 1, host=host
         )
-        self._broker: Party = matcher.broker(party, broker_key(key), None)
+        self._broker: Party = matcher.broker(
+            party, broker_key(key), None, authority=trio.hello(party)
+        )
         self._tables: dict[int, ShareTable] = {}
         self._hellos: dict[bytes, bytes] = {}
         self._met, self._sent = ExitStack(), 0
@@ -81,12 +83,17 @@ class _Worker(Confined):
             case "reset":
                 self._tables.clear()
                 self._forget([*self._hellos])
+                self._broker.forget_grants()
             case "join":
                 self._join(order.attempt)
             case "greet":
                 return [self._is_refused(row.tobytes()) for row in rows]
             case "forget":
                 self._forget([row.tobytes() for row in rows])
+            case "examine" if len(rows):
+                return self._broker.verify_grants(rows)
+            case "grant" if len(rows):
+                return self._broker.grant(rows)
             case "verify" if len(rows):
                 return self._broker.verify(rows)
             case "put" if len(rows):
@@ -137,9 +144,10 @@ class _Worker(Confined):
                 del self._tables[table]
 
     def _digests(self, tables: Sequence[int]) -> list[bytes]:
-        """Return a digest of all clients and numbers of tables, and one of each table."""
+        """Return a digest of all clients, grants and numbers of tables, and one of each table."""
         numbers = repr(sorted(self._tables)).encode()
-        state = sha256(sha256(numbers).digest() + b"".join(sorted(self._hellos)))
+        own = sha256(numbers).digest() + self._broker.grants_digest
+        state = sha256(own + b"".join(sorted(self._hellos)))
         return [state.digest(), *(self._table(number).digest for number in tables)]
 
     def _match(self, tables: Sequence[int], parts: Bytes) -> tuple[Bytes | None, list[int], Bools]:
@@ -275,7 +283,7 @@ class Workers(Confined):
         return marks
 
     def digests(self, order: Order) -> list[bytes]:
-        """Return a digest of the clients, and one of each table of an order."""
+        """Return a digest of clients and grants, and one of each table of an order."""
         each = zip(*self._all(order), strict=True)
         return [sha256(b"".join(digests)).digest() for digests in each]
 

@@ -93,6 +93,107 @@ def test_three_brokers_serve_clients(keys: int) -> None:
         assert Path(f"{name}.db").stat().st_mode & 0o77 == 0
 
 
+@pytest.fixture
+def authority(keys: int) -> int:
+    """Make the files of an authority, and return a free port."""
+    made = f"{SCHEMA} --scheme ThreeBrokerMatch.box --option grants=true --out g"
+    assert run(f"ccbps explain {made}") == 0
+    line = f"ccbps keygen client --operators {PEERS.removeprefix('--peers ')} --out authority.key"
+    assert run(line) == 0
+    word = "ccbps keygen password --name authority --users users --out authority.password"
+    assert run(word) == 0
+    public = "ccbps keygen public --matcher g"
+    assert run(f"{public} --key authority.key --authority --out authority.public") == 0
+    assert run(f"{public} --key alice.key --out alice.public") == 0
+    return keys
+
+
+@pytest.mark.slow
+def test_an_authority_grants(authority: int) -> None:
+    at = f"--matcher g --url mqtt://127.0.0.1:{authority}"
+
+    def client(name: str) -> str:
+        return f"{at} --key {name}.key --name {name} --password-file {name}.password"
+
+    serve = {
+        n: f"ccbps trio serve --party {n} --key {name}.key {PEERS} --matcher g --file {name}.db "
+        "--authority authority.public"
+        for n, name in enumerate(("zero", "one", "two"))
+    }
+
+    def grant(text: str) -> Any:
+        return started(f"ccbps grant {text} --to alice.public {client('authority')} --json")
+
+    with ExitStack() as stack:
+        zero = stack.enter_context(started(f"{serve[0]} --local {authority} --users users"))
+        for n in (1, 2):
+            other = stack.enter_context(started(serve[n]))
+            assert other.stdout.readline().startswith(f"broker {n} of")
+        assert zero.stdout.readline() == "waiting for brokers 1 and 2\n"
+        assert zero.stdout.readline().startswith("MatchingBroker of")
+        line = f'ccbps subscribe "price < 1000" {client("alice")}'
+        with started(line) as subscriber:
+            assert "has no grant: the authority sends one first" in subscriber.communicate()[1]
+            assert subscriber.returncode == 2
+        numbers = []
+        for text, prices in (('"price < 100"', (99, 100)), ("--nothing", (5,))):
+            with grant(text) as giver:
+                told = json.loads(giver.communicate()[0])
+            numbers.append(told["number"])
+            assert len(told["clients"]) == 1
+            if text.startswith("-"):
+                line = f"ccbps subscribe {client('alice')}"
+            with started(f"{line} --count 1 --wait 3") as subscriber:
+                if not text.startswith("-"):
+                    assert subscriber.stderr.readline().startswith("ccbps: subscribed")
+                records = "".join(json.dumps({"issue": "IBM", "price": p}) + "\n" for p in prices)
+                Path("records.jsonl").write_text(records)
+                with started(
+                    f"ccbps publish records.jsonl {client('feed')} --empty --state s"
+                ) as feed:
+                    assert feed.communicate()[0] == f"published {len(prices)}\n"
+                got = [
+                    json.loads(one)["number"]
+                    for one in subscriber.communicate()[0].split("\n")[:-1]
+                ]
+            assert got == ([0] if prices[0] == 99 else [])
+        assert numbers[0] < numbers[1]
+        with grant(f'"price < 7" --number {numbers[0]}') as giver:
+            assert "comes after grant" in giver.communicate()[1] and giver.returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("trio serve --party 1 --key one.key --matcher g", "know no authority"),
+        (
+            "trio serve --party 1 --key one.key --matcher m --authority authority.public",
+            "demands no grants",
+        ),
+        (
+            "trio serve --party 1 --key one.key --matcher g --authority alice.public",
+            "not the public side of an authority",
+        ),
+        ("keygen public --key alice.key --matcher m --authority --out p", "demands no grants"),
+        ("keygen public --key one.key --matcher g --out p", "ClientKey"),
+        ("grant x --to authority.public --matcher g --key authority.key", "not the public side"),
+        ("grant x --to other.public --matcher g --key authority.key", "another matcher"),
+        ("grant x --to alice.public --matcher m --key authority.key", "demands no grants"),
+        ("grant --to alice.public --matcher g --key authority.key", "required"),
+        ("grant x --nothing --to alice.public --matcher g --key authority.key", "not allowed"),
+    ],
+)
+def test_errors_about_grants_are_one_line(
+    authority: int, capsys: pytest.CaptureFixture[str], line: str, said: str
+) -> None:
+    assert run("ccbps keygen public --key alice.key --matcher m --out other.public") == 0
+    capsys.readouterr()
+    more = {"trio": PEERS, "grant": "--url mqtt://127.0.0.1:1 --name authority"}
+    assert run(f"ccbps {line} {more.get(line.split()[0], '')}") == 2
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1, error
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [

@@ -20,6 +20,7 @@ from ccbps.matching import from_json
 from ccbps.mqtt import MqttService, MqttUrl
 from ccbps.shares.masks import MaskStreams
 from ccbps.shares.operators import Operator
+from ccbps.shares.public_clients import Authority
 from ccbps.trio import Follower, Leader, Trio
 
 FOLDER, PARTY = Path(sys.argv[-2]), int(sys.argv[-1])
@@ -51,7 +52,9 @@ def main() -> None:
     settings = json.loads((FOLDER / "settings.json").read_text())
     matcher: Any = from_json(settings["matcher"])
     a, b, c = (Operator.from_bytes(bytes.fromhex(one)) for one in settings["operators"][PARTY])
-    trio = Trio((a, b, c), settings["workers"])
+    named = settings["authority"]
+    authority = None if named is None else Authority.from_text(named)
+    trio = Trio((a, b, c), settings["workers"], authority)
     key = OperatorKey(bytes.fromhex(settings["keys"][PARTY]))
     if PARTY:
         path = FOLDER / f"shelf{PARTY}"

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from msgspec import structs
 
 from ccbps.keys import OperatorKey
 from ccbps.shares.operators import Operator
+from ccbps.shares.public_clients import Authority
 from ccbps.trio import Follower, Leader, Trio
 from tests.support.relay import Relay
 from tests.support.three_brokers import free_ports
@@ -34,6 +36,10 @@ class Parts:
         a, b, c = (Operator.of(key, f"127.0.0.1:{port}") for key, port in pairs)
         self.trio = Trio((a, b, c), workers)
         self.public = a.public, b.public, c.public
+
+    def name(self, authority: Authority) -> None:
+        """Name the authority that gives grants to all three brokers."""
+        self.trio = replace(self.trio, authority=authority)
 
     def follower(self, party: int, matcher: Any, **options: Any) -> Follower:
         """Start broker 1 or 2."""
@@ -57,11 +63,12 @@ class Processes:
         server: tuple[str, str],
         stack: ExitStack,
         workers: int = 1,
+        parts: Parts | None = None,
     ) -> None:
         url, password = server
-        parts = Parts(workers)
+        parts = Parts(workers) if parts is None else parts
         self.public, self.folder = parts.public, folder
-        own = parts.trio.operators
+        own, authority = parts.trio.operators, parts.trio.authority
         self.links: dict[tuple[int, int], list[Relay]] = {}
         operators = []
         for party in range(3):
@@ -86,6 +93,7 @@ class Processes:
             "operators": operators,
             "keys": [one.export_secret().hex() for one in parts.keys],
             "workers": workers,
+            "authority": None if authority is None else authority.to_text(),
             "url": url,
             "password": password,
         }

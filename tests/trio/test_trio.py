@@ -42,10 +42,3 @@ def test_brokers_that_do_not_learn_answers_cannot_deliver() -> None:
     for start in (parts.leader, lambda one: parts.follower(1, one)):
         with pytest.raises(ParameterError, match="deliver by the answers"):
             start(matcher)
-
-
-def test_services_take_no_grants() -> None:
-    parts, matcher = Parts(), ThreeBrokerMatch.box(SCHEMA, grants=True)
-    for start in (parts.leader, lambda one: parts.follower(1, one)):
-        with pytest.raises(ParameterError, match="services take no grants of an authority"):
-            start(matcher)
