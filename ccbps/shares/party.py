@@ -280,11 +280,8 @@ class Party:
         check = EventCheck(
             self._joined, _common(messages, sent), broken, events, self._form.digit_bits
         )
-        granted = None
-        if self._grants is not None and any(table.used for table in tables):
-            grants = Batch(heads, events, [self._grants.table])
-            granted, self._unit = grants.evaluate(self._joined, self._unit)
-        return Batch(heads, events, tables, check, granted), check
+        grants = None if self._grants is None else self._grants.table
+        return Batch(heads, events, tables, check, grants), check
 
     @property
     def _demanded(self) -> Grants:

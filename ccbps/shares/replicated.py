@@ -119,7 +119,7 @@ class Evaluation:
         opened: bool = True,
         good: Callable[[], Bools | None] | None = None,
         keys: tuple[Bytes, Bytes] | None = None,
-        granted: Shares | None = None,
+        granted: Callable[[], Shares | None] | None = None,
     ) -> Steps:
         """Evaluate all events with all interests.
 
@@ -132,8 +132,9 @@ class Evaluation:
                 None until all three brokers know them; None if all events have.
             keys: two shares of a key of each event, shape (events, a multiple of 8 bytes), for
                 answers that no broker learns.
-            granted: two shares of a bit of each event and lane, shape (events, words). An answer
-                is 1 only where this bit is, too.
+            granted: function that returns two shares of a bit of each event and lane, shape
+                (events, words), and None until this broker has them. An answer is 1 only where this
+                bit is, too. None for no such bits.
 
         Returns:
             (answers, answers), shape (good events, words), if opened; else two shares of them. With
@@ -160,7 +161,9 @@ class Evaluation:
             values += zip(sums, others, strict=True)
         own, other = values[-1]
         if granted is not None:
-            sums = _product((own, other), granted)[None]
+            while (allowed := granted()) is None:
+                yield np.zeros(0, dtype=np.uint64)  # its turn passes
+            sums = _product((own, other), allowed)[None]
             sums ^= masks(sums.shape)
             others = yield sums
             own, other = sums[0], others[0]

@@ -11,11 +11,11 @@ evaluated as one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from ccbps.shares.replicated import (
     packed,
     unpacked,
 )
-from ccbps.shares.ring import Ring, Work
+from ccbps.shares.ring import Exchange, Ring, Work
 
 BLOCK_LANES: Final = 1 << 16
 """Lanes of a block."""
@@ -247,15 +247,15 @@ class Batch:
         tables: the tables, the same ones in the same order at all three brokers.
         check: check of the events; None for events that were checked, or whose answers nobody
             learns.
-        granted: this broker's shares of the results of grants, from `evaluate`; None where clients
-            need no grants.
+        grants: grants of the interests' clients; None where clients need none. They are evaluated
+            at the same time as the interests.
     """
 
     heads: Bytes
     events: tuple[Bytes, Bytes]
     tables: Sequence[ShareTable]
     check: EventCheck | None = None
-    granted: tuple[Bytes, Bytes] | None = None
+    grants: ShareTable | None = None
 
     @property
     def lanes(self) -> int:
@@ -278,34 +278,13 @@ class Batch:
             NetworkError: a connection broke.
         """
         out = np.zeros((len(self.heads), self.lanes), dtype=np.bool_)
-        following = unit
-        for rows, pieces, (words, _) in self._evaluated(ring, unit):
-            following += 1
+        work, places = self._work(unit)
+        for rows, pieces, (words, _) in self._evaluated(ring, work, places):
             answers = unpacked(words, WORD * words.shape[1])
             for piece in pieces:
                 live = piece.block.live[: piece.block.used]
                 out[rows, piece.lanes] = answers[:, piece.places] & live
-        return out, following + (self.check is not None)
-
-    def evaluate(self, ring: Ring, unit: int) -> tuple[tuple[Bytes, Bytes], int]:
-        """Match the events with all interests, and learn no answers; arguments as for `match`.
-
-        Returns:
-            this broker's shares of the answers, 0 and 1, each of shape (events, lanes); and the
-            number of the unit after the last one.
-
-        Raises:
-            PeerError: the brokers hold other events or interests.
-            NetworkError: a connection broke.
-        """
-        out, following = np.zeros((2, len(self.heads), self.lanes), dtype=np.uint8), unit
-        for rows, pieces, shares in self._evaluated(ring, unit, opened=False):
-            following += 1
-            for words, bits in zip(shares, out, strict=True):
-                answers = unpacked(words, WORD * words.shape[1])
-                for piece in pieces:
-                    bits[rows, piece.lanes] = answers[:, piece.places]
-        return (out[0], out[1]), following
+        return out, unit + len(work)
 
     def times_keys(self, ring: Ring, unit: int, keys: tuple[Bytes, Bytes]) -> tuple[Bytes, int]:
         """Multiply answers by keys of events, together with the other two brokers.
@@ -325,29 +304,44 @@ class Batch:
             NetworkError: a connection broke.
         """
         out = np.zeros((len(self.heads), self.lanes, keys[0].shape[1]), dtype=np.uint8)
-        following = unit
-        for rows, pieces, (words, _) in self._evaluated(ring, unit, keys=keys):
-            following += 1
+        work, places = self._work(unit, keys)
+        for rows, pieces, (words, _) in self._evaluated(ring, work, places):
             products = words.astype("<u8", copy=False).view(np.uint8)
             for piece in pieces:
                 out[rows, piece.lanes] = products[:, piece.places]
-        return out, following + (self.check is not None)
+        return out, unit + len(work)
 
-    def _evaluated(
-        self,
-        ring: Ring,
-        unit: int,
-        *,
-        opened: bool = True,
-        keys: tuple[Bytes, Bytes] | None = None,
-    ) -> Iterator[tuple[slice | Index, list[_Piece], Shares]]:
-        """Yield the good events of each unit of work, its blocks, and what came of it."""
-        work, places = [], []
+    def _work(
+        self, unit: int, keys: tuple[Bytes, Bytes] | None = None
+    ) -> tuple[list[Work], list[_Place]]:
+        """Return all units of work, and the places of those that match interests: the last ones.
+
+        Interests wait for the check, and for grants. So both stand in front.
+        """
+        work: list[Work] = []
         if self.check is not None:
             # An empty table has no units of its own that would tell that another broker's is not.
             digests = b"".join(table.digest for table in self.tables)
             digest = sha256(digests + self.heads.tobytes()).digest()
             work.append(Work(unit, digest, self.check.begin))
+        granted = None
+        if self.grants is not None and self.lanes:
+            granted = _Granted(Batch(self.heads, self.events, [self.grants]), unit + len(work))
+            work += granted.work
+        matching, places = self._units(unit + len(work), keys=keys, granted=granted)
+        return work + matching, places
+
+    def _units(
+        self,
+        unit: int,
+        *,
+        opened: bool = True,
+        keys: tuple[Bytes, Bytes] | None = None,
+        granted: _Granted | None = None,
+    ) -> tuple[list[Work], list[_Place]]:
+        """Return units of work, each for some events and blocks."""
+        work: list[Work] = []
+        places: list[_Place] = []
         groups = [*_groups(self.tables)]
         for rows in batches(len(self.heads), self.lanes):
             sent = sha256(self.heads[rows].tobytes()).digest()
@@ -355,12 +349,17 @@ class Batch:
                 state = sha256(sent)
                 for piece in pieces:
                     state.update(piece.lanes.start.to_bytes(8, "little") + piece.block.digest)
-                begin = partial(self._begin, rows, pieces, opened, keys)
+                begin = partial(self._begin, rows, pieces, opened, keys, granted)
                 work.append(Work(unit + len(work), state.digest(), begin))
                 places.append((rows, pieces))
-        results = ring.evaluate_all(work)
-        if self.check is not None:
-            next(results)
+        return work, places
+
+    def _evaluated(
+        self, ring: Ring, work: list[Work], places: list[_Place]
+    ) -> Iterator[tuple[slice | Index, list[_Piece], Shares]]:
+        """Yield the good events of each unit of work, its blocks, and what came of it."""
+        # Nothing comes of the check, and of grants, which end in any order.
+        results = (one for one in ring.evaluate_all(work) if one is not None)
         for (rows, pieces), shares in zip(places, results, strict=True):
             refused = None if self.check is None else self.check.refused
             good: slice | Index = rows
@@ -374,23 +373,62 @@ class Batch:
         pieces: list[_Piece],
         opened: bool,
         keys: tuple[Bytes, Bytes] | None,
+        granted: _Granted | None,
         masks: Masks,
     ) -> Steps:
-        """Begin a unit of work, and look up the grants of its lanes then only."""
+        """Begin a unit of work."""
         events = self.events[0][rows], self.events[1][rows]
-        granted = None
-        if self.granted is not None:
-            results = self.granted[0][rows], self.granted[1][rows]
-            granted = _side_by_side([piece.block.granted(results) for piece in pieces])
         return self.tables[0].evaluation.steps(
             events,
             _side_by_side([piece.block.words() for piece in pieces]),
             masks,
             opened=opened,
-            granted=granted,
+            granted=None if granted is None else partial(granted.of, rows, pieces),
             good=None if self.check is None else self.check.good(rows),
             keys=None if keys is None else (keys[0][rows], keys[1][rows]),
         )
+
+
+class _Granted:
+    """Results of all grants for a batch of events, which come while interests are evaluated.
+
+    Attributes:
+        work: units of work that evaluate the grants.
+
+    Args:
+        batch: the events, with the table of grants.
+        unit: number of the first unit.
+    """
+
+    def __init__(self, batch: Batch, unit: int) -> None:
+        self._shares = np.zeros((2, len(batch.heads), batch.lanes), dtype=np.uint8)
+        work, places = batch._units(unit, opened=False)
+        self.work = [
+            one._replace(begin=partial(self._run, one.begin, *place))
+            for one, place in zip(work, places, strict=True)
+        ]
+        self._left = len(work)
+
+    def _run(
+        self, begin: Callable[[Masks], Any], rows: slice, pieces: list[_Piece], masks: Masks
+    ) -> Exchange[None]:
+        """Evaluate a unit, and keep this broker's shares of the results, which nobody learns."""
+        shares = yield from begin(masks)
+        for words, bits in zip(shares, self._shares, strict=True):
+            results = unpacked(words, WORD * words.shape[1])
+            for piece in pieces:
+                bits[rows, piece.lanes] = results[:, piece.places]
+        self._left -= 1
+
+    def of(self, rows: slice, pieces: list[_Piece]) -> Shares | None:
+        """Return shares of the results for lanes of some blocks, or None until all are there.
+
+        All, since the results of units must come in the same order at all three brokers.
+        """
+        if self._left:
+            return None
+        results = self._shares[0][rows], self._shares[1][rows]
+        return _side_by_side([piece.block.granted(results) for piece in pieces])
 
 
 def _side_by_side(parts: Sequence[Shares]) -> Shares:
@@ -414,6 +452,10 @@ class _Piece(NamedTuple):
     block: Block
     lanes: slice
     places: slice
+
+
+_Place: TypeAlias = tuple[slice, list[_Piece]]
+"""Events and blocks of a unit of work."""
 
 
 def _groups(tables: Sequence[ShareTable]) -> Iterator[list[_Piece]]:

@@ -554,7 +554,7 @@ def view(broker: int, x: int, interests: Any, grant: Any, fault: str = "") -> by
                 some = left.pop(0)
                 return np.broadcast_to(some[k] ^ some[n], shape)
 
-            allowed = None if granted is None else granted[k]
+            allowed = None if granted is None else lambda: granted[k]
             pairs = (events[k], events[n]), (words[k], words[n])
             return EVALUATION.steps(*pairs, drawn, opened=opened, granted=allowed)
 
