@@ -403,7 +403,9 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
 
     def explain(self) -> str:
         program, widths = self._form.program, sorted(set(self.digits.values()))
-        digits = " or ".join(map(str, widths))
+        digits, layers = " or ".join(map(str, widths)), len(program.layers)
+        if self._grant_form is not None:
+            layers = max(layers, len(self._grant_form.program.layers))
         last = "1 to open the answer"
         if self._for_subscribers:
             last = f"{PAYLOAD_KEY_BYTES} bytes to the subscriber"
@@ -416,7 +418,7 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
                 (
                     "traffic",
                     f"{self.size:,} bits a pair sent by each broker, and {last}; "
-                    f"{len(program.layers) + self.grants + 1} messages one after the other",
+                    f"{layers + self.grants + 1} messages one after the other",
                 ),
                 *self._grants_shown(),
             ]
@@ -432,7 +434,7 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
             (
                 "grants",
                 f"of {size:,} bytes, for each client; {program.gates:,} bits an event and client "
-                f"sent by each broker; {len(program.layers)} messages more, before the others",
+                "sent by each broker, in the same messages",
             )
         ]
 
