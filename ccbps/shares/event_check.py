@@ -56,7 +56,7 @@ class EventCheck:
     def begin(self, masks: Masks) -> Exchange[None]:
         """Begin the check, as a unit of work."""
         self.coin = yield from self._ring.draw()
-        steps = one_hot_steps(self._events, self._digit_bits, self.coin, masks)
+        steps = one_hot_steps(self._events, self._digit_bits, self.coin, masks, self._broken)
         differ, (sums, _) = yield from side_by_side(
             [self._ring.comparison(self.coin, *self._common, self._broken), in_bytes(steps)]
         )
