@@ -315,9 +315,9 @@ class Ring(Confined):
         first share with the broker below, and its second share with the broker above. They send
         tags under a key of just these two; a digest of a share would tell the third broker.
 
-        Who knows the key of tags makes different rows with equal ones, and a client may learn from
-        one of the two what it knows. So each key serves one comparison, and follows from the coin,
-        too: nobody knows it before all three brokers have the rows.
+        Whoever knows the key of tags can make different rows with equal tags, and one of the two
+        brokers may tell it to a client. So each comparison has keys of its own, which follow from
+        the coin, too: nobody knows them before all three brokers have the rows.
 
         Args:
             coin: random bytes that the brokers drew together when they had the rows, 32 bytes.
