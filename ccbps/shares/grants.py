@@ -8,8 +8,9 @@ compute one more product, a g, which costs a bit a pair. Nobody opens a or g.
 A random table would match half of all events, so noise must never count as a grant. So all three
 brokers refuse a grant whose tags, for brokers 1 and 2, are not the authority's. The tags and the
 stream F bind the grantee's name, the number of the grant, and the kind. Numbers of a client's
-grants rise: an earlier grant that is sent again is refused. A client without a grant has no
-interests.
+grants rise: an earlier grant that is sent again is refused. The latest one may come again, and
+changes nothing, as a connection may break when some brokers have taken it. A client without a grant
+has no interests.
 
 Hazard: brokers that lost all grants take earlier ones again. Hazard: the authority gives a grant to
 a name. A name follows from the client's key, and the authority must know whose it is.
@@ -59,7 +60,7 @@ class Grants:
         evaluation = Evaluation(form.program, form.digit_bits, form.tables, form.table_rows)
         self.table = ShareTable(evaluation, form.rows, GRANT_HEAD_BYTES, block_lanes)
         self._lanes: dict[bytes, int] = {}
-        self._numbers: dict[bytes, int] = {}
+        self._latest: dict[bytes, bytes] = {}  # heads
 
     def __len__(self) -> int:
         return len(self._lanes)
@@ -89,10 +90,11 @@ class Grants:
         names = [head[GRANTEE].tobytes() for head in heads]
         last: dict[bytes, int] = {}
         for row in np.flatnonzero(~refused).tolist():
-            name, number = names[row], int.from_bytes(heads[row, NUMBER].tobytes(), "little")
-            refused[row] = number <= self._numbers.get(name, -1)
+            name, head = names[row], heads[row].tobytes()
+            held = self._latest.get(name, head)
+            refused[row] = head != held and _number(head) <= _number(held)
             if not refused[row]:
-                self._numbers[name], last[name] = number, row
+                self._latest[name], last[name] = head, row
         for name in last:
             self._lanes.setdefault(name, len(self._lanes))
         rows = np.array(list(last.values()), dtype=np.int64)
@@ -129,3 +131,7 @@ class Grants:
         clients, index = np.unique(names[:, 0], return_inverse=True)
         held = [self._lanes.get(bytes(name), -1) for name in clients]
         return np.array(held, dtype=np.int64)[index.reshape(-1)]
+
+
+def _number(head: bytes) -> int:
+    return int.from_bytes(head[NUMBER], "little")
