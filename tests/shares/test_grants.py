@@ -519,6 +519,8 @@ def test_malformed_grants_are_refused() -> None:
             continue
         with pytest.raises(ParameterError, match="to must be"):
             authority().grant("TRUE", to=to)
+    with pytest.raises(ParameterError, match="to names a client twice"):
+        authority().grant("TRUE", to=[bob.client, bob.client])
 
 
 # -- views ----------------------------------------------------------------------------------------
