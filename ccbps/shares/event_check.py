@@ -16,11 +16,15 @@ still change them. The keys of the tags and the vectors of the sums follow from 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from ccbps.arrays import Bools, Bytes
 from ccbps.shares.one_hot import one_hot_steps
 from ccbps.shares.replicated import Masks
 from ccbps.shares.ring import Exchange, Ring, in_bytes, side_by_side
+
+CHECK_MESSAGES: Final = 5
+"""Messages of the check, one after another."""
 
 
 class EventCheck:
