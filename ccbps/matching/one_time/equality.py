@@ -124,19 +124,17 @@ class MembershipMatch(Matcher, PairScheme):
             return
         counts = {name: sum(b - a + 1 for a, b in sets[name]) for name in schema}
         names = [name for name in schema if counts[name] < schema[name].size] or [*schema]
-        matcher = cls._proposed(schema, names, prod(counts[name] for name in names))
-        if matcher is not None:
-            yield matcher
+        try:
+            matcher = cls._for_values(schema, names, prod(counts[name] for name in names))
+            matcher.prepare(predicate)
+        except CcbpsError:
+            return
+        yield matcher
 
     @classmethod
-    def _proposed(cls, schema: Schema, names: list[str], values: int) -> Self | None:
-        """Make the matcher for so many values of some attributes, if there is one."""
-        if values > MOST_MEMBERS:
-            return None
-        try:
-            return cls(schema, names, members=max(values, 1))
-        except CcbpsError:
-            return None
+    def _for_values(cls, schema: Schema, names: list[str], values: int) -> Self:
+        """Make the matcher for so many values of some attributes."""
+        return cls(schema, names, members=max(values, 1))
 
     def __repr__(self) -> str:
         many = "" if self.members == 1 else f" of {self.members} values"
@@ -295,13 +293,8 @@ class EqualityMatch(MembershipMatch):
         return {"attributes": list(self.attributes)}
 
     @classmethod
-    def _proposed(cls, schema: Schema, names: list[str], values: int) -> Self | None:
-        if values > 1:
-            return None
-        try:
-            return cls(schema, names)
-        except CcbpsError:
-            return None
+    def _for_values(cls, schema: Schema, names: list[str], values: int) -> Self:
+        return cls(schema, names)
 
     def explain(self) -> str:
         bits = self.encoding.field.bits
