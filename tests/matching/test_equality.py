@@ -98,7 +98,7 @@ def test_null_is_a_value() -> None:
         (lambda: EqualityMatch(QUOTES, ["price"]), "price <> 7", "65,535 values"),
         (lambda: MembershipMatch(QUOTES, ["price"], members=3), "price < 5", "5 .* at most 4"),
         (lambda: MembershipMatch(QUOTES, members=8), "price = 3", "55,340,232,221,128,654,848"),
-        (lambda: MembershipMatch(QUOTES, members=8), "price = 3 OR issue = 'IBM'", "several attributes"),
+        (lambda: MembershipMatch(QUOTES, members=8), "price = 3 OR issue = 'IBM'", "several"),
     ],
 )
 def test_other_predicates_are_refused(make: Any, text: str, problem: str) -> None:

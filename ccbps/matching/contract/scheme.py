@@ -117,6 +117,7 @@ class Operation(Enum):
     HASH_BLOCK = "SHA-256 block"
     GROUP_PRODUCT = "product in a small group"
     MODULAR_PRODUCT = "modular product"
+    LEGENDRE_SYMBOL = "Legendre symbol"
     EXPONENTIATION = "exponentiation"
     FIXED_BASE = "exponentiation of a fixed base"
     SIGNATURE = "signature made and checked"
