@@ -35,7 +35,7 @@ from ccbps.matching.contract.scheme import (
     bound_predicate,
 )
 from ccbps.predicates import Events, Predicate, Schema
-from ccbps.predicates.form import HammingWithin
+from ccbps.predicates.form import AllOf, AnyOf, HammingWithin
 from ccbps.wire import padding_causes
 
 LIMIT: Final = "at_least"
@@ -240,7 +240,10 @@ class ThresholdMatch(Matcher, PairScheme):
             return self._score(interest)
         assert self.attribute is not None
         predicate = bound_predicate(self.schema, interest)
-        form = predicate.true_form()
+        form, bits = predicate.true_form(), self.encoding.bits
+        if isinstance(form, AllOf | AnyOf) and not form.parts:  # TRUE or FALSE, as of a limit of 64
+            never = isinstance(form, AnyOf)
+            return self._sum(np.ones(bits, dtype=np.int64), bits + 1 if never else 0)
         if not isinstance(form, HammingWithin) or form.attribute != self.attribute:
             raise UnsupportedPredicateError(
                 f"this matcher takes one condition on a Hamming distance of {self.attribute}, such "
@@ -248,7 +251,6 @@ class ThresholdMatch(Matcher, PairScheme):
                 text=predicate.text,
                 summary="this matcher takes one condition on a Hamming distance",
             )
-        bits = self.encoding.bits
         ones = np.array([form.centre >> bits - 1 - place & 1 for place in range(bits)])
         # The distance is the number of ones plus the sum of x_i (1 - 2 y_i).
         weights, count = 2 * ones - 1, int(ones.sum())
