@@ -41,6 +41,32 @@ def test_distances_are_found(data: st.DataObject, bits: int) -> None:
     assert answered(ThresholdMatch(schema), {"x": values}, texts).tolist() == expected
 
 
+@pytest.mark.parametrize("count", [2, 4, pytest.param(16, marks=pytest.mark.slow)])
+def test_distances_over_several_attributes(count: int) -> None:
+    schema = Schema({"price": UInt(16), **{f"a{number}": UInt(64) for number in range(count)}})
+    names = [f"a{number}" for number in range(count)]
+    matcher, rng = ThresholdMatch(schema, names), np.random.default_rng(count)
+    events, wanted, expected = [], [], []
+    for row in range(12):
+        centre = {name: int(rng.integers(0, 1 << 63)) for name in names}
+        flips = {
+            name: int(rng.integers(0, 1 << 63)) & int(rng.integers(0, 1 << 63)) for name in names
+        }
+        events.append({"price": 1, **{name: centre[name] ^ flips[name] for name in names}})
+        distance = sum(flip.bit_count() for flip in flips.values())
+        limit = distance + int(rng.integers(-1, 2))
+        wanted.append({**centre, ("beyond" if row % 2 else "within"): limit})
+        expected.append((distance <= limit) ^ (row % 2 == 1))
+    assert answered(matcher, events, wanted).tolist() == expected
+    batch = schema.encode(events)
+    assert [bool(matcher.meaning(own, batch)[row]) for row, own in enumerate(wanted)] == expected
+    for other in ({**wanted[0], "colour": 3}, {"a0": 1, "within": 3}, "hamming(a0, 3) <= 2"):
+        with pytest.raises(ParameterError, match="a mapping with the keys"):
+            matcher.prepare(other)
+    with pytest.raises(ParameterError, match="value of 'a1' must be a whole number from 0"):
+        matcher.prepare({**wanted[0], "a1": -1})
+
+
 @given(data=st.data())
 @settings(max_examples=examples(60))
 def test_scores_are_found(data: st.DataObject) -> None:
@@ -116,11 +142,14 @@ def test_other_predicates_are_refused(text: str) -> None:
 
 def test_impossible_parameters_are_refused() -> None:
     nullable: Any = Schema(x=UInt(8, nullable=True))
+    many = Schema({f"a{number}": UInt(64) for number in range(17)})
     for make, problem in (
-        (lambda: ThresholdMatch(QUOTES), "must be one of issue, price, mark, got None"),
-        (lambda: ThresholdMatch(QUOTES, "colour"), "must be one of"),
-        (lambda: ThresholdMatch(QUOTES, "issue"), "must be a UInt that is not nullable"),
-        (lambda: ThresholdMatch(nullable), "must be a UInt that is not nullable"),
+        (lambda: ThresholdMatch(QUOTES), "UInts that are not nullable, and 'issue' is"),
+        (lambda: ThresholdMatch(QUOTES, "colour"), "no attribute 'colour'"),
+        (lambda: ThresholdMatch(nullable), "UInts that are not nullable"),
+        (lambda: ThresholdMatch(QUOTES, []), "must be a list of names"),
+        (lambda: ThresholdMatch(many), "1,088 bits together, at most 1,024"),
+        (lambda: ThresholdMatch(Schema(a=UInt(1), within=UInt(1))), "cannot be called"),
         (lambda: ThresholdMatch.score(QUOTES, {}, total=3), "at least one"),
         (lambda: ThresholdMatch.score(QUOTES, CONDITIONS, total=0), "total must be"),
         (lambda: ThresholdMatch.score(QUOTES, CONDITIONS, total=1025), "total must be"),

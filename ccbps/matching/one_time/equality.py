@@ -20,13 +20,13 @@ import numpy as np
 
 from ccbps.algebra.binary_field import MOST_BITS
 from ccbps.arrays import Bools, Bytes, Words
-from ccbps.checks import text, whole
+from ccbps.checks import whole
 from ccbps.dictionary import DictionaryColumn
 from ccbps.encodings.equality import EqualityEncoding
 from ccbps.errors import CcbpsError, ParameterError, UnsupportedPredicateError
 from ccbps.forms.bits import event_words, reversed_bits
 from ccbps.leakage import LeakageCard, Protects
-from ccbps.matching.contract.matcher import Matcher
+from ccbps.matching.contract.matcher import Matcher, chosen_names
 from ccbps.matching.contract.scheme import (
     Cost,
     Draw,
@@ -88,8 +88,8 @@ class MembershipMatch(Matcher, PairScheme):
         self._use(schema, attributes, slots)
 
     def _use(self, schema: Schema, attributes: Sequence[str] | None, slots: int) -> None:
-        names = [*schema] if attributes is None else _names(schema, attributes)
-        self.attributes, self.members = tuple(names), slots
+        names = chosen_names(schema, attributes)
+        self.attributes, self.members = names, slots
         # A view of the events, whose bits are their values.
         self._values = Schema({name: schema[name] for name in names})
         bits = self._values.bits
@@ -299,23 +299,6 @@ class EqualityMatch(MembershipMatch):
     def explain(self) -> str:
         bits = self.encoding.field.bits
         return self._explain([("compares", self._listed), ("field", f"2^{bits} elements")])
-
-
-def _names(schema: Schema, attributes: Sequence[str]) -> list[str]:
-    """Check names of attributes, and return them in the schema's order."""
-    if isinstance(attributes, str) or not isinstance(attributes, Sequence) or not attributes:
-        raise ParameterError(
-            f"attributes must be a list of names, such as {[*schema][:1]}, got {attributes!r}"
-        )
-    names = [text("attributes", name) for name in attributes]
-    for name in names:
-        if name not in schema:
-            raise ParameterError(
-                f"the schema has no attribute {name!r}; it has {', '.join(schema)}"
-            )
-    if len(set(names)) < len(names):
-        raise ParameterError(f"attributes must differ, got {', '.join(names)}")
-    return [name for name in schema if name in names]
 
 
 def _unused(values: Schema, width: int) -> int | None:

@@ -21,10 +21,10 @@ from ccbps.arrays import Bools, Bytes, Numbers
 from ccbps.checks import fields, text, whole
 from ccbps.dictionary import DictionaryColumn
 from ccbps.encodings.threshold import ThresholdEncoding
-from ccbps.errors import CcbpsError, ParameterError, UnsupportedPredicateError
+from ccbps.errors import ParameterError, UnsupportedPredicateError
 from ccbps.forms.bits import event_bits
 from ccbps.leakage import LeakageCard, Protects
-from ccbps.matching.contract.matcher import Matcher
+from ccbps.matching.contract.matcher import Matcher, chosen_names
 from ccbps.matching.contract.scheme import (
     Cost,
     Draw,
@@ -34,12 +34,16 @@ from ccbps.matching.contract.scheme import (
     Sizes,
     bound_predicate,
 )
-from ccbps.predicates import Events, Predicate, Schema
+from ccbps.predicates import Events, Predicate, Schema, UInt
 from ccbps.predicates.form import AllOf, AnyOf, HammingWithin
 from ccbps.wire import padding_causes
 
 LIMIT: Final = "at_least"
 """Name of the limit of a score among the values of an interest."""
+WITHIN: Final = "within"
+"""Name of the greatest distance, where an interest has values of several attributes."""
+BEYOND: Final = "beyond"
+"""Name that takes the place of `WITHIN` for distances that are greater."""
 MOST_CONDITIONS: Final = 1024
 """Largest number of conditions of a score."""
 
@@ -79,7 +83,7 @@ class ThresholdMatch(Matcher, PairScheme):
         array([ True,  True])
 
     Attributes:
-        attribute: name of the attribute whose bits are compared, or None.
+        attributes: names of the attributes whose bits are compared; none for scores.
         conditions: public conditions by name, or None.
         total: bound of the sum of absolute weights; public.
         encoding: the encoders and the decoder.
@@ -87,35 +91,43 @@ class ThresholdMatch(Matcher, PairScheme):
 
     name = "threshold"
     operators: tuple[Operator, ...] = ("hamming", "not")
-    attribute: str | None = None
+    attributes: tuple[str, ...] = ()
     conditions: Mapping[str, str] | None = None
 
-    def __init__(self, schema: Schema, attribute: str | None = None) -> None:
-        """Take an attribute, to which predicates ask for Hamming distances.
+    def __init__(self, schema: Schema, attributes: str | Sequence[str] | None = None) -> None:
+        """Take attributes, to which interests ask for Hamming distances.
+
+        With one attribute, an interest is a predicate: ``hamming(mark, 7) <= 2``, or NOT of it.
+        With several, whose distances are added, it is a mapping: a value of each, and
+        ``"within"``, the greatest distance, or ``"beyond"``, for distances that are greater.
 
         Args:
             schema: schema of the events.
-            attribute: name of a `UInt`; None where the schema has one attribute.
+            attributes: name of a `UInt`, or names of several; None for all of the schema.
 
         Raises:
-            ParameterError: there is no such attribute, or it may be NULL.
+            ParameterError: there is no such attribute, one may be NULL, or they have more than
+                1,024 bits together.
         """
-        if attribute is None and len([*schema]) == 1:
-            (attribute,) = schema
-        if attribute is None or attribute not in schema:
+        names = [attributes] if isinstance(attributes, str) else attributes
+        self.attributes = chosen_names(schema, names)
+        for name in self.attributes:
+            kind = schema[name]
+            if not isinstance(kind, UInt) or kind.nullable:
+                raise ParameterError(
+                    f"attributes must be UInts that are not nullable, and {name!r} is {kind!r}; "
+                    "for scores of other conditions, take ThresholdMatch.score"
+                )
+        self._values = Schema({name: schema[name] for name in self.attributes})
+        if self._values.bits > MOST_TOTAL:
             raise ParameterError(
-                f"attribute must be one of {', '.join(schema)}, got {attribute!r}; for scores of "
-                "several conditions, take ThresholdMatch.score"
+                f"the attributes have {self._values.bits:,} bits together, at most {MOST_TOTAL:,} "
+                "are possible: take fewer attributes"
             )
-        self.attribute = attribute
-        self._values = Schema({attribute: schema[attribute]})
-        try:
-            self._values.parse(f'hamming("{attribute}", 0) <= 0')
-        except CcbpsError:
-            raise ParameterError(
-                f"attribute must be a UInt that is not nullable, got {attribute!r}, which is "
-                f"{schema[attribute]!r}"
-            ) from None
+        if len(self.attributes) > 1:
+            if {WITHIN, BEYOND} & {*self.attributes}:
+                raise ParameterError(f"an attribute cannot be called {WITHIN!r} or {BEYOND!r}")
+            self.private_names = (*self.attributes, WITHIN)
         self._use(schema, self._values.bits, self._values.bits)
 
     @classmethod
@@ -165,7 +177,7 @@ class ThresholdMatch(Matcher, PairScheme):
 
     def parameters(self) -> dict[str, Any]:
         if self.conditions is None:
-            return {"attribute": self.attribute}
+            return {"attributes": list(self.attributes)}
         # A list, since the order of conditions is that of bits.
         return {"conditions": [list(item) for item in self.conditions.items()], "total": self.total}
 
@@ -193,12 +205,16 @@ class ThresholdMatch(Matcher, PairScheme):
 
     def __repr__(self) -> str:
         if self.conditions is None:
-            return f"<{type(self).__name__} distance of {self.attribute}>"
+            return f"<{type(self).__name__} distance of {self._listed}>"
         return f"<{type(self).__name__} score of {', '.join(self.conditions)}>"
+
+    @property
+    def _listed(self) -> str:
+        return ", ".join(self.attributes)
 
     def explain(self) -> str:
         if self.conditions is None:
-            shape = f"Hamming distance of {self.attribute}"
+            shape = f"Hamming distance of {self._listed}"
         else:
             shape = "score of " + ", ".join(f"{n} ({sql})" for n, sql in self.conditions.items())
         prime = self.encoding.prime.bit_length()
@@ -213,9 +229,7 @@ class ThresholdMatch(Matcher, PairScheme):
     @property
     def leakage(self) -> LeakageCard:
         if self.conditions is None:
-            public = (
-                f"the schema, and that predicates ask for Hamming distances of {self.attribute}"
-            )
+            public = f"the schema, and that predicates ask for Hamming distances of {self._listed}"
             hidden = "the value, the limit, and whether it is the least or the greatest distance"
         else:
             public = f"the schema, the conditions, and that weights sum to at most {self.total}"
@@ -238,25 +252,41 @@ class ThresholdMatch(Matcher, PairScheme):
         """Return weights and limit of an interest."""
         if self.conditions is not None:
             return self._score(interest)
-        assert self.attribute is not None
+        if len(self.attributes) > 1:
+            return self._distance(*self._centre(interest))
         predicate = bound_predicate(self.schema, interest)
         form, bits = predicate.true_form(), self.encoding.bits
         if isinstance(form, AllOf | AnyOf) and not form.parts:  # TRUE or FALSE, as of a limit of 64
             never = isinstance(form, AnyOf)
             return self._sum(np.ones(bits, dtype=np.int64), bits + 1 if never else 0)
-        if not isinstance(form, HammingWithin) or form.attribute != self.attribute:
+        if not isinstance(form, HammingWithin) or form.attribute != self._listed:
             raise UnsupportedPredicateError(
-                f"this matcher takes one condition on a Hamming distance of {self.attribute}, such "
-                f"as 'hamming({self.attribute}, 5) <= 2', or NOT in front of it",
+                f"this matcher takes one condition on a Hamming distance of {self._listed}, such "
+                f"as 'hamming({self._listed}, 5) <= 2', or NOT in front of it",
                 text=predicate.text,
                 summary="this matcher takes one condition on a Hamming distance",
             )
-        ones = np.array([form.centre >> bits - 1 - place & 1 for place in range(bits)])
+        return self._distance(form.centre, form.limit, form.negated)
+
+    def _centre(self, interest: Any) -> tuple[int, int, bool]:
+        """Return the value, the limit, and whether distances beyond it are meant, of a mapping."""
+        beyond = isinstance(interest, Mapping) and BEYOND in interest
+        limit = BEYOND if beyond else WITHIN
+        values = fields("an interest", interest, [*self.attributes, limit])
+        centre = 0
+        for name, bits in self._values.widths.items():
+            code = whole(f"value of {name!r}", values[name], 0, (1 << bits) - 1)
+            centre = centre << bits | code
+        return centre, whole(limit, values[limit]), beyond
+
+    def _distance(self, centre: int, limit: int, beyond: bool) -> _Sum:
+        bits = self.encoding.bits
+        ones = np.array([centre >> bits - 1 - place & 1 for place in range(bits)])
         # The distance is the number of ones plus the sum of x_i (1 - 2 y_i).
         weights, count = 2 * ones - 1, int(ones.sum())
-        if form.negated:
-            return self._sum(-weights, form.limit + 1 - count)
-        return self._sum(weights, count - form.limit)
+        if beyond:
+            return self._sum(-weights, limit + 1 - count)
+        return self._sum(weights, count - limit)
 
     def _score(self, interest: Any) -> _Sum:
         assert self.conditions is not None
@@ -286,9 +316,9 @@ class ThresholdMatch(Matcher, PairScheme):
         return _Sum(weights.astype(np.int64), min(max(limit, least), most + 1))
 
     def meaning(self, interest: Any, events: Events) -> Bools:
-        if self.conditions is None:
+        if self.private_names is None:
             return super().meaning(interest, events)
-        weights, limit = self._score(interest)
+        weights, limit = self.prepare(interest)
         return np.asarray(self._bits(events).astype(np.int64) @ weights >= limit)
 
     def identify(self, prepared: _Sum) -> bytes:
