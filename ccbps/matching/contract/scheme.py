@@ -23,16 +23,16 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from hashlib import sha256
 from typing import Any, ClassVar, Final, Literal, Self
 
 import numpy as np
+from msgspec import Struct
 
 from ccbps.arrays import Bools, Bytes, Randomness
-from ccbps.checks import Printable
+from ccbps.checks import Printable, Redacted
 from ccbps.circuits import Circuit
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import CcbpsError, ParameterError, UnsupportedPredicateError
@@ -123,8 +123,7 @@ class Operation(Enum):
     SIGNATURE = "signature made and checked"
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(Struct, frozen=True):
     """One line of a scheme's cost: operations that can be counted, and priced on a machine.
 
     Example:
@@ -157,8 +156,7 @@ class Cost:
         return f"{self.count:,.15g} x {self.operation.value}{of}{note}"
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
+class Sizes(Struct, frozen=True):
     """Sizes of bodies and of shared randomness, in bytes.
 
     Attributes:
@@ -181,8 +179,7 @@ def _not_shared(start: int, stop: int, piece: int = 0) -> Bytes:
     raise ParameterError("a scheme with a key server shares no randomness of rounds")
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Draw:
+class Draw(Redacted, frozen=True):
     """Randomness for one call of an encoder.
 
     Attributes:
