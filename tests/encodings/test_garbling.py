@@ -1,9 +1,11 @@
-"""Garbled circuits: the slow twin, the hash's keys, sizes, and toy labels over all randomness."""
+"""Garbled circuits: the slow twin, the hash's keys, sizes, toy labels over all randomness, AES."""
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,13 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ccbps.circuits import Circuit, CircuitBuilder
+from ccbps.circuits import Circuit, CircuitBuilder, Op, bristol
 from ccbps.encodings.garbling.encoding import GarbledEncoding
 from ccbps.encodings.garbling.hashing import BLOCK_BITS
 from ccbps.encodings.garbling.plan import GarblingPlan
 from ccbps.errors import ParameterError, ShapeError
 from tests.reference import half_gates
 from tests.reference.half_gates import HalfGates
+from tests.support.aes_circuit import VECTORS, aes_128
 from tests.support.circuit_strategies import circuits
 from tests.support.effort import examples
 
@@ -247,3 +250,47 @@ def test_a_half_gate_of_8_bit_labels_hides_what_the_garbler_knows() -> None:
         answer = np.full(256, (x ^ alpha) & bit)
         opened = known ^ gates.select(held) * t_g
         assert np.array_equal(opened ^ answer * delta, np.broadcast_to(out, 256))
+
+
+# -- AES-128 ---------------------------------------------------------------------------------------
+
+
+def garbled_aes(read: bristol.BristolCircuit) -> GarbledEncoding:
+    """Garble an AES circuit as of a publisher with the block, and of a subscriber with the key."""
+    builder = CircuitBuilder()
+    block, key = builder.inputs(128), builder.inputs(128)
+    return GarbledEncoding(builder.build(*builder.embed(read.circuit, [*key, *block])), 128)
+
+
+def check_aes(encoding: GarbledEncoding) -> None:
+    keys, blocks, expected = zip(*VECTORS, strict=True)
+    sides = [
+        np.frombuffer(b"".join(number.to_bytes(16, "little") for number in some), dtype="<u8")
+        for some in (blocks, keys)
+    ]
+    randomness, rounds = uniform(encoding, len(VECTORS)), np.arange(2, dtype=np.uint64)
+    sent = encoding.encode_event(sides[0].reshape(-1, 2), randomness)
+    wanted = encoding.encode_interest(sides[1].reshape(-1, 2), randomness, rounds=rounds)
+    octets = np.packbits(encoding.open(sent, wanted), axis=1, bitorder="little")
+    assert [int.from_bytes(row.tobytes(), "little") for row in octets] == [*expected]
+
+
+@pytest.mark.slow
+def test_aes_128_under_a_private_key_gives_the_published_output() -> None:
+    """FIPS 197, from a file of the circuit; the key schedule is the garbler's own, and free."""
+    read = bristol.loads(bristol.dumps(aes_128()))
+    keys, blocks, expected = zip(*VECTORS, strict=True)
+    assert read.integers(keys, blocks) == [[*expected]]
+    assert sum(gate.op == Op.AND for gate in read.circuit.gates) == 6400
+    encoding = garbled_aes(read)
+    assert (encoding.plan.gates, encoding.plan.half_gates) == (5120, 0)
+    check_aes(encoding)
+
+
+@pytest.mark.skipif("BRISTOL_CIRCUITS" not in os.environ, reason="BRISTOL_CIRCUITS is not set")
+def test_the_published_aes_circuit_gives_the_published_output() -> None:
+    """BRISTOL_CIRCUITS names a directory with published circuits; the repository holds none."""
+    path = Path(os.environ["BRISTOL_CIRCUITS"]) / "aes_128.txt"
+    if not path.exists():
+        pytest.skip("the directory of BRISTOL_CIRCUITS has no aes_128.txt")
+    check_aes(garbled_aes(bristol.load(path)))
