@@ -65,7 +65,7 @@ class GarbledMatch(TemplateScheme):
     """Public side: schema, template or circuit. It makes the three roles.
 
     Example:
-        A Hamming distance of 64 bits takes 57 ANDs for counting, and 6 for comparing:
+        A Hamming distance of 64 bits takes 63 ANDs for counting, and a few for comparing:
 
         >>> from ccbps import Schema, SharedSeed, UInt
         >>> from ccbps.matching import GarbledMatch
@@ -76,7 +76,7 @@ class GarbledMatch(TemplateScheme):
         >>> matcher.broker().match(events, interests)
         array([False,  True])
         >>> matcher.size
-        69
+        67
 
     Attributes:
         template: the public predicate, or None.
@@ -125,7 +125,7 @@ class GarbledMatch(TemplateScheme):
             >>> garbled.event_bytes, garbled.interest_bytes        # FormulaMatch is the one to take
             (840, 3313)
             >>> formula.event_bytes, formula.interest_bytes
-            (73, 76)
+            (81, 84)
 
         Args:
             schema: schema of the events; B bits take about 2 B ANDs.
