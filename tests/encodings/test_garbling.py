@@ -23,6 +23,7 @@ from tests.reference.half_gates import HalfGates
 from tests.support.aes_circuit import VECTORS, aes_128
 from tests.support.circuit_strategies import circuits
 from tests.support.effort import examples
+from tests.support.kernels import both_kernels, each_kernel  # noqa: F401
 
 Bytes = NDArray[np.uint8]
 EDGE = 1 << BLOCK_BITS
@@ -42,6 +43,7 @@ def uniform(encoding: GarbledEncoding, batch: int, seed: int = 0) -> Bytes:
     return rng.integers(0, 256, (batch, encoding.randomness_bytes), dtype=np.uint8)
 
 
+@both_kernels
 @given(data=st.data(), circuit=circuits(max_inputs=7, max_gates=30, min_outputs=1))
 @settings(max_examples=examples(300))
 def test_messages_are_the_twins_and_outputs_the_circuits(
@@ -87,6 +89,7 @@ def wide(width: int, depth: int) -> Circuit:
     return builder.build(*x)
 
 
+@both_kernels
 def test_batches_of_several_blocks_of_rows_and_rounds() -> None:
     circuit = wide(40, 3)
     encoding, rng = GarbledEncoding(circuit, 40), np.random.default_rng(1)

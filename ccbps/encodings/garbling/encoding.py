@@ -45,6 +45,7 @@ from numpy.typing import NDArray
 from ccbps.arrays import Bools, Bytes, Index, Rounds, Words
 from ccbps.checks import array
 from ccbps.circuits.circuit import Circuit
+from ccbps.compiled import rows_compiled
 from ccbps.encodings.garbling.hashing import (
     SLACK,
     GateCiphers,
@@ -63,6 +64,7 @@ from ccbps.encodings.rows import (
     used_bits,
 )
 
+COMPILED: Final = "encodings.garbling.compiled_gates"
 LABEL_BYTES: Final = 16
 ROUND_BYTES: Final = 8
 GATE_ROWS: Final = 6000
@@ -132,7 +134,8 @@ class GarbledEncoding(PairEncoding):
             stop = min(start + self._rows, len(out))
             delta, labels = self._labels(draw(start, stop))
             mask = _masks(bits if len(bits) == 1 else bits[start:stop])
-            labels ^= mask[:, :, None] & delta[:, None]
+            for word in range(2):
+                labels[..., word] ^= mask & delta[:, word, None]
             out[start:stop] = labels.view(np.uint8).reshape(stop - start, -1)
         return out
 
@@ -164,11 +167,12 @@ class GarbledEncoding(PairEncoding):
         known = self.plan.known_bits(_unpacked(interest, self.plan.interest_bits)).T
         if index is None and len(interest) > 1:
             index = np.arange(len(out))
-        room = _Garbler(self, min(self._rows, max(1, len(out))))
+        kernels = self._compiled(len(out))
+        room = _Garbler(self, min(self._rows, max(1, len(out))), kernels)
         for start in range(0, len(out), self._rows):
             stop = min(start + self._rows, len(out))
             drawn, chosen = draw(start, stop), None if index is None else index[start:stop]
-            garbler = room if stop - start == room.rows else _Garbler(self, stop - start)
+            garbler = room if stop - start == room.rows else _Garbler(self, stop - start, kernels)
             garbler.garble(*self._labels(drawn), rounds[start:stop], known, chosen, out[start:stop])
         return out
 
@@ -201,11 +205,12 @@ class GarbledEncoding(PairEncoding):
         rounds = tail[:, :ROUND_BYTES].copy().view("<u8")[:, 0]
         turns = np.unpackbits(tail[:, ROUND_BYTES:], axis=1, bitorder="little")
         out = turns[:, : self.outputs].view(np.bool_)
-        room = _Evaluator(self, min(self._rows, max(1, len(events))))
+        kernels = self._compiled(len(events))
+        room = _Evaluator(self, min(self._rows, max(1, len(events))), kernels)
         for start in range(0, len(events), self._rows):
             at = slice(start, min(start + self._rows, len(events)))
             count = at.stop - at.start
-            evaluator = room if count == room.rows else _Evaluator(self, count)
+            evaluator = room if count == room.rows else _Evaluator(self, count, kernels)
             out[at] ^= evaluator.evaluate(events[at], rounds[at], interests[at])
         return out
 
@@ -231,6 +236,14 @@ class GarbledEncoding(PairEncoding):
         self._write_tail(interests, rounds, wrong)
         return events, interests
 
+    def _compiled(self, batch: int) -> Any:
+        """Return the module of compiled kernels, or None where NumPy does the work."""
+        if not rows_compiled(batch, 2 * self.plan.ciphertexts, COMPILED):
+            return None
+        from ccbps.encodings.garbling import compiled_gates
+
+        return compiled_gates
+
     def _write_tail(self, out: Bytes, rounds: Rounds, turns: Bools) -> None:
         """Write all that follows the ciphertexts."""
         tail = out[:, self.table_bytes :]
@@ -248,8 +261,8 @@ class GarbledEncoding(PairEncoding):
 class _Garbler:
     """Arrays for garbling so many rows at a time."""
 
-    def __init__(self, encoding: GarbledEncoding, rows: int) -> None:
-        self._encoding, self.rows = encoding, rows
+    def __init__(self, encoding: GarbledEncoding, rows: int, kernels: Any) -> None:
+        self._encoding, self.rows, self._kernels = encoding, rows, kernels
         plan = encoding.plan
         # Z and pi of each label; a bit is a mask of all ones or none, in both words.
         self._labels, self._bits = np.empty((2, plan.labels, rows, 2), dtype=np.uint64)
@@ -290,7 +303,7 @@ class _Garbler:
         for layer in plan.layers:
             if layer.kind == "xor":
                 for own in (self._labels, self._bits):
-                    _sums(own, layer)
+                    _sums(own, layer, self._kernels)
             else:
                 self._layer(layer, spans, tweak, out)
         turns = np.empty((rows, len(plan.outputs)), dtype=np.bool_)
@@ -302,28 +315,65 @@ class _Garbler:
 
     def _layer(self, layer: Layer, spans: list[Span], tweak: Rounds, out: Bytes) -> None:
         """Garble gates, or half gates, that do not depend on one another."""
-        count, delta = layer.size, self._delta
+        count, kernels = layer.size, self._kernels
         each = len(layer.operands) // count
-        shape = count, each, self.rows, 2
         size = 2 * count * each * self.rows
-        labels, turned, tables, made, words = (part[:size].reshape(shape) for part in self._places)
-        sources = self._sources[: 2 * size].reshape(count, each, 2, self.rows, 2)
-        room = self._enciphered[: 2 * size + SLACK]
-        enciphered = room[:-SLACK].reshape(sources.shape)
-        # sigma(Z) + t, and sigma(Z + Delta) + t.
+        sources, room = self._sources[: 2 * size], self._enciphered[: 2 * size + SLACK]
+        tables = self._places[0][:size].reshape(count, each, self.rows, 2)
+        turns, known = self._known[layer.turns], self._known[layer.known]
+        ciphers, spread_delta = self._encoding.ciphers, self._spread_delta
+        blocks = sources.reshape(count, each, 2, self.rows, 2)
+        if kernels is None:
+            self._read(layer, tweak, blocks)
+            ciphers.encipher(layer.gate, spans, blocks, room)
+            self._make(layer, turns, known, blocks, room[:-SLACK].reshape(blocks.shape), tables)
+        else:
+            own = self._labels, layer.operands
+            kernels.garbling_sources(*own, tweak, spread_delta, each, sources)
+            ciphers.encipher(layer.gate, spans, blocks, room)
+            labels, operands = own
+            kernels.garble(
+                labels, self._bits, operands, turns, known, each, sources, room, self._delta,
+                spread_delta, layer.first, tables,
+            )  # fmt: skip
+        at = LABEL_BYTES * layer.start
+        target = out[:, at : at + LABEL_BYTES * count * each].view("V16")
+        target[...] = tables.reshape(-1, self.rows, 2).view("V16")[:, :, 0].T
+
+    def _read(self, layer: Layer, tweak: Rounds, sources: Words) -> None:
+        """Write sigma(Z) + t, and sigma(Z + Delta) + t, of all operands."""
+        count, each = sources.shape[:2]
+        shape = count, each, self.rows, 2
+        labels, words = (part[: sources.size // 2].reshape(shape) for part in self._places[1:3])
         self._labels.take(layer.operands, axis=0, out=labels.reshape(-1, self.rows, 2), mode="clip")
         spread(labels, tweak[:each], sources[:, :, 0], words[..., 0])
         np.bitwise_xor(sources[:, :, 0], self._spread_delta, out=sources[:, :, 1])
-        self._encoding.ciphers.encipher(layer.gate, spans, sources, room)
+
+    def _make(
+        self,
+        layer: Layer,
+        turns: Words,
+        known: Words,
+        sources: Words,
+        enciphered: Words,
+        tables: Words,
+    ) -> None:
+        """Write the ciphertexts, and the labels and bits that gates make."""
+        count, each = sources.shape[:2]
+        shape, delta = (count, each, self.rows, 2), self._delta
+        # `labels` are the operands, from `_read`.
+        labels, words, turned, made = (
+            part[: tables.size].reshape(shape) for part in self._places[1:]
+        )
         # p and q. The known bit of a half gate is q.
         self._bits.take(layer.operands, axis=0, out=turned.reshape(-1, self.rows, 2), mode="clip")
-        _add(self._known[layer.turns], turned.reshape(-1, self.rows, 2))
+        _add(turns, turned.reshape(-1, self.rows, 2))
         p = turned[:, 0]
         if each == 2:
             q, other = turned[:, 1], turned[:, ::-1]
         else:
             q = words[:, 0]
-            q[...] = self._known[layer.known][:, :, None]
+            q[...] = known[:, :, None]
             other = words
         # The ciphertexts.
         np.bitwise_xor(enciphered[:, :, 0], enciphered[:, :, 1], out=tables)
@@ -332,12 +382,9 @@ class _Garbler:
         tables ^= made
         if each == 2:
             tables[:, 1] ^= labels[:, 0]
-        at = LABEL_BYTES * layer.start
-        target = out[:, at : at + LABEL_BYTES * count * each].view("V16")
-        target[...] = tables.reshape(-1, self.rows, 2).view("V16")[:, :, 0].T
         # The outputs: K, and with it Z and pi.
         output = self._labels[layer.first : layer.first + count]
-        hashes = np.bitwise_xor(enciphered[:, :, 0], sources[:, :, 0], out=tables)
+        hashes = np.bitwise_xor(enciphered[:, :, 0], sources[:, :, 0], out=labels)
         if each == 2:
             np.bitwise_xor(hashes[:, 0], hashes[:, 1], out=output)
         else:
@@ -353,8 +400,8 @@ class _Garbler:
 class _Evaluator:
     """Arrays for evaluating so many rows at a time."""
 
-    def __init__(self, encoding: GarbledEncoding, rows: int) -> None:
-        self._encoding, self.rows = encoding, rows
+    def __init__(self, encoding: GarbledEncoding, rows: int, kernels: Any) -> None:
+        self._encoding, self.rows, self._kernels = encoding, rows, kernels
         plan, width = encoding.plan, _width(encoding.plan.layers)
         self._labels = np.empty((plan.labels, rows, 2), dtype=np.uint64)
         self._places = np.empty((4, width * 2 * rows * 2), dtype=np.uint64)
@@ -368,7 +415,7 @@ class _Evaluator:
         spans, tweak = spans_of(rounds), tweaks(rounds)
         for layer in plan.layers:
             if layer.kind == "xor":
-                _sums(labels, layer)
+                _sums(labels, layer, self._kernels)
             else:
                 self._layer(layer, spans, tweak, interests)
         out = np.zeros((self.rows, len(plan.outputs)), dtype=np.bool_)
@@ -379,7 +426,7 @@ class _Evaluator:
 
     def _layer(self, layer: Layer, spans: list[Span], tweak: Rounds, interests: Bytes) -> None:
         """Evaluate gates, or half gates, that do not depend on one another."""
-        count = layer.size
+        count, kernels = layer.size, self._kernels
         each = len(layer.operands) // count
         shape = count, each, self.rows, 2
         size = 2 * count * each * self.rows
@@ -388,6 +435,12 @@ class _Evaluator:
         at = LABEL_BYTES * layer.start
         source = interests[:, at : at + LABEL_BYTES * count * each].view("V16").T
         tables.reshape(-1, self.rows, 2).view("V16")[:, :, 0] = source
+        flat = sources.reshape(-1)
+        if kernels is not None:
+            kernels.evaluating_sources(self._labels, layer.operands, tweak, each, flat)
+            self._encoding.ciphers.encipher(layer.gate, spans, sources, room)
+            kernels.evaluate(self._labels, layer.operands, each, flat, room, layer.first, tables)
+            return
         self._labels.take(layer.operands, axis=0, out=labels.reshape(-1, self.rows, 2), mode="clip")
         spread(labels, tweak[:each], sources, made[..., 0])
         self._encoding.ciphers.encipher(layer.gate, spans, sources, room)
@@ -409,8 +462,11 @@ def _width(layers: tuple[Layer, ...]) -> int:
     return max((layer.size for layer in layers if layer.kind != "xor"), default=0)
 
 
-def _sums(rows: Words, layer: Layer) -> None:
+def _sums(rows: Words, layer: Layer, kernels: Any) -> None:
     """Write labels, or bits, that are sums of two."""
+    if kernels is not None:
+        kernels.sums(rows, layer.operands, layer.first)
+        return
     made = rows[layer.first : layer.first + layer.size]
     np.bitwise_xor(rows[layer.operands[::2]], rows[layer.operands[1::2]], out=made)
 

@@ -207,7 +207,10 @@ class GarblingPlan:
         return tuple(self._placed(steps))
 
     def _placed(self, steps: Sequence[tuple[Kind, list[int]]]) -> Iterator[Layer]:
-        """Give labels their places. Those of labels that nobody reads any more are used again."""
+        """Give labels their places.
+
+        Those of labels that nobody reads any more are used again, from the next layer on.
+        """
         last = {int(node): -1 for node in self.used}
         for step, (_, numbers) in enumerate(steps):
             last |= {x: step for number in numbers for x in self._operands(number)}
@@ -219,12 +222,12 @@ class GarblingPlan:
             operands = [self._number[x] for number in numbers for x in self._operands(number)]
             turns = [self._place(x.turn) for node in nodes for x in node.operands]
             known = [self._place(node.known) for node in nodes if node.known is not None]
-            for operand in {x for number in numbers for x in self._operands(number)}:
-                taken[self._number[operand]] = last[operand] > step
             first = taken.find(bytes(len(numbers)))
             if first < 0:
                 first = len(taken)
             taken[first : first + len(numbers)] = b"\1" * len(numbers)
+            for operand in {x for number in numbers for x in self._operands(number)}:
+                taken[self._number[operand]] = last[operand] > step
             self._number |= {number: first + place for place, number in enumerate(numbers)}
             read, added, bits = (np.array(x, dtype=np.intp) for x in (operands, turns, known))
             yield Layer(kind, first, len(nodes), read, added, bits, start, gate)
