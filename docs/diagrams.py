@@ -27,6 +27,7 @@ CHOICES: tuple[tuple[str, tuple[tuple[str, str], ...], Colours], ...] = (
             ("any of these, an event encoded once for all subscriptions", "BroadcastMatch"),
             ("hamming over some 40 bits or more; public form", "BranchingMatch"),
             ("a public function of private bits of both sides", "PublicFunctionMatch"),
+            ("a public circuit of many gates: sums, long distances, files", "GarbledMatch"),
             ("for comparison only: earlier constructions", "OFSGPMatch, FSGPMatch, UGPMatch"),
         ),
         BROKER,

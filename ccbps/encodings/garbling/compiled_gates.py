@@ -210,7 +210,7 @@ def garble(
 
     Args:
         labels: labels with select bit 0, shape (places, rows, 2).
-        bits: what they stand for, as masks, likewise.
+        bits: the bits that they stand for, as masks, likewise.
         operands: places of the operands.
         turns: masks that are added to them, shape (operands, rows or 1).
         known: masks of the known bits of half gates, shape (gates, rows or 1).

@@ -36,7 +36,7 @@ class Layer(NamedTuple):
     """Labels of one kind that do not depend on one another.
 
     Attributes:
-        kind: what makes these labels.
+        kind: the operation that makes these labels.
         first: place of the first of them; the others follow.
         size: number of labels that are made.
         operands: places of the operands, those of a gate together: one for half gates, else two.

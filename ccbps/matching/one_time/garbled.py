@@ -268,14 +268,14 @@ class GarbledMatch(TemplateScheme):
             card,
             learns=(
                 *card.learns,
-                "the number of the round, and the circuit's form, which is public: negations and "
-                "constants of the subscriber do not show in it",
+                "the number of the round",
             ),
             security="computational",
             assumption=(
-                "AES-128 under public keys is an ideal cipher; whoever tries keys or inputs has "
-                f"about {KEY_BITS} bits before them, 128 - log2(hashes under one key, 4 for each "
-                f"of 2^{BLOCK_BITS} rounds), and log2(pairs of parties) less for any of many pairs"
+                "AES-128 under public keys is an ideal cipher, and each round's randomness is "
+                "uniform, known only to the pair and used once; about "
+                f"{KEY_BITS} bits: 128 - log2({HASHES_A_GATE} hashes of a key in each of "
+                f"2^{BLOCK_BITS} rounds), and log2(n) fewer where n pairs of parties use one circuit"
             ),
             hazards=(
                 "a round is used for two events or two predicates: two labels of one wire show "
