@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from itertools import product
 from pathlib import Path
 
@@ -174,43 +173,43 @@ def test_wrong_shapes_are_refused() -> None:
 # -- toy labels: the hash is a random function -----------------------------------------------------
 
 
-def views(half: int, turns: tuple[int, int, int], inputs: tuple[int, int]) -> Counter[object]:
+def views(turns: tuple[int, ...], inputs: tuple[int, int]) -> NDArray[np.int64]:
     """Count the broker's views of one gate, over Delta, labels and all values of the hash.
 
-    A gate hashes two labels of each operand, which are four different points: their values are
-    independent and uniform. The view is what the broker holds and may compute: labels, hashes of
-    them, ciphertexts, and the turn of the output. Its answer is fixed.
+    Labels have 2 bits. A gate hashes two labels of each operand, which are four different points:
+    their values are independent and uniform. The view is what the broker holds and may compute:
+    labels, hashes of them, ciphertexts, and the turn of the output. Its answer is fixed.
     """
     alpha, beta, gamma = turns
-    count = 1 << 2 * half
-    counts: Counter[object] = Counter()
-    deltas = [delta for delta in range(count) if delta >> half & 1]
-    for delta, a, b in product(deltas, range(count), range(count)):
-        for values in product(range(count), repeat=4):
-            table = {
-                (0, a): values[0],
-                (0, a ^ delta): values[1],
-                (1, b): values[2],
-                (1, b ^ delta): values[3],
-            }
-            gates = HalfGates(half, lambda _, operand, label, table=table: table[operand, label])
-            t_g, t_e, out = gates.gate(0, a ^ alpha * delta, b ^ beta * delta, delta)
-            held = a ^ inputs[0] * delta, b ^ inputs[1] * delta
-            hashes = table[0, held[0]], table[1, held[1]]
-            turn = gates.select(out) ^ gamma
-            counts[(*held, *hashes, t_g, t_e, turn)] += 1
+    counts = np.zeros(1 << 13, dtype=np.int64)
+    values = np.arange(256)[None] >> np.array([[0], [2], [4], [6]]) & 3
+    for delta, a, b in product((2, 3), range(4), range(4)):
+        points = [(0, a), (0, a ^ delta), (1, b), (1, b ^ delta)]
+        table = dict(zip(points, values, strict=True))
+        gates = HalfGates(1, lambda _, operand, label, table=table: table[operand, label])
+        t_g, t_e, out = gates.gate(0, a ^ alpha * delta, b ^ beta * delta, delta)
+        held = a ^ inputs[0] * delta, b ^ inputs[1] * delta
+        seen = (*held, table[0, held[0]], table[1, held[1]], t_g, t_e)
+        view = gates.select(out) ^ gamma
+        for part in seen:
+            view = view << 2 | part
+        counts += np.bincount(view, minlength=len(counts))
     return counts
 
 
 def test_all_private_negations_give_the_same_views_of_toy_labels() -> None:
-    """Enumerate labels of 2 bits: (a + alpha) (b + beta) + gamma, for all eight and all inputs."""
-    by_answer: dict[int, list[Counter[object]]] = {0: [], 1: []}
-    for turns in product(range(2), repeat=3):
-        for x, y in product(range(2), repeat=2):
-            answer = (x ^ turns[0]) & (y ^ turns[1]) ^ turns[2]
-            by_answer[answer].append(views(1, turns, (x, y)))
+    """Enumerate everything: (a + alpha) (b + beta) + gamma, for all eight and all inputs."""
+    by_answer: dict[int, list[NDArray[np.int64]]] = {0: [], 1: []}
+    for *turns, x, y in product(range(2), repeat=5):
+        answer = (x ^ turns[0]) & (y ^ turns[1]) ^ turns[2]
+        by_answer[answer].append(views(tuple(turns), (x, y)))
     for alike in by_answer.values():
-        assert len(alike[0]) > 1 and all(other == alike[0] for other in alike)
+        assert len(alike) == 16
+        assert all(np.array_equal(other, alike[0]) for other in alike)
+    # Without the turn, which stands first, not even the answer shows.
+    without = [alike[0].reshape(2, -1).sum(axis=0) for alike in by_answer.values()]
+    assert np.array_equal(*without)
+    assert not np.array_equal(by_answer[0][0], by_answer[1][0])
 
 
 @pytest.mark.parametrize("seed", range(3))

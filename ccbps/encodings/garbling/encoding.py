@@ -49,8 +49,7 @@ from ccbps.compiled import rows_compiled
 from ccbps.encodings.garbling.hashing import (
     SLACK,
     GateCiphers,
-    Span,
-    spans_of,
+    groups_of,
     spread,
     tweaks,
 )
@@ -167,13 +166,23 @@ class GarbledEncoding(PairEncoding):
         known = self.plan.known_bits(_unpacked(interest, self.plan.interest_bits)).T
         if index is None and len(interest) > 1:
             index = np.arange(len(out))
-        kernels = self._compiled(len(out))
-        room = _Garbler(self, min(self._rows, max(1, len(out))), kernels)
+        kernels, room = self._compiled(len(out)), None
         for start in range(0, len(out), self._rows):
             stop = min(start + self._rows, len(out))
-            drawn, chosen = draw(start, stop), None if index is None else index[start:stop]
-            garbler = room if stop - start == room.rows else _Garbler(self, stop - start, kernels)
-            garbler.garble(*self._labels(drawn), rounds[start:stop], known, chosen, out[start:stop])
+            delta, labels = self._labels(draw(start, stop))
+            own, chosen = rounds[start:stop], None if index is None else index[start:stop]
+            for block, rows in groups_of(own):
+                numbers = own[rows]
+                if room is None or room.rows != len(numbers):
+                    room = _Garbler(self, len(numbers), kernels)
+                part = None if chosen is None else chosen[rows]
+                inputs = delta[rows], labels[rows], known
+                if isinstance(rows, slice):
+                    room.garble(*inputs, part, block, numbers, out[start:stop])
+                else:
+                    messages = np.empty((len(rows), self.interest_bytes), dtype=np.uint8)
+                    room.garble(*inputs, part, block, numbers, messages)
+                    out[start + rows] = messages
         return out
 
     def decode_with_heads(
@@ -205,13 +214,15 @@ class GarbledEncoding(PairEncoding):
         rounds = tail[:, :ROUND_BYTES].copy().view("<u8")[:, 0]
         turns = np.unpackbits(tail[:, ROUND_BYTES:], axis=1, bitorder="little")
         out = turns[:, : self.outputs].view(np.bool_)
-        kernels = self._compiled(len(events))
-        room = _Evaluator(self, min(self._rows, max(1, len(events))), kernels)
+        kernels, room = self._compiled(len(events)), None
         for start in range(0, len(events), self._rows):
             at = slice(start, min(start + self._rows, len(events)))
-            count = at.stop - at.start
-            evaluator = room if count == room.rows else _Evaluator(self, count, kernels)
-            out[at] ^= evaluator.evaluate(events[at], rounds[at], interests[at])
+            own = rounds[at]
+            for block, rows in groups_of(own):
+                sent, wanted, numbers = events[at][rows], interests[at][rows], own[rows]
+                if room is None or room.rows != len(numbers):
+                    room = _Evaluator(self, len(numbers), kernels)
+                out[at][rows] ^= room.evaluate(sent, wanted, block, numbers)
         return out
 
     def simulate(self, answers: Bools, uniform: Bytes, rounds: Rounds) -> tuple[Bytes, Bytes]:
@@ -275,9 +286,10 @@ class _Garbler:
         self,
         delta: Words,
         labels: Words,
-        rounds: Rounds,
         known: Bools,
         index: Index | None,
+        block: int,
+        rounds: Rounds,
         out: Bytes,
     ) -> None:
         """Write interest messages.
@@ -285,9 +297,10 @@ class _Garbler:
         Args:
             delta: Delta of each row, shape (rows, 2).
             labels: labels of 0 of the event's bits, shape (rows, used bits, 2).
-            rounds: number of each row's round.
             known: known bits of interests, shape (known bits, interests).
             index: interest of each row; None where there is one.
+            block: block of the rounds.
+            rounds: number of each row's round.
             out: place of the messages.
         """
         plan, rows = self._encoding.plan, self.rows
@@ -299,13 +312,13 @@ class _Garbler:
         inputs[...] = labels.transpose(1, 0, 2)
         bits[...] = -(inputs[..., 1:] & _ONE)
         inputs ^= bits & delta
-        spans, tweak = spans_of(rounds), tweaks(rounds)
+        tweak = tweaks(rounds)
         for layer in plan.layers:
             if layer.kind == "xor":
                 for own in (self._labels, self._bits):
                     _sums(own, layer, self._kernels)
             else:
-                self._layer(layer, spans, tweak, out)
+                self._layer(layer, block, tweak, out)
         turns = np.empty((rows, len(plan.outputs)), dtype=np.bool_)
         for place, (label, turn) in enumerate(plan.outputs):
             turns[:, place] = self._known[turn] != 0
@@ -313,7 +326,7 @@ class _Garbler:
                 turns[:, place] ^= self._bits[label, :, 0] != 0
         self._encoding._write_tail(out, rounds, turns)
 
-    def _layer(self, layer: Layer, spans: list[Span], tweak: Rounds, out: Bytes) -> None:
+    def _layer(self, layer: Layer, block: int, tweak: Rounds, out: Bytes) -> None:
         """Garble gates, or half gates, that do not depend on one another."""
         count, kernels = layer.size, self._kernels
         each = len(layer.operands) // count
@@ -325,12 +338,12 @@ class _Garbler:
         blocks = sources.reshape(count, each, 2, self.rows, 2)
         if kernels is None:
             self._read(layer, tweak, blocks)
-            ciphers.encipher(layer.gate, spans, blocks, room)
+            ciphers.encipher(layer.gate, block, blocks, room)
             self._make(layer, turns, known, blocks, room[:-SLACK].reshape(blocks.shape), tables)
         else:
             own = self._labels, layer.operands
             kernels.garbling_sources(*own, tweak, spread_delta, each, sources)
-            ciphers.encipher(layer.gate, spans, blocks, room)
+            ciphers.encipher(layer.gate, block, blocks, room)
             labels, operands = own
             kernels.garble(
                 labels, self._bits, operands, turns, known, each, sources, room, self._delta,
@@ -407,24 +420,24 @@ class _Evaluator:
         self._places = np.empty((4, width * 2 * rows * 2), dtype=np.uint64)
         self._enciphered = np.empty(width * 2 * rows * 2 + SLACK, dtype=np.uint64)
 
-    def evaluate(self, events: Bytes, rounds: Rounds, interests: Bytes) -> Bools:
+    def evaluate(self, events: Bytes, interests: Bytes, block: int, rounds: Rounds) -> Bools:
         """Return the select bits of outputs, shape (rows, outputs); 0 where there is no label."""
         plan, labels = self._encoding.plan, self._labels
         if len(plan.used):
             labels[: len(plan.used)].view("V16")[:, :, 0] = events.view("V16").T
-        spans, tweak = spans_of(rounds), tweaks(rounds)
+        tweak = tweaks(rounds)
         for layer in plan.layers:
             if layer.kind == "xor":
                 _sums(labels, layer, self._kernels)
             else:
-                self._layer(layer, spans, tweak, interests)
+                self._layer(layer, block, tweak, interests)
         out = np.zeros((self.rows, len(plan.outputs)), dtype=np.bool_)
         for place, (label, _) in enumerate(plan.outputs):
             if label >= 0:
                 out[:, place] = labels[label, :, 1] & _ONE
         return out
 
-    def _layer(self, layer: Layer, spans: list[Span], tweak: Rounds, interests: Bytes) -> None:
+    def _layer(self, layer: Layer, block: int, tweak: Rounds, interests: Bytes) -> None:
         """Evaluate gates, or half gates, that do not depend on one another."""
         count, kernels = layer.size, self._kernels
         each = len(layer.operands) // count
@@ -438,12 +451,12 @@ class _Evaluator:
         flat = sources.reshape(-1)
         if kernels is not None:
             kernels.evaluating_sources(self._labels, layer.operands, tweak, each, flat)
-            self._encoding.ciphers.encipher(layer.gate, spans, sources, room)
+            self._encoding.ciphers.encipher(layer.gate, block, sources, room)
             kernels.evaluate(self._labels, layer.operands, each, flat, room, layer.first, tables)
             return
         self._labels.take(layer.operands, axis=0, out=labels.reshape(-1, self.rows, 2), mode="clip")
         spread(labels, tweak[:each], sources, made[..., 0])
-        self._encoding.ciphers.encipher(layer.gate, spans, sources, room)
+        self._encoding.ciphers.encipher(layer.gate, block, sources, room)
         if each == 2:
             tables[:, 1] ^= labels[:, 0]
         _select_masks(labels, made)

@@ -17,14 +17,14 @@ keys change).
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator
 from hashlib import shake_256
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from ccbps import primitives
-from ccbps.arrays import Rounds, Words
+from ccbps.arrays import Index, Rounds, Words
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers import CipherContext
@@ -35,25 +35,19 @@ HASHES_A_GATE: Final = 4
 """Hashes of one gate and round."""
 SLACK: Final = 2
 """Words behind the last block of a place for ciphertexts: `cryptography` wants room for more."""
-KEPT: Final = 2
-"""Blocks of rounds whose keys a thread keeps."""
+KEPT: Final = 1 << 14
+"""Keys that a thread keeps of one circuit, about: some megabytes."""
 _PREFIX: Final = b"ccbps garbled circuit keys 1"
 
 
-class Span(NamedTuple):
-    """Rows start .. stop - 1, whose rounds are of one block."""
-
-    start: int
-    stop: int
-    block: int
-
-
-def spans_of(rounds: Rounds) -> list[Span]:
-    """Return the runs of rounds of one block."""
+def groups_of(rounds: Rounds) -> Iterator[tuple[int, slice | Index]]:
+    """Yield the blocks of some rounds, of which there is at least one, and the rows of each."""
     blocks = rounds >> np.uint64(BLOCK_BITS)
-    starts = np.flatnonzero(np.append(True, blocks[1:] != blocks[:-1])).tolist()
-    stops = [*starts[1:], len(rounds)]
-    return [Span(a, b, int(blocks[a])) for a, b in zip(starts, stops, strict=True)]
+    if (blocks == blocks[0]).all():
+        yield int(blocks[0]), slice(0, len(rounds))
+        return
+    for block in np.unique(blocks):
+        yield int(block), np.flatnonzero(blocks == block)
 
 
 def tweaks(rounds: Rounds) -> Rounds:
@@ -94,46 +88,33 @@ class GateCiphers:
         keys = shake_256(text).digest(16 * self._gates)
         return [keys[at : at + 16] for at in range(0, len(keys), 16)]
 
-    def encipher(self, first: int, spans: Sequence[Span], blocks: Words, enciphered: Words) -> None:
+    def encipher(self, first: int, block: int, blocks: Words, enciphered: Words) -> None:
         """Encipher blocks under the keys of gates.
 
         Args:
             first: number of the first gate.
-            spans: blocks of the rows' rounds.
-            blocks: shape (gates, ..., rows, 2), contiguous.
+            block: block of the rows' rounds.
+            blocks: shape (gates, ..., 2), contiguous.
             enciphered: place for as many words in the same order, and `SLACK` more.
         """
-        rows = blocks.shape[-2]
-        each = blocks[0].size // (2 * rows)
         source, target = blocks.reshape(-1).view(np.uint8).data, enciphered.view(np.uint8).data
-        if len(spans) == 1:
-            # All blocks of a gate stand together.
-            contexts, step = self._contexts(spans[0].block), 16 * each * rows
-            for gate, at in enumerate(range(0, step * len(blocks), step), first):
-                contexts[gate].update_into(source[at : at + step], target[at:])
-            return
-        for start, stop, block in spans:
-            contexts = self._contexts(block)
-            room = np.empty(2 * (stop - start) + SLACK, dtype=np.uint64)
-            written = room[:-SLACK].reshape(-1, 2)
-            places = enciphered[:-SLACK].reshape(-1, rows, 2)
-            parts = np.ascontiguousarray(blocks.reshape(-1, rows, 2)[:, start:stop])
-            for number, part in enumerate(parts):
-                context = contexts[first + number // each]
-                context.update_into(part.view(np.uint8).reshape(-1).data, room.view(np.uint8).data)
-                places[number, start:stop] = written
+        contexts, step = self._contexts(block), 8 * blocks[0].size
+        for gate, at in enumerate(range(0, step * len(blocks), step), first):
+            contexts[gate].update_into(source[at : at + step], target[at:])
 
     def _contexts(self, block: int) -> list[CipherContext]:
         """Return a context of each gate, for this thread alone."""
         kept: dict[int, list[CipherContext]] | None = getattr(self._thread, "kept", None)
         if kept is None:
             kept = self._thread.kept = {}
-        if block not in kept:
-            if len(kept) >= KEPT:
+        contexts = kept.pop(block, None)
+        if contexts is None:
+            while kept and (len(kept) + 1) * self._gates > KEPT:
                 del kept[next(iter(kept))]
             mode = primitives.ECB()
-            kept[block] = [
+            contexts = [
                 primitives.Cipher(primitives.AES128(key), mode).encryptor()
                 for key in self.keys(block)
             ]
-        return kept[block]
+        kept[block] = contexts  # the last one used stands last
+        return contexts

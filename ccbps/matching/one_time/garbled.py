@@ -275,7 +275,7 @@ class GarbledMatch(TemplateScheme):
                 "AES-128 under public keys is an ideal cipher, and each round's randomness is "
                 "uniform, known only to the pair and used once; about "
                 f"{KEY_BITS} bits: 128 - log2({HASHES_A_GATE} hashes of a key in each of "
-                f"2^{BLOCK_BITS} rounds), and log2(n) fewer where n pairs of parties use one circuit"
+                f"2^{BLOCK_BITS} rounds), and log2(n) fewer if n pairs of parties use the circuit"
             ),
             hazards=(
                 "a round is used for two events or two predicates: two labels of one wire show "
