@@ -142,6 +142,20 @@ def test_hamming_of_64_bits_costs_less_than_a_formula() -> None:
     assert both[0] > 30 * both[1]
 
 
+def test_garbling_is_smaller_where_256_bits_an_and_are_less_than_the_formulas_bits() -> None:
+    """The crossing of both schemes, for distances from a quarter of all bits."""
+    smaller = []
+    for bits in (8, 16, 24, 28):
+        schema, text = Schema(x=UInt(bits)), f"hamming(x, :y) <= {bits // 4}"
+        garbled, formula = GarbledMatch(schema, text), FormulaMatch(schema, text)
+        counted = 2 * 128 * garbled.encoding.plan.gates
+        assert abs(counted // 8 - garbled.sizes.interest) < 32
+        smaller.append(counted < 8 * formula.sizes.interest)
+        sizes = [m.event_bytes + m.interest_bytes for m in (garbled, formula)]
+        assert smaller[-1] == (sizes[0] < sizes[1])
+    assert smaller == [False, False, True, True]
+
+
 # -- circuits --------------------------------------------------------------------------------------
 
 
