@@ -16,6 +16,7 @@ from ccbps.compiled import compile_kernel
 _LABELS = types.Array(types.uint64, 3, "C")
 _PLACES = types.Array(types.int64, 1, "C", readonly=True)
 _ROWS = types.Array(types.uint64, 2, "C", readonly=True)
+_BITS = types.Array(types.uint64, 2, "C")
 _FLAT = types.Array(types.uint64, 1, "C")
 _NUMBER = types.int64
 _TABLES = types.Array(types.uint64, 4, "C")
@@ -52,7 +53,7 @@ def _evaluating_sources(labels, operands, tweak, each, out):  # type: ignore[no-
 
 @compile_kernel(
     types.void(
-        _LABELS, _LABELS, _PLACES, _ROWS, _ROWS, _NUMBER, _FLAT, _FLAT, _ROWS, _ROWS, _NUMBER,
+        _LABELS, _BITS, _PLACES, _ROWS, _ROWS, _NUMBER, _FLAT, _FLAT, _ROWS, _ROWS, _NUMBER,
         _TABLES,
     )
 )  # fmt: skip
@@ -72,8 +73,8 @@ def _garble(  # type: ignore[no-untyped-def]
             right_bits = bits[operands[gate * 2 + 1]]
             for row in range(rows):
                 at = base + 2 * row
-                p = left_bits[row, 0] ^ turns[gate * 2, row * wide]
-                q = right_bits[row, 0] ^ turns[gate * 2 + 1, row * wide]
+                p = left_bits[row] ^ turns[gate * 2, row * wide]
+                q = right_bits[row] ^ turns[gate * 2 + 1, row * wide]
                 low, high = np.uint64(0), np.uint64(0)
                 for half in range(2):
                     here = at + half * step
@@ -93,12 +94,11 @@ def _garble(  # type: ignore[no-untyped-def]
                 bit = (p & q) ^ select
                 out[row, 0] = low ^ (select & delta[row, 0])
                 out[row, 1] = high ^ (select & delta[row, 1])
-                out_bits[row, 0] = bit
-                out_bits[row, 1] = bit
+                out_bits[row] = bit
         else:
             for row in range(rows):
                 at = base + 2 * row
-                p = left_bits[row, 0] ^ turns[gate, row * wide]
+                p = left_bits[row] ^ turns[gate, row * wide]
                 q = known[gate, row * wide]
                 there = at + 2 * rows
                 tables[gate, 0, row, 0] = (
@@ -113,8 +113,7 @@ def _garble(  # type: ignore[no-untyped-def]
                 bit = (p & q) ^ select
                 out[row, 0] = low ^ (select & delta[row, 0])
                 out[row, 1] = high ^ (select & delta[row, 1])
-                out_bits[row, 0] = bit
-                out_bits[row, 1] = bit
+                out_bits[row] = bit
 
 
 @compile_kernel(types.void(_LABELS, _PLACES, _NUMBER, _FLAT, _FLAT, _NUMBER, _TABLES))
@@ -154,26 +153,24 @@ def _evaluate(  # type: ignore[no-untyped-def]
                 )
 
 
-@compile_kernel(types.void(_LABELS, _PLACES, _NUMBER))
-def _sums(labels, operands, first):  # type: ignore[no-untyped-def]
-    rows = labels.shape[1]
+@compile_kernel(types.void(_BITS, _PLACES, _NUMBER))
+def _sums(rows, operands, first):  # type: ignore[no-untyped-def]
     for place in range(len(operands) // 2):
-        left, right = labels[operands[2 * place]], labels[operands[2 * place + 1]]
-        out = labels[first + place]
-        for row in range(rows):
-            out[row, 0] = left[row, 0] ^ right[row, 0]
-            out[row, 1] = left[row, 1] ^ right[row, 1]
+        left, right = rows[operands[2 * place]], rows[operands[2 * place + 1]]
+        out = rows[first + place]
+        for word in range(rows.shape[1]):
+            out[word] = left[word] ^ right[word]
 
 
 def sums(labels: Words, operands: Index, first: int) -> None:
     """Write labels, or bits, that are sums of two.
 
     Args:
-        labels: shape (places, rows, 2).
+        labels: shape (places, ...), contiguous.
         operands: places of the operands, two of each sum together.
         first: place of the first sum.
     """
-    _sums(labels, operands, first)
+    _sums(labels.reshape(len(labels), -1), operands, first)
 
 
 def garbling_sources(
@@ -210,7 +207,7 @@ def garble(
 
     Args:
         labels: labels with select bit 0, shape (places, rows, 2).
-        bits: the bits that they stand for, as masks, likewise.
+        bits: the bits that they stand for, as masks, shape (places, rows).
         operands: places of the operands.
         turns: masks that are added to them, shape (operands, rows or 1).
         known: masks of the known bits of half gates, shape (gates, rows or 1).

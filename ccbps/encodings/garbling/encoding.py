@@ -66,7 +66,7 @@ from ccbps.encodings.rows import (
 COMPILED: Final = "encodings.garbling.compiled_gates"
 LABEL_BYTES: Final = 16
 ROUND_BYTES: Final = 8
-GATE_ROWS: Final = 6000
+GATE_ROWS: Final = 4500
 """Gates of a layer times rows, on average, that are treated together, for the cache."""
 LEAST_ROWS: Final = 32
 MOST_ROWS: Final = 1020
@@ -275,10 +275,11 @@ class _Garbler:
     def __init__(self, encoding: GarbledEncoding, rows: int, kernels: Any) -> None:
         self._encoding, self.rows, self._kernels = encoding, rows, kernels
         plan = encoding.plan
-        # Z and pi of each label; a bit is a mask of all ones or none, in both words.
-        self._labels, self._bits = np.empty((2, plan.labels, rows, 2), dtype=np.uint64)
+        # Z and pi of each label; a bit is a mask, a word of all ones or none.
+        self._labels = np.empty((plan.labels, rows, 2), dtype=np.uint64)
+        self._bits = np.empty((plan.labels, rows), dtype=np.uint64)
         width = _width(plan.layers)
-        self._places = np.empty((5, width * 2 * rows * 2), dtype=np.uint64)
+        self._places = np.empty((4, width * 2 * rows * 2), dtype=np.uint64)
         self._sources = np.empty(width * 4 * rows * 2, dtype=np.uint64)
         self._enciphered = np.empty(width * 4 * rows * 2 + SLACK, dtype=np.uint64)
 
@@ -310,8 +311,9 @@ class _Garbler:
         spread(delta, np.zeros(rows, np.uint64), self._spread_delta, np.empty(rows, np.uint64))
         inputs, bits = self._labels[: len(plan.used)], self._bits[: len(plan.used)]
         inputs[...] = labels.transpose(1, 0, 2)
-        bits[...] = -(inputs[..., 1:] & _ONE)
-        inputs ^= bits & delta
+        _select_masks(inputs, bits)
+        for word in range(2):
+            inputs[..., word] ^= bits & delta[:, word]
         tweak = tweaks(rounds)
         for layer in plan.layers:
             if layer.kind == "xor":
@@ -323,7 +325,7 @@ class _Garbler:
         for place, (label, turn) in enumerate(plan.outputs):
             turns[:, place] = self._known[turn] != 0
             if label >= 0:
-                turns[:, place] ^= self._bits[label, :, 0] != 0
+                turns[:, place] ^= self._bits[label] != 0
         self._encoding._write_tail(out, rounds, turns)
 
     def _layer(self, layer: Layer, block: int, tweak: Rounds, out: Bytes) -> None:
@@ -375,23 +377,19 @@ class _Garbler:
         count, each = sources.shape[:2]
         shape, delta = (count, each, self.rows, 2), self._delta
         # `labels` are the operands, from `_read`.
-        labels, words, turned, made = (
-            part[: tables.size].reshape(shape) for part in self._places[1:]
-        )
+        labels, words, made = (part[: tables.size].reshape(shape) for part in self._places[1:4])
+        turned, spare = words.reshape(2, count, each, self.rows)
         # p and q. The known bit of a half gate is q.
-        self._bits.take(layer.operands, axis=0, out=turned.reshape(-1, self.rows, 2), mode="clip")
-        _add(turns, turned.reshape(-1, self.rows, 2))
+        self._bits.take(layer.operands, axis=0, out=turned.reshape(-1, self.rows), mode="clip")
+        turned ^= turns.reshape(count, each, -1)
         p = turned[:, 0]
-        if each == 2:
-            q, other = turned[:, 1], turned[:, ::-1]
-        else:
-            q = words[:, 0]
-            q[...] = known[:, :, None]
-            other = words
+        q = turned[:, 1] if each == 2 else known
+        other = turned[:, ::-1] if each == 2 else known[:, None]
         # The ciphertexts.
         np.bitwise_xor(enciphered[:, :, 0], enciphered[:, :, 1], out=tables)
         tables ^= self._spread_delta
-        np.bitwise_and(other, delta, out=made)
+        for word in range(2):
+            np.bitwise_and(other, delta[:, word], out=made[..., word])
         tables ^= made
         if each == 2:
             tables[:, 1] ^= labels[:, 0]
@@ -402,12 +400,12 @@ class _Garbler:
             np.bitwise_xor(hashes[:, 0], hashes[:, 1], out=output)
         else:
             output[...] = hashes[:, 0]
-        select = made[:, 0]
+        select = spare[:, 0]
         _select_masks(output, select)
         p &= q
         np.bitwise_xor(p, select, out=self._bits[layer.first : layer.first + count])
-        select &= delta
-        output ^= select
+        for word in range(2):
+            output[..., word] ^= np.bitwise_and(select, delta[:, word], out=p)
 
 
 class _Evaluator:
@@ -459,7 +457,8 @@ class _Evaluator:
         self._encoding.ciphers.encipher(layer.gate, block, sources, room)
         if each == 2:
             tables[:, 1] ^= labels[:, 0]
-        _select_masks(labels, made)
+        _select_masks(labels, made[..., 0])
+        made[..., 1] = made[..., 0]
         made &= tables
         made ^= sources
         made ^= room[:-SLACK].reshape(shape)
@@ -485,20 +484,9 @@ def _sums(rows: Words, layer: Layer, kernels: Any) -> None:
 
 
 def _select_masks(labels: Words, out: Words) -> None:
-    """Write the select bits of labels as masks of both words."""
-    first = out[..., 0]
-    np.bitwise_and(labels[..., 1], _ONE, out=first)
-    np.negative(first, out=first)
-    out[..., 1] = first
-
-
-def _add(masks: Words, rows: Words) -> None:
-    """Add masks, shape (count, rows or 1), to both words of rows."""
-    if masks.shape[1] == 1:
-        rows ^= masks[:, :, None]
-        return
-    for word in (rows[..., 0], rows[..., 1]):
-        word ^= masks
+    """Write the select bits of labels as masks."""
+    np.bitwise_and(labels[..., 1], _ONE, out=out)
+    np.negative(out, out=out)
 
 
 def _masks(bits: NDArray[Any]) -> Words:
