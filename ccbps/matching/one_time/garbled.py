@@ -23,10 +23,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Final, Self
 
 import numpy as np
+from msgspec.structs import replace
 
 from ccbps.arrays import Bools, Bytes, Words
 from ccbps.checks import whole
