@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from bench_garbled import distance
 from report import Table, options, picture
 from timing import machine, one_core, timed
 
@@ -28,6 +29,7 @@ from ccbps.errors import CcbpsError
 from ccbps.matching import (
     BranchingMatch,
     FormulaMatch,
+    GarbledMatch,
     OFSGPMatch,
     PublicFunctionMatch,
     ThreeBrokerMatch,
@@ -82,11 +84,20 @@ def threshold(n: int) -> tuple[Any, Any]:
     return ThresholdMatch(schema), {**dict.fromkeys(schema, 0), "within": n // 4}
 
 
+def garbled(n: int) -> tuple[Any, Any]:
+    """Return the matcher of garbled circuits, and values of zeros."""
+    if n <= WORD:
+        return template(GarbledMatch, n)
+    matcher = distance(n, n // 4)
+    return matcher, dict.fromkeys(matcher.private_names or (), 0)
+
+
 PROTOCOLS: dict[str, Callable[[int], tuple[Any, Any]]] = {
     "OFSGPMatch": ofsgp,
     "PublicFunctionMatch": public_function,
     "BranchingMatch": lambda n: template(BranchingMatch, n),
     "FormulaMatch": lambda n: template(FormulaMatch, n),
+    "GarbledMatch": garbled,
     "ThreeBrokerMatch": lambda n: template(ThreeBrokerMatch, n),
     "ThresholdMatch": threshold,
 }
