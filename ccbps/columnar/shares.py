@@ -287,7 +287,7 @@ class _Work:
     def _taken(
         self, side: Side, batches: Iterable[pa.RecordBatch]
     ) -> Iterator[tuple[Bytes, pa.RecordBatch]]:
-        """Yield messages that this broker by itself does not refuse, none empty."""
+        """Yield the messages that this broker does not refuse by itself, in batches with some."""
         last = _heads(bytes(HEAD_BYTES))  # which no message has
         for batch in batches:
             messages, good = binary_rows(batch.column(MESSAGE), self._matching.width(side))

@@ -338,7 +338,7 @@ def sealed_part(party: int, sealed: Bytes, kind: str = "interest") -> Bytes:
     heads, bodies = np.split(sealed, [head_bytes(kind)], axis=1)
     if party == 0:
         return heads
-    bodies = bodies.reshape(len(sealed), len(SEALED_FOR), -1)
+    bodies = bodies.reshape(len(sealed), len(SEALED_FOR), bodies.shape[1] // len(SEALED_FOR))
     return np.concatenate([heads, bodies[:, SEALED_FOR.index(party)]], axis=1)
 
 

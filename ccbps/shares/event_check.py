@@ -1,27 +1,30 @@
 """Check of a batch of events, which three brokers make while they evaluate it already.
 
 No answer is opened before the check has ended: until then, all that the brokers send of answers is
-masked. The check takes four messages, one after another::
+masked. The check takes five messages, one after another::
 
-    tags of what two brokers share      | random bytes of a coin
-    rows that differ                    | random bytes of the broker above
-    rows that differ, of all brokers    | sums of the check of one-hot vectors, masked
-                                        | the same sums, opened
+    random bytes of a coin
+    random bytes of the broker above
+    tags of what two brokers share      | sums of the check of one-hot vectors, masked
+    rows that differ                    | the same sums, opened
+    rows that differ, of all brokers    |
 
 Each broker draws its part of the coin when it has the events, so that nobody who knows the coin can
-still change them.
+still change them. The keys of the tags and the vectors of the sums follow from the coin.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
-import numpy as np
-
-from ccbps.arrays import Bools, Bytes, Words
+from ccbps.arrays import Bools, Bytes
 from ccbps.shares.one_hot import one_hot_steps
 from ccbps.shares.replicated import Masks
 from ccbps.shares.ring import Exchange, Ring, in_bytes, side_by_side
+
+CHECK_MESSAGES: Final = 5
+"""Messages of the check, one after another."""
 
 
 class EventCheck:
@@ -56,17 +59,13 @@ class EventCheck:
 
     def begin(self, masks: Masks) -> Exchange[None]:
         """Begin the check, as a unit of work."""
-        differ, sums = yield from side_by_side(
-            [self._ring.comparison(*self._common, self._broken), self._one_hot(masks)]
+        self.coin = yield from self._ring.draw()
+        steps = one_hot_steps(self._events, self._digit_bits, self.coin, masks, self._broken)
+        differ, (sums, _) = yield from side_by_side(
+            [self._ring.comparison(self.coin, *self._common, self._broken), in_bytes(steps)]
         )
         self.refused = differ | (sums != 0)
 
     def good(self, rows: slice) -> Callable[[], Bools | None]:
         """Return a function that marks the events among some that are not refused."""
         return lambda: None if self.refused is None else ~self.refused[rows]
-
-    def _one_hot(self, masks: Masks) -> Exchange[Words]:
-        self.coin = yield from self._ring.draw()
-        steps = one_hot_steps(self._events, self._digit_bits, self.coin, masks)
-        sums, _ = yield from in_bytes(steps)
-        return np.asarray(sums)

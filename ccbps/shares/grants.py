@@ -8,8 +8,9 @@ compute one more product, a g, which costs a bit a pair. Nobody opens a or g.
 A random table would match half of all events, so noise must never count as a grant. So all three
 brokers refuse a grant whose tags, for brokers 1 and 2, are not the authority's. The tags and the
 stream F bind the grantee's name, the number of the grant, and the kind. Numbers of a client's
-grants rise: an earlier grant that is sent again is refused, and the last one changes nothing. A
-client without a grant has no interests.
+grants rise: an earlier grant that is sent again is refused. The latest one may come again, and
+changes nothing, as a connection may break when some brokers have taken it. A client without a grant
+has no interests.
 
 Hazard: brokers that lost all grants take earlier ones again. Hazard: the authority gives a grant to
 a name. A name follows from the client's key, and the authority must know whose it is.

@@ -8,19 +8,23 @@ of odd sum the difference is 1 with a probability of at least 3/8. The sum over 
 of each event: all are 0 for an honest one, and with a probability of all but 2^-43 not for another.
 Sums over several events would not do: two equal ones cancel.
 
+Hazard: an honest event that was altered on its way is not one-hot, and its sums tell much of it. So
+a broker that notices adds noise to these sums.
+
 Source: as in Boneh, Boyle, Corrigan-Gibbs, Gilboa and Ishai, IEEE S&P 2021 (sketches for shares of
 unit vectors).
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from ccbps.arrays import Bytes, Words
+from ccbps.arrays import Bools, Bytes, Words
 from ccbps.checks import octets
 from ccbps.shares.replicated import WORD, Masks, Steps
 
@@ -33,6 +37,7 @@ def one_hot_steps(
     digit_bits: Sequence[int],
     coin: bytes,
     masks: Masks,
+    altered: Bools | None = None,
 ) -> Steps:
     """Check each event of a batch.
 
@@ -41,6 +46,8 @@ def one_hot_steps(
         digit_bits: bits of each digit.
         coin: random bytes that all three brokers drew after they had the events, 32 bytes.
         masks: masks of this broker, which nobody uses again.
+        altered: events that this broker refuses by itself, shape (events,), whose sums become
+            noise; None for none.
 
     Returns:
         (sums, sums), shape (events,); 0 where all vectors are one-hot.
@@ -56,6 +63,9 @@ def one_hot_steps(
         total ^= (left[0] & (right[0] ^ right[1])) ^ (left[1] & right[0])
         total ^= _weighted(events[0][:, part], r & s)
     total ^= masks(total.shape)
+    if altered is not None:
+        noise = os.urandom(total.itemsize * int(np.count_nonzero(altered)))
+        total[altered] ^= np.frombuffer(noise, dtype=np.uint64)
     others = yield total
     third = yield others
     opened = total ^ others ^ third

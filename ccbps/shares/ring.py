@@ -9,6 +9,7 @@ masks.
 
 from __future__ import annotations
 
+import hmac
 import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -206,7 +207,7 @@ class Ring(Confined):
         below = self._greeting(lower, (party - 1) % PARTIES, own[0])
         fresh = (below.fresh, own[0].fresh), (own[1].fresh, above.fresh)
         self._masks = MaskStreams(*(mask_key(*pair, worker, attempt) for pair in fresh))
-        self._macs = [RowMac(mask_key(*pair, worker, attempt, "tags")) for pair in fresh]
+        self._tag_keys = [mask_key(*pair, worker, attempt, "tags") for pair in fresh]
         self._randomness = randomness
         self._sending: Future[None] = Future()
         self._sending.set_result(None)
@@ -297,10 +298,15 @@ class Ring(Confined):
             PeerError: a neighbour has another number of rows.
             NetworkError: a connection broke.
         """
-        return self._alone(self.comparison(first, second, refused))
+
+        def drawn() -> Exchange[Bools]:
+            coin = yield from self.draw()
+            return (yield from self.comparison(coin, first, second, refused))
+
+        return self._alone(drawn())
 
     def comparison(
-        self, first: Bytes, second: Bytes, refused: Bools | None = None
+        self, coin: bytes, first: Bytes, second: Bytes, refused: Bools | None = None
     ) -> Exchange[Bools]:
         """Find the rows of which two brokers hold different shares, shape (count,).
 
@@ -309,16 +315,22 @@ class Ring(Confined):
         first share with the broker below, and its second share with the broker above. They send
         tags under a key of just these two; a digest of a share would tell the third broker.
 
+        Whoever knows the key of tags can make different rows with equal tags, and one of the two
+        brokers may tell it to a client. So each comparison has keys of its own, which follow from
+        the coin, too: nobody knows them before all three brokers have the rows.
+
         Args:
+            coin: random bytes that the brokers drew together when they had the rows, 32 bytes.
             first: heads and first shares, packed, shape (count, bytes).
             second: heads and second shares, packed, of the same shape.
             refused: rows that this broker refuses by itself, shape (count,), which all three then
                 count as different; None for none.
         """
-        own = self._macs[0].tags(first)
+        below, above = (RowMac(hmac.digest(key, coin, "sha256")) for key in self._tag_keys)
+        own = below.tags(first)
         arrived = yield own.tobytes()
         theirs = np.frombuffer(arrived, dtype=np.uint8).reshape(own.shape)
-        differ = (theirs != self._macs[1].tags(second)).any(axis=1)
+        differ = (theirs != above.tags(second)).any(axis=1)
         wrong = np.packbits(differ if refused is None else differ | refused)
         # Each broker tells both others, by way of the one below.
         for _ in range(PARTIES - 1):

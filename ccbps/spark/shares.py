@@ -10,6 +10,8 @@ No stage ends before all tasks of all three have made their rows.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import reduce
+from operator import and_
 from typing import Final, Literal
 
 import pyarrow as pa
@@ -51,6 +53,7 @@ _TASK: Final = "__ccbps_task"
 _EVENT: Final = "__ccbps_event"
 _COMMITMENT: Final = "__ccbps_commitment"
 _INTEREST: Final = "__ccbps_interest"
+_OWN: Final = "__ccbps_own_"
 _SHARE: Final = "__ccbps_share_"
 
 
@@ -292,20 +295,24 @@ def open_shares(
     names = [subscription, *own]
     asked = interests.select(column(subscription), column(message).alias(_INTEREST))
     sent = events.select(
-        *map(column, own), column(message).alias(_EVENT), column(COMMITMENT).alias(_COMMITMENT)
+        *[column(name).alias(_OWN + name) for name in own],
+        column(message).alias(_EVENT),
+        column(COMMITMENT).alias(_COMMITMENT),
     )
-    rows = [
+    shares = [f"{_SHARE}{party}" for party in range(PARTIES)]
+    parts = [
         df.where(column(share).isNotNull()).select(
-            *map(column, names), column(attempt), column(share).alias(f"{_SHARE}{party}")
+            *map(column, names), column(attempt), column(share).alias(own_share)
         )
-        for party, df in enumerate(answers)
+        for df, own_share in zip(answers, shares, strict=True)
     ]
-    together = rows[0]
-    for other in rows[1:]:
-        together = together.join(other, [*names, attempt], "full")
-    joined = together.join(sent, own).join(asked, subscription)
-    values = [_EVENT, _COMMITMENT, _INTEREST, attempt]
-    values += [f"{_SHARE}{party}" for party in range(PARTIES)]
+    # Names of an event may be NULL: a group has such rows too, and a join of columns drops them.
+    rows = reduce(lambda some, more: some.unionByName(more, allowMissingColumns=True), parts)
+    grouped = rows.groupBy(*map(column, [*names, attempt]))
+    whole = grouped.agg(*[F.first(column(name), ignorenulls=True).alias(name) for name in shares])
+    alike = [column(name).eqNullSafe(column(_OWN + name)) for name in own]
+    joined = whole.join(sent, reduce(and_, alike)).join(asked, subscription)
+    values = [_EVENT, _COMMITMENT, _INTEREST, attempt, *shares]
     schema = StructType()
     for name in names:
         schema.add(first.schema[name])

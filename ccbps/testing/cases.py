@@ -116,7 +116,17 @@ def every(**values: Sequence[Any]) -> tuple[dict[str, Any], ...]:
 SMALLEST: Final[tuple[Offer, ...]] = (
     Offer(
         TINY,
-        ("x = 1", "x = 0", "TRUE", "FALSE", "x = :y", "x < :y", "hamming(x, :y) <= 0"),
+        (
+            "x = 1",
+            "x = 0",
+            "TRUE",
+            "FALSE",
+            "x = :y",
+            "x < :y",
+            "hamming(x, :y) <= 0",
+            "hamming(x, 1) <= 0",
+            "NOT hamming(x, 1) <= 0",
+        ),
         every(x=range(2)),
         {"y": [0, 1], "t": [0, 1]},
     ),
@@ -136,7 +146,17 @@ SMALLEST: Final[tuple[Offer, ...]] = (
     ),
     Offer(
         Schema(x=UInt(2)),
-        ("x = 1", "x = 3", "x < 2", "TRUE", "FALSE", "x = :y", "hamming(x, :y) <= 1"),
+        (
+            "x = 1",
+            "x = 3",
+            "x < 2",
+            "TRUE",
+            "FALSE",
+            "x = :y",
+            "hamming(x, :y) <= 1",
+            "hamming(x, 1) <= 1",
+            "hamming(x, 2) <= 0",
+        ),
         every(x=range(4)),
         {"y": [0, 1, 3], "t": [0, 1, 1]},
     ),

@@ -39,7 +39,7 @@ REJECTED: Final = 0.5
 """Greatest share of a symbol's values that may be rejected draws."""
 REPEATS: Final = 20
 """Further pads for each value where there are rejected draws."""
-REPEATED_BITS: Final = 12
+REPEATED_BITS: Final = 13
 """Bits of the randomness of one part that are enumerated so often."""
 FEW_BITS: Final = 16
 """Bits of a cell that are taken as a number as they are."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, Final, TypeVar
 
 from ccbps.arrays import Bools
@@ -20,6 +20,8 @@ T = TypeVar("T")
 FOLLOWERS: Final = (1, 2)
 REPLY_SECONDS: Final = 60.0
 """Seconds in which a broker must have done what it was told."""
+LATE_SECONDS: Final = 1.0
+"""Seconds in which a broker replies once this one's workers have failed."""
 
 
 class Others(Confined):
@@ -120,6 +122,9 @@ class Others(Confined):
         try:
             result = own(self.workers)
         except BaseException as error:
+            # The others notice, too, and one of them may know better what is wrong.
+            self.workers.leave()
+            wait(replies.values(), LATE_SECONDS)
             self.part(error)
             raise
         return {party: reply.result() for party, reply in replies.items()}, result

@@ -431,6 +431,29 @@ def test_nobody_takes_the_name_of_the_authority_or_of_a_client(
     assert agreed(brokers(act)) == [True]
 
 
+def test_a_grant_that_one_broker_missed_is_given_to_all_again() -> None:
+    """As after a connection that broke when two of them had taken it."""
+    ann, publisher = MATCHER.subscriber(PUBLIC), MATCHER.publisher(PUBLIC)
+    hellos, grant = authority().hellos, authority().grant("price < 90", to=ann.client)
+    own, (records, events) = ann.encode("TRUE"), drawn(40)
+    sent = publisher.encode(records)
+
+    def act(party: Party, number: int) -> Any:
+        assert len(party.grant(sealed_part(number, grant[:0], "grant"))) == 0
+        assert not party.grant(sealed_part(number, grant, "grant")).any()
+        if number == 1:
+            party = MATCHER.broker(1, KEYS[1], party._joined, authority=hellos[1])
+        again = party.grant(sealed_part(number, grant, "grant"))
+        for role in (publisher, ann):
+            party.greet(role.hellos[number])
+        party.subscribe(part_of(number, own))
+        return again, party.publish(part_of(number, sent))[0]
+
+    again, answers = agreed(brokers(act))
+    assert not again.any()
+    assert np.array_equal(answers, meaning(["TRUE"], events, "price < 90"))
+
+
 def test_brokers_with_other_grants_part() -> None:
     bob, giver, publisher = MATCHER.subscriber(PUBLIC), authority(), MATCHER.publisher(PUBLIC)
     grants = [giver.grant(text, to=bob.client) for text in ("price < 9", "TRUE")]
@@ -496,6 +519,8 @@ def test_malformed_grants_are_refused() -> None:
             continue
         with pytest.raises(ParameterError, match="to must be"):
             authority().grant("TRUE", to=to)
+    with pytest.raises(ParameterError, match="to names a client twice"):
+        authority().grant("TRUE", to=[bob.client, bob.client])
 
 
 # -- views ----------------------------------------------------------------------------------------

@@ -22,9 +22,11 @@ from ccbps.shares.clients import (
     sealed_bytes,
     sealed_part,
 )
+from ccbps.shares.event_check import EventCheck
+from ccbps.shares.one_hot import _vectors, _weighted
 from ccbps.shares.party import Party
 from ccbps.shares.replicated import Evaluation, lanes, run_together, unpacked, whole_vectors
-from ccbps.shares.ring import Ring, local_links
+from ccbps.shares.ring import Ring, in_bytes, local_links
 from tests.support.three_brokers import Three, share
 
 SCHEMA = Schema(price=UInt(8), volume=UInt(6))
@@ -261,3 +263,50 @@ def test_a_sealed_message_that_broker_0_alters_is_refused_alone() -> None:
             expected[:, lanes_[row]] = chosen[row].evaluate(news)
         expected[4] = False
         assert np.array_equal(answers, expected)
+
+
+@pytest.mark.parametrize("altered", [(2,), (1, 2)])
+def test_sums_of_an_event_that_broker_0_alters_do_not_show_it(
+    altered: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its shares are no longer one-hot, and sums of 64 bits would tell one value from others."""
+    ann, news, size = client(), events(4), 1 << FORM.digit_bits[0]
+    bits = FORM.event_rows(news)
+    sealed = ann.seal("event", share(ann, "event", bits)[1])
+    parts = [sealed_part(number, sealed).copy() for number in range(3)]
+    for number in altered:
+        parts[number][:, HEAD_BYTES] ^= 1
+    change = np.zeros(size, dtype=np.uint8)
+    change[[0, -1]] = 1  # the last bit is the sum of the others
+    seen: dict[str, Any] = {}
+
+    def recorded(steps: Any) -> Any:
+        done = yield from in_bytes(steps)
+        seen["sums"] = done[0]
+        return done
+
+    class Check(EventCheck):
+        def begin(self, masks: Any) -> Any:
+            yield from super().begin(masks)
+            seen["coin"] = self.coin
+
+    monkeypatch.setattr("ccbps.shares.event_check.in_bytes", recorded)
+    monkeypatch.setattr("ccbps.shares.party.EventCheck", Check)
+
+    def act(party: Party, number: int) -> Any:
+        party.greet(ann.hellos[number])
+        if number == 0:
+            own = party.shares("event", parts[0])[1]
+            seen["x_1"] = whole_vectors(own, FORM.digit_bits, False)[:, :size]
+        return party.publish(parts[number], sealed=True)[1].tolist()
+
+    assert brokers(act) == [[True] * 4] * 3
+    r, s = _vectors(seen["coin"], [1 << width for width in FORM.digit_bits])[0]
+    for row, sums in enumerate(seen["sums"]):
+        guesses = np.eye(size, dtype=np.uint8) ^ change
+        expected = _weighted(guesses, r) & _weighted(guesses, s) ^ _weighted(guesses, r & s)
+        if len(altered) == 1:
+            first = seen["x_1"][row : row + 1]
+            expected ^= _weighted(first, r) & _weighted(change[None], s)
+            expected ^= _weighted(change[None], r) & _weighted(first, s)
+        assert sums not in expected

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
 
 import numpy as np
 import pytest
+from sympy import ZZ
+from sympy.polys.matrices import DomainMatrix
 
+from ccbps.arrays import Bytes
+from ccbps.ciphers.row_mac import LIMB, PRIME, RowMac
 from ccbps.errors import NetworkError, PeerError, RandomnessReuseError
 from ccbps.forms.branching import box_form
 from ccbps.forms.digits import FormulaDigits
@@ -157,3 +162,49 @@ def test_other_numbers_of_rows_end_the_connection() -> None:
             return ring.differing(rows, rows)
 
     assert all(isinstance(error, NetworkError) for error in together(act))
+
+
+def with_the_same_tag(mac: RowMac, row: Bytes, first: int, count: int) -> Bytes:
+    """Change some numbers of 16 bits of a row so that its tag stays, as who has the key can."""
+    limbs, _ = mac._of_width(len(row))
+    keys = [sum(int(limb) << LIMB * at for at, limb in enumerate(part)) for part in limbs]
+    lead, *others = keys[first : first + count]
+    basis = [[PRIME, *[0] * (count - 1)]]
+    for at, key in enumerate(others):
+        basis.append(
+            [-key * pow(lead, -1, PRIME) % PRIME, *[int(at == n) for n in range(count - 1)]]
+        )
+    short = DomainMatrix(basis, (count, count), ZZ).lll().to_list()[0]
+    numbers = row.view("<u2").astype(np.int64)
+    numbers[first : first + count] += np.array(short, dtype=np.int64)
+    return numbers.astype("<u2").view(np.uint8)
+
+
+def test_a_client_that_watches_a_broker_cannot_make_rows_that_differ_look_alike(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It knows the keys of tags that the broker has when the client hands in its rows."""
+    seen, ready = threading.local(), threading.Barrier(3)
+    row = np.full(100, 0x77, dtype=np.uint8)
+    rows = [np.tile(row, (3, 1)) for _ in range(3)]
+    bent = rows[2].copy()
+
+    class Seen(RowMac):
+        def __init__(self, key: bytes) -> None:
+            super().__init__(key)
+            seen.last = self
+
+    monkeypatch.setattr("ccbps.shares.ring.RowMac", Seen)
+
+    def act(party: int, lower: Channel, upper: Channel) -> Any:
+        first, second = rows[party], rows[(party + 1) % 3]
+        with Ring(party, lower, upper, CONTEXT) as ring:
+            assert not ring.differing(first, second).any()
+            if party == 1:  # its last one is the one that it shares with broker 2
+                bent[1] = with_the_same_tag(seen.last, row, 30, 14)
+                assert (seen.last.tags(bent) == seen.last.tags(rows[2])).all()
+                assert (bent[1] != row).any()
+            ready.wait()
+            return ring.differing(bent if party == 2 else first, second).tolist()
+
+    assert together(act) == [[False, True, False]] * 3

@@ -33,11 +33,16 @@ def test_a_subscriber_opens_the_rows_of_three_operators(
     keys = [ClientKey.generate(brokers.public) for _ in range(2)]
     roles = MATCHER.publisher(keys[0]), MATCHER.subscriber(keys[1])
     sources = [save(tmp_path / f"client-{n}", key) for n, key in enumerate(keys)]
-    quotes = spark.range(0, 6, 1, 1).selectExpr("id AS event", "CAST(2 * id AS int) AS a")
+    # Columns that name events may be NULL.
+    notes = [None if n % 2 else "even" for n in range(6)]
+    quotes = spark.range(0, 6, 1, 1).selectExpr(
+        "id AS event", "IF(id % 2 = 0, 'even', NULL) AS note", "CAST(2 * id AS int) AS a"
+    )
     wanted = spark.createDataFrame(PREDICATES, "subscription string, predicate string").coalesce(1)
-    events = cs.encode_events(quotes, MATCHER, sources[0], keep=["event"]).toArrow()
+    events = cs.encode_events(quotes, MATCHER, sources[0], keep=["event", "note"]).toArrow()
     interests = cs.encode_interests(wanted, MATCHER, sources[1]).toArrow()
-    assert events.column_names == ["event", "broker_0", "broker_1", "broker_2", "commitment"]
+    assert events["note"].to_pylist() == notes
+    assert events.column_names[2:] == ["broker_0", "broker_1", "broker_2", "commitment"]
 
     sent, asked = (
         np.frombuffer(b"".join(table["broker_1"].to_pylist()), np.uint8).reshape(len(table), -1)
@@ -46,21 +51,21 @@ def test_a_subscriber_opens_the_rows_of_three_operators(
     assert events["broker_0"].to_pylist() == [m[:HEAD_BYTES].tobytes() for m in sent]
     promised = roles[0].commitments(sent)
     assert events["commitment"].to_pylist() == [each.tobytes() for each in promised]
-    sealed = brokers._worked(sent, asked, [role.hellos for role in roles])
+    sealed = brokers._worked(sent, asked, [role.hellos for role in roles], None, [])
     answers = []
     for part in sealed:
         rows = [
-            (f"s{i}", n, part.attempts[n].tobytes(), part.shares[n, i].tobytes())
+            (f"s{i}", n, notes[n], part.attempts[n].tobytes(), part.shares[n, i].tobytes())
             for n in range(len(sent))
             for i in range(len(asked))
         ]
-        kinds = "subscription string, event long, attempt binary, share binary"
+        kinds = "subscription string, event long, note string, attempt binary, share binary"
         answers.append(spark.createDataFrame(rows, kinds).coalesce(1))
 
     frames = [spark.createDataFrame(table) for table in (events, interests)]
-    sides: Any = frames[0].select("event", "broker_0", "commitment"), frames[1], MATCHER
+    sides: Any = frames[0].drop("broker_1", "broker_2"), frames[1], MATCHER
     opened = cs.open_shares(answers, *sides, sources[1])
-    assert opened.columns == ["subscription", "event", "payload_key"]
+    assert opened.columns == ["subscription", "event", "note", "payload_key"]
     expected = {(f"s{i}", n) for i in range(4) for n in range(6) if 2 * n < 3 * i}
     found = rows_by(opened, "subscription", "event")
     assert {*found} == expected
@@ -76,12 +81,12 @@ def test_a_subscriber_opens_the_rows_of_three_operators(
     )
     parts = [*answers[:2], spoiled]
     kept = cs.open_shares(parts, *sides, sources[1], on_error="reject")
-    assert kept.columns == ["subscription", "event", "payload_key", "rejected"]
+    assert kept.columns == ["subscription", "event", "note", "payload_key", "rejected"]
     told = reasons(kept.dropDuplicates(["subscription", "event"]), "subscription", "event")
     bad = {("s1", 0), *((f"s{i}", n) for i in range(4) for n in (1, 2))}
     assert {*told} == bad
     good = kept.where("rejected IS NULL")
     assert {*rows_by(good, "subscription", "event")} == expected - bad
-    with pytest.raises(Exception, match=r"subscription='s\d', event=\d: the "):
+    with pytest.raises(Exception, match=r"subscription='s\d', event=\d, note=.*: the "):
         cs.open_shares(parts, *sides, sources[1]).collect()
     assert pa.types.is_binary(opened.toArrow()["payload_key"].type)

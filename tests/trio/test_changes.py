@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import random
+import time
 import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -20,7 +21,7 @@ from ccbps.errors import NetworkError, RefusedError
 from ccbps.matching import ThreeBrokerMatch
 from ccbps.shares.clients import CLIENT_BYTES, HEAD_BYTES
 from ccbps.trio import Follower, Leader
-from ccbps.trio.orders import Order, lane_bytes
+from ccbps.trio.orders import Order, Reply, lane_bytes
 from tests.support.trios import Parts
 
 SCHEMA = Schema(price=UInt(8))
@@ -179,6 +180,30 @@ def test_only_tables_that_differ_are_restored(trio: Trio, loss: str) -> None:
     assert ("reset" in trio.verbs) == (loss != "interest")
     if loss == "interest":
         assert trio.verbs.count("put") == trio.verbs.count("digests") == 1
+
+
+def test_a_broker_that_tells_late_that_tables_differ_is_heard(
+    trio: Trio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Broker 0's worker sees only that its connections end, and sooner."""
+    trio.subscribe("a", "price > 7")
+    assert trio.names(50) == {"a"}
+    ((table, held),) = trio.leader._held.items()
+    head = np.frombuffer(held[0], np.uint8)[None, :HEAD_BYTES]
+    lost = Order("remove", tables=(table,), rows=head, lanes=lane_bytes([0]))
+    trio.leader._others.give([None, None, lost], lambda _: None)
+    trio.verbs.clear()
+    for follower in trio.followers:
+
+        def late(content: bytes, reply: Any = follower._reply) -> Reply:
+            said: Reply = reply(content)
+            if said.anew:
+                time.sleep(0.2)
+            return said
+
+        monkeypatch.setattr(follower, "_reply", late)
+    assert trio.names(50) == {"a"}
+    assert trio.verbs.count("join") == 1
 
 
 def test_a_full_disk_stops_new_interests_and_no_others(

@@ -31,7 +31,7 @@ from typing import Any, ClassVar, Final, Literal, Self
 import numpy as np
 from msgspec import Struct
 
-from ccbps.arrays import Bools, Bytes, Randomness
+from ccbps.arrays import Bools, Bytes, Randomness, Rounds
 from ccbps.checks import Printable, Redacted
 from ccbps.circuits import Circuit
 from ccbps.dictionary import DictionaryColumn
@@ -117,6 +117,7 @@ class Operation(Enum):
     HASH_BLOCK = "SHA-256 block"
     GROUP_PRODUCT = "product in a small group"
     MODULAR_PRODUCT = "modular product"
+    LEGENDRE_SYMBOL = "Legendre symbol"
     EXPONENTIATION = "exponentiation"
     FIXED_BASE = "exponentiation of a fixed base"
     SIGNATURE = "signature made and checked"
@@ -178,6 +179,10 @@ def _not_shared(start: int, stop: int, piece: int = 0) -> Bytes:
     raise ParameterError("a scheme with a key server shares no randomness of rounds")
 
 
+def _no_rounds(start: int, stop: int) -> Rounds:
+    raise ParameterError("messages of this scheme have no rounds")
+
+
 class Draw(Redacted, frozen=True):
     """Randomness for one call of an encoder.
 
@@ -188,6 +193,8 @@ class Draw(Redacted, frozen=True):
             Ask for each of them once, and for a message's first piece first.
         tags: ``tags(start, stop)`` gives 7 public bytes of each of these messages, the same on both
             sides. Ask for them after the first piece.
+        rounds: ``rounds(start, stop)`` gives the numbers of these messages' rounds. They are the
+            same on both sides, and public only if a scheme sends them.
         payload_keys: ``payload_keys(start, stop)`` gives 16 secret bytes of each of these events,
             by which a subscriber opens its payload; for schemes with three brokers.
     """
@@ -195,6 +202,7 @@ class Draw(Redacted, frozen=True):
     fresh: Randomness
     shared: Callable[[int, int, int], Bytes] = _not_shared
     tags: Callable[[int, int], Bytes] = _not_shared
+    rounds: Callable[[int, int], Rounds] = _no_rounds
     payload_keys: Callable[[int, int], Bytes] = _not_shared
 
     def rows(self, start: int, stop: int) -> Bytes:

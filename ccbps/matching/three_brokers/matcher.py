@@ -55,6 +55,7 @@ from ccbps.predicates.form import Form
 from ccbps.predicates.hiding import HiddenTree, LeafKind
 from ccbps.shares.answers import PAD_BLOCKS, PAYLOAD_KEY_BYTES
 from ccbps.shares.clients import GRANT_HEAD_BYTES, HEAD_BYTES, BrokerKey, sealed_bytes
+from ccbps.shares.event_check import CHECK_MESSAGES
 from ccbps.shares.party import Party
 from ccbps.shares.ring import Ring
 from ccbps.wire import padding_causes
@@ -409,6 +410,8 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
         last = "1 to open the answer"
         if self._for_subscribers:
             last = f"{PAYLOAD_KEY_BYTES} bytes to the subscriber"
+        # No answer is opened before events are checked.
+        messages = max(layers + self.grants, CHECK_MESSAGES) + 1
         return self._explain(
             [
                 ("shape", self._shape),
@@ -418,7 +421,7 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
                 (
                     "traffic",
                     f"{self.size:,} bits a pair sent by each broker, and {last}; "
-                    f"{layers + self.grants + 1} messages one after the other",
+                    f"{messages} messages one after the other",
                 ),
                 *self._grants_shown(),
             ]

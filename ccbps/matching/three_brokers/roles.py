@@ -152,10 +152,12 @@ class ThreeBrokerAuthority(MatcherRole):
 
         Raises:
             PredicateError: the predicate cannot be used.
-            ParameterError: `to` has no names of clients.
+            ParameterError: `to` has no names of clients, or has one twice.
         """
         names = [to] if isinstance(to, bytes) else list(to)
         rows = b"".join(octets("to", name, CLIENT_BYTES) for name in names)
+        if len({*names}) < len(names):
+            raise ParameterError("to names a client twice, and brokers take one grant of a number")
         now = max(time_ns(), self._last + 1) if number is None else number
         self._last = whole("number", now, 0, (1 << 64) - 1)
         matcher: Any = self.matcher
