@@ -19,6 +19,7 @@ from ccbps.keys import ClientKey
 from ccbps.matching import TagMatch, ThreeBrokerMatch
 from ccbps.shares.clients import GRANT_HEAD_BYTES, GRANTEE, NUMBER
 from ccbps.shares.public_clients import Authority
+from ccbps.trio.shelf import Shelf
 from tests.support.trios import Parts
 
 SCHEMA = Schema(price=UInt(8))
@@ -149,6 +150,29 @@ def test_answers_are_subscription_and_grant(world: World, tmp_path: Path) -> Non
         assert world.received("ann") == [171]
 
 
+def test_files_of_brokers_one_and_two_have_the_last_grant_of_each_client(tmp_path: Path) -> None:
+    path, owner = tmp_path / "one", bytes(32)
+
+    def head(client: int, number: int) -> np.ndarray:
+        row = np.zeros((1, GRANT_HEAD_BYTES), dtype=np.uint8)
+        row[0, GRANTEE], row[0, NUMBER.start] = client, number
+        return row
+
+    with closing(Shelf(path, owner, 100)) as shelf:
+        for client, number in ((1, 4), (1, 5), (2, 3)):
+            assert not shelf.earlier(head(client, number)).any()
+            shelf.grant(head(client, number))
+    with closing(Shelf(path, owner, 100)) as shelf:
+        shelf.begin()
+        shelf.prune()  # which deletes parts of interests, and no heads of grants
+        heads = np.concatenate([head(1, 4), head(1, 5), head(1, 6), head(2, 2), head(3, 0)])
+        other = head(1, 5)
+        other[0, 30] = 1  # another grant of this number
+        assert shelf.earlier(heads).tolist() == [True, False, False, True, False]
+        assert shelf.earlier(other).all()
+
+
+@pytest.mark.slow
 def test_brokers_one_and_two_accept_no_earlier_grant_from_a_broker_that_lost_its_file(
     world: World, tmp_path: Path
 ) -> None:
