@@ -11,15 +11,17 @@ import numpy as np
 import pytest
 
 from ccbps import Category, Schema, UInt
-from ccbps.broker import Hellos, Publication, Subscription
+from ccbps.broker import Hellos, Publication, SealedGrants, Subscription
+from ccbps.encodings.rows import used_bits
 from ccbps.keys import ClientKey
 from ccbps.matching import ThreeBrokerMatch
 from ccbps.mqtt import LocalServer, MqttClient, MqttUrl
-from ccbps.shares.clients import HEAD_BYTES, KEY_BYTES
-from tests.support.trios import Processes
+from ccbps.shares.clients import GRANT_HEAD_BYTES, HEAD_BYTES, KEY_BYTES, KINDS
+from ccbps.shares.public_clients import Authority
+from tests.support.trios import Parts, Processes
 
 SCHEMA = Schema(issue=Category(["AAPL", "IBM", "MSFT"]), price=UInt(32), volume=UInt(32))
-MATCHER = ThreeBrokerMatch.box(SCHEMA)
+MATCHER = ThreeBrokerMatch.box(SCHEMA, grants=True)
 USERS = {"broker": "b", "feed": "f", "ann": "a"}
 
 
@@ -58,15 +60,21 @@ def test_no_broker_has_what_two_would_need(tmp_path: Path) -> None:
     key: Any = None
     with ExitStack() as stack:
         server = stack.enter_context(LocalServer(USERS))
-        trio = Processes(MATCHER, tmp_path, (server.url, "b"), stack)
-        feed_key, key = (ClientKey.generate(trio.public) for _ in range(2))
+        parts = Parts()
+        feed_key, key, giver_key = (ClientKey.generate(parts.public) for _ in range(3))
         feed, ann = MATCHER.publisher(feed_key), MATCHER.subscriber(key)
+        giver = MATCHER.authority(giver_key)
+        parts.name(Authority(MATCHER.digest, giver.hellos))
+        trio = Processes(MATCHER, tmp_path, (server.url, "b"), stack, parts=parts)
         clients = {
             name: stack.enter_context(MqttClient(MqttUrl(server.url, name, USERS[name])))
             for name in ("feed", "ann")
         }
         clients["feed"].greet(Hellos(feed.hellos))
         clients["ann"].greet(Hellos(ann.hellos))
+        allowed = "issue = 'IBM' AND price > 1618033988"
+        grants = giver.grant(allowed, to=ann.client)
+        clients["feed"].grant(SealedGrants(grants))
         texts = [f"issue = 'IBM' AND price > {40 + n}" for n in range(5)]
         interests = ann.encode(texts)
         for number, row in enumerate(ann.seal(interests)):
@@ -79,11 +87,21 @@ def test_no_broker_has_what_two_would_need(tmp_path: Path) -> None:
 
         secrets: list[list[bytes]] = [[], [], []]
         held: list[list[bytes]] = [[], [], []]
-        for kind, role, messages in (("event", feed, events), ("interest", ann, interests)):
-            client = role._access.client  # type: ignore[attr-defined]
-            heads, bodies = messages[:, :HEAD_BYTES], messages[:, HEAD_BYTES:]
+        # The third share of the grant is nowhere in its message, which is sealed.
+        rows = MATCHER.grant_row(allowed)
+        heads = grants[:, :GRANT_HEAD_BYTES]
+        third = rows ^ giver._access.client.mask("grant", heads, rows.shape[1])
+        third[:, -1] &= used_bits(MATCHER.form.rows)
+        sent: list[tuple[str, Any, Any, int]] = [
+            ("event", feed, events, HEAD_BYTES),
+            ("interest", ann, interests, HEAD_BYTES),
+            ("grant", giver, np.concatenate([heads, third], axis=1), GRANT_HEAD_BYTES),
+        ]
+        for kind, role, messages, size in sent:
+            client = role._access.client
+            heads, bodies = messages[:, :size], messages[:, size:]
             bits = MATCHER.form.event_bits if kind == "event" else MATCHER.form.rows
-            number = 1 if kind == "event" else 2
+            number = KINDS[kind]
             kinds = {
                 0: client._shared.stream("02", number, heads, bodies.shape[1]),
                 1: client._shared.stream("01", number, heads, bodies.shape[1]),
@@ -103,8 +121,9 @@ def test_no_broker_has_what_two_would_need(tmp_path: Path) -> None:
             for party in range(3):
                 secrets[party] += [keys[str(other)] for other in range(3) if other != party]
         for party in range(3):
-            secrets[party] += [one.export_secret()[:KEY_BYTES] for one in (key, feed_key)]
-            secrets[party] += [text.encode() for text in (*texts, "3141592653", "271828182")]
+            own = [one.export_secret()[:KEY_BYTES] for one in (key, feed_key, giver_key)]
+            plain_texts = (*texts, allowed, "3141592653", "271828182", "1618033988")
+            secrets[party] += [*own, *(text.encode() for text in plain_texts)]
         for party, process in enumerate(trio.processes):
             dump = b"".join(memory(pid) for pid in (process.pid, *children(process.pid)))
             files = [*tmp_path.glob(f"*{party}"), *tmp_path.glob(f"shelf{party}*")]
