@@ -58,7 +58,7 @@ from ccbps.predicates.form import Form
 LAYOUT: Final = 1
 """Number of the rule by which bodies follow from the circuit; part of fingerprints."""
 KEY_BITS: Final = 128 - BLOCK_BITS - (HASHES_A_GATE - 1).bit_length()
-"""Bits of security against those who try keys or inputs, for one pair of parties."""
+"""Bits of security against those who try labels, for one pair of parties."""
 
 
 class GarbledMatch(TemplateScheme):
