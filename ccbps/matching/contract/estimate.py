@@ -36,6 +36,8 @@ MOST_ROWS: Final = 1 << 13
 """Greatest number of rows of a sample."""
 TABLE: Final = 1 << 10
 """Greatest number of interests that the events of a sample meet."""
+LANES: Final = 1 << 8
+"""Greatest number of interests that three brokers hold in a sample."""
 PREPARING: Final = 0.03
 """Seconds, about, to encode the interests that the events of a sample meet."""
 RUNS: Final = 3
@@ -171,8 +173,8 @@ def _clocked(call: Callable[[], object]) -> float:
     return process_time() - start
 
 
-def _unit(prepare: Callable[[int], Callable[[], object]], most: int, per: int = 1) -> float:
-    """Return the seconds of a unit of work.
+def unit_seconds(prepare: Callable[[int], Callable[[], object]], most: int, per: int = 1) -> float:
+    """Return the seconds of a unit of work, as a sample takes them.
 
     Args:
         prepare: ``prepare(n)`` makes ready what n units need, and returns the call to time.
@@ -220,9 +222,9 @@ def _round_rates(matcher: Any, party: Party, sample: _Sample, subscriptions: int
         return each
 
     return {
-        ("publisher", "event" if shared else "pair"): _unit(events, MOST_ROWS),
-        ("subscriber", "pair"): _unit(interests, MOST_ROWS),
-        ("broker", "pair"): _unit(matches, -(-MOST_ROWS // group), group),
+        ("publisher", "event" if shared else "pair"): unit_seconds(events, MOST_ROWS),
+        ("subscriber", "pair"): unit_seconds(interests, MOST_ROWS),
+        ("broker", "pair"): unit_seconds(matches, -(-MOST_ROWS // group), group),
     }
 
 
@@ -239,8 +241,8 @@ def _reusable_rates(matcher: Any, party: Party, sample: _Sample, subscriptions: 
         column = sample.different(count)
         return lambda: party.subscriber.encode(column)
 
-    publisher = _unit(events, MOST_ROWS)
-    subscriber = _unit(interests, TABLE)
+    publisher = unit_seconds(events, MOST_ROWS)
+    subscriber = unit_seconds(interests, TABLE)
     most = min(subscriptions, TABLE)
     large = max(1, min(most, int(PREPARING / max(subscriber, 1e-9))))
     kept = {size: party.subscriber.encode(sample.different(size)) for size in {large, 1}}
@@ -253,6 +255,8 @@ def _reusable_rates(matcher: Any, party: Party, sample: _Sample, subscriptions: 
         return prepare
 
     if together:
+        large = min(large, LANES)
+        kept[large] = party.subscriber.encode(sample.different(large))
         match = party.broker.match_messages
         each = meets(kept[large], match)
         # Connections, and the interests, are the same for any number of events.
@@ -270,9 +274,11 @@ def _reusable_rates(matcher: Any, party: Party, sample: _Sample, subscriptions: 
             ("broker", "interest"): max(0.0, least - slope) / (large * brokers),
             ("broker", "pair"): slope / (large * brokers),
         }
-    preparing = _unit(lambda _: lambda: party.broker.prepare(kept[large]), 1) / large
+    preparing = unit_seconds(lambda _: lambda: party.broker.prepare(kept[large]), 1) / large
     seconds = {
-        size: _unit(meets(party.broker.prepare(table), party.broker.match_all), MOST_ROWS // size)
+        size: unit_seconds(
+            meets(party.broker.prepare(table), party.broker.match_all), MOST_ROWS // size
+        )
         for size, table in kept.items()
     }
     pair = max(0.0, seconds[large] - seconds[1]) / (large - 1) if large > 1 else 0.0
@@ -290,7 +296,7 @@ def _session_rates(matcher: Any, interest: Predicate, topics: int) -> Rates:
     publisher, subscriber = matcher.new_publisher([interest]), matcher.new_subscriber()
     publisher.admit(subscriber.identity)
     subscriber.trust(publisher.identity)
-    asking = _unit(lambda count: lambda: subscriber.encode([interest] * count), REQUESTS)
+    asking = unit_seconds(lambda count: lambda: subscriber.encode([interest] * count), REQUESTS)
     requests = subscriber.encode([interest] * REQUESTS)
     start = process_time()
     sessions = publisher.answer(requests)
@@ -308,7 +314,7 @@ def _session_rates(matcher: Any, interest: Predicate, topics: int) -> Rates:
 
     return {
         ("publisher", "interest"): answering / REQUESTS * topics,
-        ("publisher", "pair"): _unit(events, MOST_ROWS // 16, REQUESTS),
+        ("publisher", "pair"): unit_seconds(events, MOST_ROWS // 16, REQUESTS),
         ("subscriber", "interest"): asking + accepting / REQUESTS * topics,
-        ("subscriber", "pair"): _unit(opens, MOST_ROWS // 16, REQUESTS),
+        ("subscriber", "pair"): unit_seconds(opens, MOST_ROWS // 16, REQUESTS),
     }
