@@ -18,6 +18,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from ccbps.compiled import as_in_long_work
 from ccbps.dictionary import DictionaryColumn
 from ccbps.matching.contract.parties import Party
 from ccbps.matching.contract.scheme import Answers, Keying
@@ -32,8 +33,12 @@ Rates = Mapping[tuple[RoleName, Unit], float]
 
 ENOUGH: Final = 0.004
 """Seconds of a sample that is large enough."""
+HEAVY: Final = 0.2
+"""Seconds of a sample from which it is not repeated."""
 MOST_ROWS: Final = 1 << 13
 """Greatest number of rows of a sample."""
+MOST_PAIRS: Final = 1 << 20
+"""Greatest number of pairs of a sample, where events meet a table of interests."""
 TABLE: Final = 1 << 10
 """Greatest number of interests that the events of a sample meet."""
 LANES: Final = 1 << 8
@@ -123,12 +128,12 @@ def measured_rates(matcher: Any, interest: Any, subscriptions: int, topics: int 
         subscriptions: number of subscriptions that each event meets.
         topics: number of a publisher's topics, where the matcher has sessions.
     """
-    if matcher.keying is Keying.SESSION:
-        return _session_rates(matcher, interest, topics)
-    party, sample = Party(matcher), _Sample(matcher.schema, interest)
-    if matcher.keying is Keying.ROUNDS:
-        return _round_rates(matcher, party, sample, subscriptions)
-    return _reusable_rates(matcher, party, sample, subscriptions)
+    with as_in_long_work():
+        if matcher.keying is Keying.SESSION:
+            return _session_rates(matcher, interest, topics)
+        party, sample = Party(matcher), _Sample(matcher.schema, interest)
+        measure = _round_rates if matcher.keying is Keying.ROUNDS else _reusable_rates
+        return measure(matcher, party, sample, subscriptions)
 
 
 def random_events(schema: Schema, count: int, inside: Predicate | None = None) -> Events:
@@ -181,14 +186,16 @@ def unit_seconds(prepare: Callable[[int], Callable[[], object]], most: int, per:
         most: greatest number of units.
         per: divisor of the seconds.
     """
-    count = 1
+    count, before = 1, 0.0
     while True:
         # Twice: compiling, and whatever else is done once, is no part of the work.
         taken = min(_clocked(prepare(count)) for _ in range(2))
-        if taken >= ENOUGH or count >= most:
+        # Nor is what each call takes, however many rows it has: then more rows take no longer.
+        if count >= most or (taken >= ENOUGH and (taken > 2 * before > 0 or taken > HEAVY)):
             break
-        count = min(most, count * (4 if taken > ENOUGH / 32 else 16))
-    runs = RUNS - 2 if taken < 50 * ENOUGH else 0
+        before = taken
+        count = min(most, count * (16 if taken < ENOUGH / 32 else 4))
+    runs = RUNS - 2 if taken < HEAVY else 0
     return min([taken, *(_clocked(prepare(count)) for _ in range(runs))]) / (count * per)
 
 
@@ -275,12 +282,10 @@ def _reusable_rates(matcher: Any, party: Party, sample: _Sample, subscriptions: 
             ("broker", "pair"): slope / (large * brokers),
         }
     preparing = unit_seconds(lambda _: lambda: party.broker.prepare(kept[large]), 1) / large
-    seconds = {
-        size: unit_seconds(
-            meets(party.broker.prepare(table), party.broker.match_all), MOST_ROWS // size
-        )
-        for size, table in kept.items()
-    }
+    seconds = {}
+    for size, sent in kept.items():
+        each = meets(party.broker.prepare(sent), party.broker.match_all)
+        seconds[size] = unit_seconds(each, min(MOST_ROWS, MOST_PAIRS // size))
     pair = max(0.0, seconds[large] - seconds[1]) / (large - 1) if large > 1 else 0.0
     return {
         ("publisher", "event"): publisher,
