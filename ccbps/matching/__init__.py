@@ -27,4 +27,3 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.matching.one_time.deferred import DeferredPublisher as DeferredPublisher
     from ccbps.matching.schemes import SCHEMES as SCHEMES
     from ccbps.matching.schemes import from_json as from_json
-    from ccbps.matching.schemes import proposals as proposals

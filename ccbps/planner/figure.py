@@ -23,7 +23,8 @@ def figure(load: Load, candidates: Sequence[Candidate], path: str | os.PathLike[
     drawing = need("Plan.plot", "plot")
     shown = first_of_kind(candidates)
     least, most = max(1, load.subscriptions // RANGE), load.subscriptions * RANGE
-    counts = np.unique(np.geomspace(least, most, POINTS).round().astype(int)).tolist()
+    spread = np.geomspace(least, most, POINTS).round().astype(int).tolist()
+    counts = sorted({*spread, load.subscriptions})
     timed = [each for each in shown if each.cores is not None]
     picture = drawing.Figure(figsize=(14 if timed else 7, 5), layout="constrained")
     axes = picture.subplots(1, 2 if timed else 1, squeeze=False)[0]
