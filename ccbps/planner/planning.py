@@ -39,8 +39,8 @@ class Plan:
     Attributes:
         predicate: the predicate.
         load: numbers of events and subscriptions.
-        candidates: what can be taken, in order: what shows strictly less is first, then what takes
-            fewer bytes, then what takes fewer seconds.
+        candidates: candidates that meet all conditions, in order: those that show strictly less
+            are first, then those of fewer bytes, then those of fewer seconds.
         refused: candidates that take the predicate, and break a condition of the plan.
         others: schemes and plain alternatives that do not take the predicate.
     """

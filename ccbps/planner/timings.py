@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from ccbps import __version__
+import ccbps
 from ccbps.errors import ParameterError
 from ccbps.matching.contract.estimate import Rates
 
@@ -48,7 +48,7 @@ def machine_name() -> str:
         os.cpu_count(),
         platform.python_version(),
         np.__version__,
-        __version__,
+        ccbps.__version__,
     )
     return sha256(repr(facts).encode()).hexdigest()[:16]
 

@@ -55,10 +55,15 @@ REQUESTS: Final = 4
 class Seconds:
     """Seconds, or processor cores, of each role.
 
+    Example:
+        >>> from ccbps.matching import Seconds
+        >>> Seconds(publisher=2.0, subscriber=1.0, broker=0.5).total
+        3.5
+
     Attributes:
-        publisher: of the publisher.
-        subscriber: of all subscribers together.
-        broker: of the broker, or of each one of several.
+        publisher: seconds of the publisher.
+        subscriber: seconds of all subscribers together.
+        broker: seconds of the broker, or of each one of several.
     """
 
     publisher: float
@@ -74,6 +79,15 @@ class Seconds:
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """Bytes and seconds of a matcher, for a number of events and subscriptions.
+
+    Example:
+        >>> from ccbps import Schema, UInt
+        >>> from ccbps.matching import Estimate, TagMatch
+        >>> estimate = TagMatch(Schema(price=UInt(8))).estimate(
+        ...     events=1000, subscriptions=10, interest="price < 5"
+        ... )
+        >>> isinstance(estimate, Estimate), estimate.rounds, estimate.seconds.total > 0
+        (True, 0, True)
 
     Attributes:
         traffic: bytes by link.
