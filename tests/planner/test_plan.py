@@ -184,6 +184,24 @@ def test_window_2_is_shorter_up_to_16_subscriptions(subscriptions: int, window: 
         assert best.window in ({1} if window == 1 else {2, 3, 4})
 
 
+@pytest.mark.skipif(
+    "GarbledMatch" not in {scheme.__name__ for scheme in SCHEMES},
+    reason="the catalogue has no garbled circuits",
+)
+@pytest.mark.parametrize(("bits", "garbled"), [(12, False), (20, False), (24, True), (32, True)])
+def test_garbled_circuits_are_smaller_for_long_distances(bits: int, garbled: bool) -> None:
+    """Formulas repeat what circuits share: that costs more from some 22 bits on."""
+    schema = Schema(x=UInt(bits))
+    predicate = schema.parse(f"hamming(x, :y) <= {bits // 4}").bind(y=5)
+    found = planned(schema, predicate, subscriptions=10)
+    kinds = [type(each.matcher).__name__ for each in found.candidates]
+    taken = [kind for kind in dict.fromkeys(kinds) if kind in ("FormulaMatch", "GarbledMatch")]
+    totals = {kind: total(found, kind) for kind in taken}
+    assert (min(totals, key=totals.__getitem__) == "GarbledMatch") == garbled
+    box = planned()
+    assert total(box, "GarbledMatch") > total(box, "FormulaMatch", hidden=None)
+
+
 # -- the order ------------------------------------------------------------------------------------
 
 
