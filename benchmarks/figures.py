@@ -54,6 +54,7 @@ PICTURES = {
     "bench_branching": "branching_growth.png",
     "bench_broker": "broker.png",
     "bench_formula": "formula_growth.png",
+    "bench_hamming": "hamming_growth.png",
     "hyshare": "",
     "key_caching": "",
     "prefilter": "",

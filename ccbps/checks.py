@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from functools import wraps
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from ccbps.errors import ParameterError, ShapeError
@@ -283,6 +284,21 @@ class Printable:
                 return f"<{type(self).__name__}, incomplete>"
 
         cls.__repr__ = shown_always  # type: ignore[method-assign]
+
+
+class Redacted(Struct, frozen=True):
+    """Base of values that print only those of their fields that are no secret: by default, none."""
+
+    _hidden: ClassVar[tuple[str, ...] | None] = None
+    """Names of the fields that are not printed; None for all of them."""
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in self.__rich_repr__())
+        return f"{type(self).__name__}({shown})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        names = () if self._hidden is None else self.__struct_fields__
+        return [(name, getattr(self, name)) for name in names if name not in (self._hidden or ())]
 
 
 def _wrong(name: str, wanted: str, came: str, hint: str = "") -> ParameterError:

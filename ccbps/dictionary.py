@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbps.checks import Printable, array
+from ccbps.checks import Printable, Redacted, array
 from ccbps.errors import ParameterError, ShapeError
 
 T_co = TypeVar("T_co", covariant=True)
 
 
-@dataclass(frozen=True)
-class DictionaryColumn(Printable, Generic[T_co]):
+class DictionaryColumn(Printable, Redacted, Generic[T_co], frozen=True):
     """A column in which row i has the value ``values[index[i]]``, in Arrow's terms and layout.
 
     Attributes:

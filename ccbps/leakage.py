@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
 from enum import Enum
 from textwrap import indent, wrap
 from typing import Any, Final, Literal
+
+from msgspec import Struct, structs
 
 FROM_ANSWERS: Final = (
     "from answers: seeing which subscriptions match the same events puts nested ones in order, "
@@ -50,8 +51,7 @@ class Protects(Enum):
     EQUALITY_OF_INTERESTS = "which subscriptions are equal"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeakageCard:
+class LeakageCard(Struct, frozen=True, kw_only=True):
     """A statement of the protected data, the adversary, and the data that it learns.
 
     Example:
@@ -86,21 +86,21 @@ class LeakageCard:
     security: Literal["perfect", "computational", "broken"]
     assumption: str
     reuse: Literal["one-time", "reusable"]
-    hazards: tuple[str, ...] = field(default=())
-    attacks: tuple[str, ...] = field(default=())
+    hazards: tuple[str, ...] = ()
+    attacks: tuple[str, ...] = ()
     integrity: str = ""
     answers: bool = True
 
     def __post_init__(self) -> None:
         if not self.integrity:
-            object.__setattr__(self, "integrity", _INTEGRITY[self.reuse, self.answers])
+            structs.force_setattr(self, "integrity", _INTEGRITY[self.reuse, self.answers])
         if self.answers:
             others = (attack for attack in self.attacks if attack not in FROM_ANSWERS)
-            object.__setattr__(self, "attacks", (*others, *FROM_ANSWERS))
+            structs.force_setattr(self, "attacks", (*others, *FROM_ANSWERS))
 
     def to_dict(self) -> dict[str, Any]:
         """Convert the card to plain data for JSON."""
-        return asdict(self) | {"protects": sorted(kind.name for kind in self.protects)}
+        return structs.asdict(self) | {"protects": sorted(kind.name for kind in self.protects)}
 
     def __str__(self) -> str:
         rows = [

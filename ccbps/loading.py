@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator
-from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
@@ -73,19 +72,12 @@ def on_first_use(package: str, hint: str = "") -> bool:
     source = get_source(package) if get_source else None
     if source is None:
         return False
-    homes = dict(_imports(source))
-
-    @cache
-    def inside() -> dict[str, bool]:
-        # When it is asked for: importing a package lists no folder.
-        from pkgutil import iter_modules
-
-        return {part.name: part.ispkg for part in iter_modules(getattr(module, "__path__", []))}
+    homes, inside = dict(_imports(source)), getattr(module, "__path__", [])
 
     def load(name: str) -> Any:
         if name in homes:
             value = getattr(import_module(homes[name]), name)
-        elif not name.startswith("_") and name in inside():
+        elif inside and not name.startswith("_") and find_spec(f"{package}.{name}"):
             value = import_module(f"{package}.{name}")
         else:
             raise AttributeError(
@@ -96,12 +88,10 @@ def on_first_use(package: str, hint: str = "") -> bool:
 
     def names() -> list[str]:
         # What a tool that walks the package can load without an error.
-        return sorted(
-            [
-                *homes,
-                *(name for name, is_package in inside().items() if is_package and _is_usable(name)),
-            ]
-        )
+        from pkgutil import iter_modules  # here, since importing a package lists no folder
+
+        packages = [part.name for part in iter_modules(inside) if part.ispkg]
+        return sorted([*homes, *filter(_is_usable, packages)])
 
     module.__dict__.update(__getattr__=load, __dir__=names, __all__=[*homes])
     return True

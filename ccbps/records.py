@@ -91,6 +91,9 @@ class SecretRecord(Record, frozen=True):
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"
 
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return []  # by itself, msgspec would show all fields to tools that print tracebacks
+
     def __reduce__(self) -> NoReturn:
         raise SerializationError(f"a {type(self).__name__} holds a secret: write() it on purpose")
 

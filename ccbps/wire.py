@@ -112,6 +112,8 @@ class Kind(IntEnum):
     """Payloads that a publisher sealed for clients of a matching broker."""
     HELLOS = 20
     """Keys of a client for three brokers, at a matching broker."""
+    GRANT = 21
+    """A grant of an authority, for three brokers: `ccbps.shares.grants`."""
 
 
 @unique
@@ -171,6 +173,9 @@ class Cause(IntEnum):
         "several values for one digit",
     )
     REPEATED = 25, "the message occurs more than once"
+    GRANT_KIND = 26, "the bytes are not a grant of this version"
+    GRANT_MATCHER = 27, "the grant was made for another matcher"
+    UNGRANTED = 28, "the message is from a client that has no grant: the authority sends one first"
 
 
 def round_kind(kind: Kind) -> int:

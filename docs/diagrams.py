@@ -30,6 +30,7 @@ CHOICES: tuple[tuple[str, tuple[tuple[str, str], ...], Colours], ...] = (
             ("anything at all, on at most 20 bits", "TruthTableMatch"),
             ("at_least over some 40 conditions or more; public form", "BranchingMatch"),
             ("a public function of private bits of both sides", "PublicFunctionMatch"),
+            ("a public circuit of many gates: sums, long distances, files", "GarbledMatch"),
             ("for comparison only: earlier constructions", "OFSGPMatch, FSGPMatch, UGPMatch"),
         ),
         BROKER,

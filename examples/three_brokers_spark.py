@@ -167,6 +167,7 @@ def match(
         party=party,
         operators=operators,
         hellos=hellos[party],
+        job=f"part {part}",
         partitions=TASKS,
         seconds=120,
     )

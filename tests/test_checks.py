@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Struct
 
 import ccbps
-from ccbps import Decimal, UInt, checks
+from ccbps import Decimal, Schema, UInt, checks
 from ccbps.errors import ParameterError, ShapeError
 
 
@@ -164,19 +165,39 @@ def test_fields_are_exactly_these() -> None:
         checks.fields("parameters", {"a": 1}, ())
 
 
-def test_objects_print_before_they_have_attributes() -> None:
-    # A check may end a constructor half-way, and a logger print the locals of the traceback.
+@pytest.fixture(scope="module")
+def kinds() -> set[type]:
+    """All classes of the library."""
     modules = [
         importlib.import_module(module.name)
         for module in pkgutil.walk_packages(ccbps.__path__, "ccbps.", onerror=lambda _: None)
         if not re.search(r"\.(spark|testing|cli|__main__)\b", module.name)
     ]
-    made = {
+    return {
         kind
         for module in modules
         for kind in vars(module).values()
         if isinstance(kind, type) and kind.__module__ == module.__name__
-        and "__init__" in vars(kind) and not is_dataclass(kind) and not inspect.isabstract(kind)
+    }
+
+
+def test_values_show_tools_no_more_than_they_print(kinds: set[type]) -> None:
+    # Tools that print tracebacks ask for the fields by another way than repr().
+    values = {kind for kind in kinds if issubclass(kind, Struct)}
+    discreet = {kind for kind in values if kind.__repr__ is not Struct.__repr__}
+    assert len(values) > 60
+    assert len(discreet) > 20
+    assert not {kind for kind in discreet if kind.__rich_repr__ is Struct.__rich_repr__}
+    form = Schema(price=UInt(16)).parse("price < 120").true_form()
+    assert form.__rich_repr__() == [("attribute", "price"), ("equal", False), ("negated", False)]
+
+
+def test_objects_print_before_they_have_attributes(kinds: set[type]) -> None:
+    # A check may end a constructor half-way, and a logger print the locals of the traceback.
+    made = {
+        kind
+        for kind in kinds
+        if "__init__" in vars(kind) and not is_dataclass(kind) and not inspect.isabstract(kind)
         and kind.__repr__ is not object.__repr__ and not issubclass(kind, BaseException | Enum)
     }  # fmt: skip
     assert len(made) > 60

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from functools import partial
 from hashlib import blake2b
 from threading import Lock, RLock
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -39,7 +39,13 @@ _NOBODY: Final = np.empty(0, dtype=np.int64)
 
 
 class Book(ABC):
-    """Subscriptions by number, of one topic and publisher."""
+    """Subscriptions by number, of one topic and publisher.
+
+    Attributes:
+        is_joint: True where a publication is matched with several books as fast as with one.
+    """
+
+    is_joint: ClassVar[bool] = False
 
     def __init__(self, lock: RLock, metrics: Metrics) -> None:
         """Make an empty book.
@@ -104,6 +110,13 @@ class Book(ABC):
             RefusedError: they cannot be matched now.
         """
 
+    @classmethod
+    def find_in(
+        cls, books: Sequence[Any], publications: Sequence[Publication]
+    ) -> list[Sequence[Any]]:
+        """Return what each of some books of this class finds."""
+        return [book.find(publications) for book in books]
+
     @abstractmethod
     def members(self, matches: Any) -> Index:
         """Return the numbers of the subscriptions among the matches of a publication."""
@@ -120,11 +133,9 @@ class Book(ABC):
             shape (publications, subscriptions).
         """
 
-    def _still_there(self, matches: Sequence[tuple[int, Labelled]]) -> Index:
+    def _still_there(self, matches: Sequence[tuple[int, Any]]) -> Index:
         """Return the numbers that name the same subscriptions as before."""
-        numbers = [
-            number for number, labelled in matches if self._subscriptions.get(number) is labelled
-        ]
+        numbers = [number for number, entry in matches if self._subscriptions.get(number) is entry]
         return np.array(numbers, dtype=np.int64)
 
 
@@ -435,14 +446,18 @@ class TableBook(Book):
 
 
 class SharesBook(Book):
-    """Interests that three brokers keep in lanes, and test with every event."""
+    """Interests that three brokers keep in lanes, and test with every event.
+
+    The leader has their messages.
+    """
+
+    is_joint = True
 
     def __init__(self, leader: Leader, lock: RLock, metrics: Metrics) -> None:
         super().__init__(lock, metrics)
         self._leader, self._table = leader, leader.new_table()
-        self._lanes: dict[int, int] = {}
-        # Of each lane, its subscription, and the change that put it there.
-        self._held: dict[int, tuple[int, Labelled, int]] = {}
+        # Of each lane the number of its subscription, the lane, and the change that put it there.
+        self._held: dict[int, tuple[int, int, int]] = {}
         self._change = self._used = 0
         # Lanes without an interest. They are used again at once: events that are being matched
         # ignore what was put into lanes after them.
@@ -472,28 +487,40 @@ class SharesBook(Book):
             self._used += fresh
             self._leader.put(self._table, np.array(chosen), _interests(subscriptions))
             with self._lock:
-                for number, lane, labelled in zip(numbers, chosen, subscriptions, strict=True):
-                    self._subscriptions[number], self._lanes[number] = labelled, lane
-                    self._held[lane] = number, labelled, self._change
+                for number, lane in zip(numbers, chosen, strict=True):
+                    self._subscriptions[number] = self._held[lane] = number, lane, self._change
 
     def remove(self, numbers: Sequence[int]) -> None:
         with self._moving:
             with self._lock:
+                gone = [self._subscriptions[number][1] for number in numbers]
                 super().remove(numbers)
-                gone = [self._lanes.pop(number) for number in numbers]
                 for lane in gone:
                     del self._held[lane]
             self._leader.remove(self._table, np.array(gone))
             self._free += gone
 
-    def find(
-        self, publications: Sequence[Publication]
-    ) -> list[list[tuple[int, Labelled]] | DecodeError]:
-        with self._moving:
-            change, tested = self._change, len(self._lanes)
-        answers, refused = self._leader.match(self._table, _events(publications))
-        self._metrics.add("pairs_tested", tested * len(publications))
-        out: list[list[tuple[int, Labelled]] | DecodeError] = []
+    def find(self, publications: Sequence[Publication]) -> Sequence[Any]:
+        return self.find_in([self], publications)[0]
+
+    @classmethod
+    def find_in(
+        cls, books: Sequence[Any], publications: Sequence[Publication]
+    ) -> list[Sequence[Any]]:
+        changes = []
+        for book in books:
+            with book._moving:
+                changes.append(book._change)
+                tested = len(book._held)
+            book._metrics.add("pairs_tested", tested * len(publications))
+        leader = books[0]._leader
+        answers, refused = leader.match([book._table for book in books], _events(publications))
+        pairs = zip(books, answers, changes, strict=True)
+        return [book._entries(own, refused, change) for book, own, change in pairs]
+
+    def _entries(self, answers: Bools, refused: Bools, change: int) -> list[Any]:
+        """Return the matches of each publication, without those that came after a change."""
+        out: list[Any] = []
         for row, is_refused in zip(answers, refused.tolist(), strict=True):
             if is_refused:
                 out.append(DecodeError("two brokers hold different events, or no event at all"))
@@ -501,10 +528,10 @@ class SharesBook(Book):
             with self._lock:
                 held = [self._held.get(lane) for lane in np.flatnonzero(row).tolist()]
             # What came meanwhile is matched afterwards.
-            out.append([one[:2] for one in held if one is not None and one[2] <= change])
+            out.append([(one[0], one) for one in held if one is not None and one[2] <= change])
         return out
 
-    def members(self, matches: list[tuple[int, Labelled]]) -> Index:
+    def members(self, matches: list[tuple[int, Any]]) -> Index:
         return self._still_there(matches)
 
     def matching(

@@ -146,8 +146,7 @@ class MatchingBroker(Confined):
             hint = "make one by matcher.broker(...), or give a matcher whose subscribers decide"
             instance("broker", broker, (Broker, Leader), hint=hint)
         choice("when_full", when_full, ("drop", "refuse"))
-        self._broker, self.quota = broker, quota or Quota()
-        self.on_delivery = on_delivery
+        self._broker, self.quota, self.on_delivery = broker, quota or Quota(), on_delivery
         self.on_revoked: Callable[[str], object] | None = None
         self.on_notice: Callable[[str], object] | None = None
         self._last_rounds = LastRounds()
@@ -167,6 +166,7 @@ class MatchingBroker(Confined):
         self._boxes = Mailboxes(
             self.quota, when_full == "drop", clock, self._store, self._metrics, relays
         )
+        timer = broker.with_workers(timer) if isinstance(broker, Leader) else timer
         self._door = Door(self._boxes, self._lock, self._metrics, timer)
         try:
             if path is not None:

@@ -243,7 +243,7 @@ class Subscriptions:
             coming: the publications, which get their matches, or errors.
             examine: whether to examine also those that no book is for.
         """
-        by_book: dict[int, tuple[Book, list[Coming]]] = {}
+        by_books: dict[tuple[int, ...], tuple[Sequence[Book], list[Coming]]] = {}
         for one in coming:
             try:
                 if one.snapshot.books or examine:
@@ -251,18 +251,22 @@ class Subscriptions:
             except CcbpsError as error:
                 one.error = error
                 continue
-            for book in one.snapshot.books:
-                by_book.setdefault(id(book), (book, []))[1].append(one)
+            books = one.snapshot.books
+            groups = [books] * bool(books) if self.examiner.is_joint else [[b] for b in books]
+            for group in groups:
+                by_books.setdefault((*map(id, group),), (group, []))[1].append(one)
         start = time.perf_counter()
-        for book, together in by_book.values():
+        found: Sequence[Sequence[Any]]
+        for some, together in by_books.values():
             try:
-                found = book.find([one.publication for one in together])
+                found = some[0].find_in(some, [one.publication for one in together])
             except CcbpsError as error:
-                found = [error] * len(together)
-            for one, matches in zip(together, found, strict=True):
-                if isinstance(matches, CcbpsError):
-                    one.error = matches
-                one.matches.append((book, matches))
+                found = [[error] * len(together)] * len(some)
+            for book, each in zip(some, found, strict=True):
+                for one, matches in zip(together, each, strict=True):
+                    if isinstance(matches, CcbpsError):
+                        one.error = matches
+                    one.matches.append((book, matches))
         return (time.perf_counter() - start) / max(1, len(coming))
 
     def end(self, snapshot: Snapshot) -> None:

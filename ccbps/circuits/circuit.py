@@ -23,16 +23,16 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import force_setattr
 from numpy.typing import NDArray
 
 from ccbps.arrays import Bools, Words
-from ccbps.checks import Printable, whole
+from ccbps.checks import Printable, Redacted, whole
 from ccbps.errors import ParameterError, ShapeError
 
 WORD = 64
@@ -75,8 +75,7 @@ class Gate(NamedTuple):
     b: int = -1
 
 
-@dataclass(frozen=True)
-class Circuit(Printable):
+class Circuit(Printable, Redacted, frozen=True, dict=True):
     """An immutable circuit, compared gate by gate. `CircuitBuilder` makes circuits.
 
     Attributes:
@@ -110,8 +109,8 @@ class Circuit(Printable):
                 raise ParameterError(
                     f"outputs must be wires 0..{self.inputs + len(gates) - 1}, got {wire}"
                 )
-        object.__setattr__(self, "gates", gates)
-        object.__setattr__(self, "outputs", outputs)
+        force_setattr(self, "gates", gates)
+        force_setattr(self, "outputs", outputs)
 
     def __repr__(self) -> str:
         # Gates hold a subscriber's constants: a repr shows the shape only.
@@ -279,8 +278,7 @@ def unpack_lanes(words: Words, rows: int) -> Bools:
 _CONSTANTS = (Op.FALSE, Op.TRUE)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Wire:
+class Wire(Redacted, frozen=True, eq=False):
     """A wire of a circuit under construction. It is equal only to itself.
 
     Attributes:
@@ -290,10 +288,11 @@ class Wire:
         depth: depth of the wire: AND and OR 1, XOR 2, NOT 0.
     """
 
-    builder: CircuitBuilder = field(repr=False)
+    builder: CircuitBuilder
     number: int
-    gate: Gate | None = field(repr=False)
-    depth: int = field(repr=False)
+    gate: Gate | None
+    depth: int
+    _hidden = ("builder", "gate", "depth")
 
     def __and__(self, other: Wire | bool) -> Wire:
         return self.builder.gate(Op.AND, self, other)

@@ -16,7 +16,7 @@ import pyarrow as pa
 from ccbps.arrays import Bytes, Index
 from ccbps.arrow import binary_column, by_round, check_room, integers, row_name, strings
 from ccbps.columnar.reasons import Batch, examine_interests, named, no_reasons, readable, usable
-from ccbps.columnar.roles import kept_role
+from ccbps.columnar.roles import for_subscribers, kept_role
 from ccbps.columnar.sessions import examine_sent
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import EventError, PredicateError
@@ -54,7 +54,8 @@ def event_messages(
         reject: whether to set aside rows that cannot be encoded.
 
     Returns:
-        binary; with `reject`, a struct of the message and the reason.
+        binary; with `reject`, a struct of the message and the reason. Where three brokers do not
+        learn the answers, a commitment follows each message.
 
     Raises:
         EventError: a row cannot be encoded, and is not set aside; names it by its ids.
@@ -163,7 +164,10 @@ def _role(matcher: Matcher, role: RoleName, key: KeySource) -> Any:
 def _events(
     matcher: Matcher, publisher: Any, events: Events, public: Sequence[pa.Array], once: bool
 ) -> Bytes:
-    """Return messages, in the order of the events."""
+    """Return messages, in the order of the events.
+
+    Commitments follow them where no broker learns the answers.
+    """
     encode: Callable[..., Bytes] = publisher.encode
     if matcher.keying is Keying.SESSION:
         width = matcher.event_bytes + publisher.requests * matcher.sizes.event_per_request
@@ -172,7 +176,10 @@ def _events(
         return encode(events, integers(public[0]), payloads=payloads)
     check_room(events.count, matcher.event_bytes)
     if matcher.keying in REUSABLE:
-        return encode(events)
+        messages = encode(events)
+        if not for_subscribers(matcher):
+            return messages
+        return np.concatenate([messages, publisher.commitments(messages)], axis=1)
     if matcher.answers is Answers.ROUND:
         number = integers(public[0])
         if once:

@@ -5,11 +5,17 @@ which are the same at all three brokers. The three take some rows at a time, and
 the heads. Heads up to the smallest of the three last ones are all known by then, so messages that a
 broker lacks, or refuses by itself, are found, and the other two refuse them. What is left is in
 one order everywhere.
+
+Workers may end at any time, and begin again by themselves: nobody counts attempts. Twins that meet
+have nothing in common from earlier attempts. They draw fresh masks, and begin with the first row.
+So it does not matter which attempts meet, as long as they are of one job. Nobody's attempt ends
+well before all workers of all three operators have made all their rows: otherwise one whose last
+rows are lost would find no twins any more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -20,13 +26,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ccbps.arrays import Bytes
-from ccbps.arrow import binary_rows
+from ccbps.arrow import binary_column, binary_rows
 from ccbps.columnar.reasons import cause_texts, refuse
+from ccbps.columnar.roles import for_subscribers
 from ccbps.errors import DecodeError, PeerError
 from ccbps.keys.sources import KeySource, operator_key
 from ccbps.matching.contract.matcher import Matcher
 from ccbps.matching.contract.scheme import Side
-from ccbps.shares.clients import HEAD_BYTES
+from ccbps.shares.answers import PAYLOAD_KEY_BYTES
+from ccbps.shares.clients import HEAD_BYTES, part_bytes
 from ccbps.shares.meeting import meeting
 from ccbps.shares.operators import Operator, broker_key
 from ccbps.shares.party import Party
@@ -41,6 +49,8 @@ CELLS: Final = 1 << 24
 MOST_ROWS: Final = 1 << 14
 """Rows that are agreed on at a time."""
 ADVICE: Final = "match_shares sets such rows aside with on_error='reject'"
+SEALED: Final = "attempt", "share"
+"""Columns of an answer that no broker learns: name of the evaluation, and sealed share."""
 SIDE: Final = "__ccbps_side"
 MESSAGE: Final = "__ccbps_message"
 """Columns of the rows of a worker."""
@@ -62,6 +72,7 @@ class ShareMatching:
         on_error: "raise" to fail at the first message that is refused, "drop" to let such messages
             match nothing, "reject" to give each a row with the reason as well.
         workers: number of workers of each operator.
+        job: name of the job, the same at all three operators.
         host: name or number that workers listen at.
         seconds: time in which twins must come.
     """
@@ -75,16 +86,26 @@ class ShareMatching:
     kept: tuple[str, ...]
     on_error: str
     workers: int
+    job: str
     host: str
     seconds: float
 
-    def matches(self, worker: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def matches(
+        self,
+        worker: int,
+        batches: Iterable[pa.RecordBatch],
+        ready: Callable[[], object] = lambda: None,
+    ) -> Iterator[pa.RecordBatch]:
         """Yield a row for each event and interest that match: the label, and the kept columns.
+
+        Where no broker learns the answers, yield one for each event and interest, with `SEALED`.
 
         Args:
             worker: number of this worker.
             batches: rows with the columns `SIDE`, `MESSAGE`, `subscription` and `kept`: a part of
                 the interests, and then all events, each sorted by their messages.
+            ready: function to call after the last row, which returns once the operator's other
+                workers have come there, too.
 
         Raises:
             DecodeError: a message is refused, and `on_error` is "raise"; or a hello is malformed.
@@ -95,11 +116,14 @@ class ShareMatching:
             rows = _Rows(batches)
             yield from work.subscribe(rows.of_side(0))
             yield from work.publish(rows.of_side(1))
+            ready()
+            ring.exchange(b"", 0)
 
     @contextmanager
     def _met(self, worker: int) -> Iterator[tuple[Ring, Party]]:
         """Yield the connections of a worker, and its broker, which has all clients' keys."""
         agreed = b"ccbps on Spark" + self.matcher.digest + self.workers.to_bytes(8, "little")
+        agreed += self.job.encode()
         key = operator_key(self.key)
         matcher: Any = self.matcher  # `Matcher` knows brokers that work alone
         with meeting(
@@ -121,7 +145,7 @@ class ShareMatching:
     def width(self, side: Side) -> int:
         """Return the bytes of a message for this broker."""
         whole = self.matcher.event_bytes if side == "event" else self.matcher.interest_bytes
-        return whole if self.party else HEAD_BYTES
+        return part_bytes(self.party, whole)
 
 
 class _Rows:
@@ -149,7 +173,7 @@ class _Work:
         self, matching: ShareMatching, ring: Ring, broker: Party, *, report_events: bool
     ) -> None:
         self._matching, self._ring, self._broker = matching, ring, broker
-        self._report_events = report_events
+        self._report_events, self._sealed = report_events, for_subscribers(matching.matcher)
         self._labels: list[pa.Array] = []
         self._rejected: list[pa.RecordBatch] = []
 
@@ -167,8 +191,14 @@ class _Work:
     def publish(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Match events, and yield rows of matches and of events that are refused."""
         labels = pa.concat_arrays([pa.array([], pa.string()), *self._labels])
-        size = max(BATCH_EVENTS, min(self._at_once("event"), CELLS // max(1, len(labels))))
+        most = CELLS // max(1, len(labels))
+        size = max(BATCH_EVENTS, min(self._at_once("event"), most))
+        if self._sealed:
+            size = max(1, min(size, most // PAYLOAD_KEY_BYTES))
         for messages, rows in self._agreed("event", batches, size):
+            if self._sealed:
+                yield from self._shared(labels, messages, rows)
+                continue
             answers, refused = self._broker.publish(messages)
             self._refuse("event", rows, refused.astype(np.uint8) * np.uint8(Cause.SHARES))
             yield from self._reported()
@@ -177,6 +207,21 @@ class _Work:
                 matched = rows.take(pa.array(event))
                 yield self._result(labels.take(pa.array(lane)), matched, None)
         yield from self._reported()
+
+    def _shared(
+        self, labels: pa.Array, messages: Bytes, rows: pa.RecordBatch
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield rows of events that are refused, and a sealed share of each other pair."""
+        answers, refused = self._broker.publish_for_subscribers(messages)
+        self._refuse("event", rows, refused.astype(np.uint8) * np.uint8(Cause.SHARES))
+        yield from self._reported()
+        good, count = np.flatnonzero(~refused), len(labels)
+        if count and len(good):
+            event, lane = np.repeat(good, count), np.tile(np.arange(count), len(good))
+            shares = answers.shares[good].reshape(-1, PAYLOAD_KEY_BYTES)
+            sealed = [binary_column(answers.attempts[event]), binary_column(shares)]
+            pair = labels.take(pa.array(lane)), rows.take(pa.array(event))
+            yield self._result(*pair, None, sealed)
 
     def _at_once(self, side: Side) -> int:
         """Return the number of messages to treat at a time, the same at all brokers."""
@@ -275,12 +320,19 @@ class _Work:
         self._rejected = []
 
     def _result(
-        self, labels: pa.Array, rows: pa.RecordBatch, causes: Bytes | None
+        self,
+        labels: pa.Array,
+        rows: pa.RecordBatch,
+        causes: Bytes | None,
+        sealed: Sequence[pa.Array] | None = None,
     ) -> pa.RecordBatch:
         """Make rows of the result."""
         matching = self._matching
         columns = [labels, *rows.select(list(matching.kept)).columns]
         names = [matching.subscription, *matching.kept]
+        if self._sealed:
+            columns += sealed or [pa.nulls(rows.num_rows, pa.binary())] * len(SEALED)
+            names += SEALED
         if matching.on_error == "reject":
             none = np.zeros(rows.num_rows, dtype=np.uint8)
             columns.append(cause_texts(none if causes is None else causes))

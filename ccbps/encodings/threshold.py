@@ -35,8 +35,10 @@ from ccbps.checks import array, whole
 from ccbps.encodings.rows import Draw, PairEncoding, draw_rows, used_bits
 from ccbps.errors import SamplingError, ShapeError
 
-BLOCK: Final = 1 << 13
-"""Numbers treated together."""
+BLOCK: Final = 1 << 14
+"""Numbers that are encoded together."""
+DECODED: Final = 1 << 16
+"""Numbers that are decoded together: more, since little is computed with each."""
 FAILURE: Final = 2.0**-64
 """Greatest chance that a round's words do not give its numbers."""
 SPARE_BYTES: Final = 8
@@ -166,7 +168,7 @@ class ThresholdEncoding(PairEncoding):
         heads[0], heads[1] = events[:, :skip], interests[:, :skip]
         answers = np.empty(len(events), dtype=np.bool_)
         stray = events[:, split - 1] & ~used_bits(self.bits) != 0
-        for at in self._blocks(len(events)):
+        for at in self._blocks(len(events), DECODED):
             bits = np.unpackbits(events[at, skip:split], axis=1, bitorder="little")
             chosen = np.ones((len(bits), self.bits + 1), dtype=np.uint8)
             chosen[:, :-1] = bits[:, : self.bits]
@@ -216,8 +218,8 @@ class ThresholdEncoding(PairEncoding):
     def _order(self) -> Any:
         return "little" if self._small else "big"
 
-    def _blocks(self, batch: int) -> Iterator[slice]:
-        rows = max(1, BLOCK // (self.bits + 2))
+    def _blocks(self, batch: int, numbers: int = BLOCK) -> Iterator[slice]:
+        rows = max(1, numbers // (self.bits + 2))
         for start in range(0, batch, rows):
             yield slice(start, min(start + rows, batch))
 
@@ -247,7 +249,7 @@ class ThresholdEncoding(PairEncoding):
         words = np.ascontiguousarray(rows).view(f"<u{-(-bits // 8)}").astype(np.uint64)
         words &= np.uint64((1 << bits) - 1)
         usable = words < np.uint64((1 << bits) // self._multiple * self._multiple)
-        words %= multiple
+        words -= words // multiple * multiple
         chosen, spare = words[:, : self._words], words[:, self._words :]
         usable[:, 0] &= chosen[:, 0] % p != 0  # r
         for row in np.flatnonzero(~usable[:, : self._words].all(axis=1)).tolist():

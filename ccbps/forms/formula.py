@@ -41,10 +41,10 @@ Chains of attributes that a leaf does not use say false, or (in a box) intervals
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from ccbps import predicates
 from ccbps.arrays import Words

@@ -104,7 +104,7 @@ class SigningKey(PlainKey):
         return self._key.sign(message)
 
 
-THREE: Final = 3
+PARTIES: Final = 3
 """Number of brokers that hold shares."""
 PUBLIC_BYTES: Final = 32
 
@@ -153,7 +153,7 @@ class ClientKey(PlainKey):
     """
 
     kind = "client's key"
-    length = 32 + THREE * PUBLIC_BYTES
+    length = 32 + PARTIES * PUBLIC_BYTES
     text_kind = "client-key"
     __slots__ = ("brokers",)
 
@@ -172,7 +172,7 @@ class ClientKey(PlainKey):
         Raises:
             ParameterError: there are not three different ones.
         """
-        if len(brokers) != THREE or len(set(brokers)) != THREE:
+        if len(brokers) != PARTIES or len(set(brokers)) != PARTIES:
             raise ParameterError(
                 f"brokers must be three different public keys, got {len(brokers)}, "
                 f"{len(set(brokers))} of them different"

@@ -10,11 +10,11 @@ computational, and `ccbps.OneTimePad`, whose security is perfect.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final, Protocol, runtime_checkable
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from ccbps.arrays import Bytes, Rounds
@@ -27,8 +27,7 @@ Pairs = DictionaryColumn[str]
 """A pair label for each row of a batch."""
 
 
-@dataclass(frozen=True, slots=True)
-class Marks:
+class Marks(Struct, frozen=True):
     """The data that a ledger keeps of a batch of rounds.
 
     Attributes:

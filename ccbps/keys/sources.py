@@ -29,7 +29,7 @@ from ccbps.keys.plain_key import ClientKey, FilterKey, LedgerKey, OperatorKey, S
 from ccbps.keys.role_key import KeyUpdate, RoleKey
 from ccbps.keys.secret import confined
 from ccbps.keys.seeds import EpochSeed, SeedRing, SharedSeed
-from ccbps.keys.text_form import is_key_text, read_key
+from ccbps.keys.text_form import KINDS, is_key_text, read_key
 
 Key = (
     SharedSeed
@@ -72,6 +72,8 @@ digits, which the key's to_text() wrote
         KeyMismatchError: the text is no key's, or damaged. The error does not show it.
     """
     kind, _ = read_key(text)
+    if kind not in _CLASSES:
+        raise KeyMismatchError(f"this is {KINDS[kind]}: read it by ccbps.shares.clients.BrokerKey")
     return _CLASSES[kind].from_text(text)
 
 

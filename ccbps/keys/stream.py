@@ -173,7 +173,7 @@ def row_tags(
         (low, high, primitives.Cipher(ciphers[owner[low]], primitives.ECB()).encryptor())
         for low, high in _stretches(owner)
     ]
-    size, blocks = len(rows) * BLOCK, rows.reshape(len(rows), -1, BLOCK)
+    size, blocks = len(rows) * BLOCK, rows.reshape(len(rows), rows.shape[1] // BLOCK, BLOCK)
     state = np.ascontiguousarray(blocks[:, 0])
     rooms = [np.empty(size + BLOCK - 1, dtype=np.uint8) for _ in range(2)]
     for place in range(blocks.shape[1]):

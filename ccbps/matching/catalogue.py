@@ -24,6 +24,7 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.matching.one_time.broadcast import BroadcastMatch as BroadcastMatch
     from ccbps.matching.one_time.equality import EqualityMatch as EqualityMatch
     from ccbps.matching.one_time.equality import MembershipMatch as MembershipMatch
+    from ccbps.matching.one_time.garbled import GarbledMatch as GarbledMatch
     from ccbps.matching.one_time.threshold import ThresholdMatch as ThresholdMatch
     from ccbps.matching.one_time.truth_table import TruthTableMatch as TruthTableMatch
     from ccbps.matching.session.oblivious_topic import ObliviousTopicMatch as ObliviousTopicMatch

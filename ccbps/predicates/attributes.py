@@ -10,14 +10,13 @@ Hazard: `Events` are plaintext. They stay with the publisher, and their repr sho
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Final, Self
+from typing import Any, Final, NoReturn, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from ccbps.checks import Printable, instance
+from ccbps.checks import Printable, Redacted, instance
 from ccbps.errors import EventError, ParameterError
 from ccbps.predicates.codes import CodeArray
 from ccbps.predicates.columns import arrow_table, comes_from, is_arrow, length_of
@@ -27,7 +26,6 @@ _COMPARED: Final = 200
 """Names that a guess looks at, and characters of each; time grows with the square of a length."""
 
 
-@dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
 class Attributes(Printable):
     """An ordered, immutable mapping of attribute names to attribute types; see `Schema`.
 
@@ -35,6 +33,7 @@ class Attributes(Printable):
         bits: bits of all codes of one event together.
     """
 
+    __slots__ = ("_attributes", "_widths", "bits")
     _attributes: dict[str, AttributeType]
     _widths: dict[str, int]
     bits: int
@@ -56,6 +55,12 @@ class Attributes(Printable):
         object.__setattr__(self, "_attributes", merged)
         object.__setattr__(self, "_widths", {name: kind.bits for name, kind in merged.items()})
         object.__setattr__(self, "bits", sum(self._widths.values()))
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"a {type(self).__name__} is immutable: make another one")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        self.__setattr__(name, None)
 
     def __reduce__(self) -> tuple[type[Self], tuple[dict[str, AttributeType]]]:
         return type(self), (self._attributes,)
@@ -216,8 +221,7 @@ def closest(name: str, present: list[Any]) -> str:
     return f"; the closest is {by_folded[close[0]]!r}" if close else ""
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Events(Printable):
+class Events(Printable, Redacted, frozen=True, eq=False):
     """A batch of encoded records.
 
     Example:

@@ -22,13 +22,14 @@ Not protected: all three are the subscription itself. Their reprs show nothing o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import combinations
 from math import comb
 from typing import Final, TypeAlias, TypeVar
 
-from ccbps.checks import Printable
+from msgspec.structs import replace
+
+from ccbps.checks import Printable, Redacted
 from ccbps.errors import ParameterError, UnsupportedPredicateError
 from ccbps.predicates.attributes import Attributes, Events
 from ccbps.predicates.codes import (
@@ -68,8 +69,7 @@ Product: TypeAlias = dict[str, Intervals]
 """Allowed codes of the attributes that are constrained; never an empty set of codes."""
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Conjunction:
+class Conjunction(Redacted, frozen=True):
     """An AND: every attribute in `sets` has a code of its set, and all `parts` hold.
 
     Attributes:
@@ -83,8 +83,7 @@ class Conjunction:
     negated: bool
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class AtLeast:
+class AtLeast(Redacted, frozen=True):
     """A threshold: at least `k` of the parts hold, 1 < k < number of parts; or its negation."""
 
     k: int
@@ -92,8 +91,7 @@ class AtLeast:
     negated: bool
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Distance:
+class Distance(Redacted, frozen=True):
     """A Hamming distance: a code differs from `value` in at most `limit` bits; or its negation."""
 
     attribute: str
@@ -392,8 +390,7 @@ def difference(schema: Attributes, whole: Product, part: Product) -> list[Produc
 # -- boxes -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Box(Printable):
+class Box(Printable, Redacted, frozen=True):
     """One inclusive range of codes for every attribute.
 
     Example:

@@ -18,20 +18,19 @@ import importlib
 import itertools
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from ccbps.checks import Redacted
 from ccbps.errors import EventError
 from ccbps.loading import need
 from ccbps.predicates.codes import BoolArray
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Column:
+class Column(Redacted, frozen=True, eq=False):
     """Values of one attribute, one for each row.
 
     Attributes:

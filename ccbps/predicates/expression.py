@@ -15,11 +15,11 @@ Hazard: `evaluate` computes on plaintext, for the owner of the events and in tes
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 
+from ccbps.checks import Redacted
 from ccbps.predicates.attributes import Events
 from ccbps.predicates.codes import (
     BoolArray,
@@ -31,27 +31,42 @@ from ccbps.predicates.codes import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Constant:
+class Node(Redacted, frozen=True, eq=False):
+    """Base of nodes. Two that differ in their positions only are equal."""
+
+    _hidden: ClassVar[tuple[str, ...]] = ()
+
+    def _content(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, name) for name in self.__struct_fields__ if name != "position")
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Node) or type(other) is not type(self):
+            return NotImplemented
+        return self._content() == other._content()
+
+    def __hash__(self) -> int:
+        return hash((type(self), self._content()))
+
+
+class Constant(Node, frozen=True, eq=False):
     """A constant in the text: int, decimal.Decimal, str, bool, Instant, or None for NULL."""
 
-    value: Any = field(repr=False)
-    position: int = field(compare=False)
+    value: Any
+    position: int
+    _hidden = ("value",)
 
 
-@dataclass(frozen=True, slots=True)
-class Private:
+class Private(Node, frozen=True, eq=False):
     """A placeholder ``:name``: a constant that only the subscriber knows."""
 
     name: str
-    position: int = field(compare=False)
+    position: int
 
 
 Operand: TypeAlias = Constant | Private
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(Node, frozen=True, eq=False):
     """A condition on one attribute.
 
     ===========  ================================================================================
@@ -77,12 +92,11 @@ class Condition:
     attribute: str
     operator: str
     operands: tuple[Operand, ...]
-    position: int = field(compare=False)
+    position: int
     limit: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class AtLeast:
+class AtLeast(Node, frozen=True, eq=False):
     """``at_least(count, parts...)``: at least `count` of the parts hold, 1 <= count <= len(parts).
 
     AND is at least all parts, and OR at least one.
@@ -90,23 +104,21 @@ class AtLeast:
 
     count: int
     parts: tuple[Expression, ...]
-    position: int = field(compare=False)
+    position: int
 
 
-@dataclass(frozen=True, slots=True)
-class Not:
+class Not(Node, frozen=True, eq=False):
     """SQL's NOT: unknown stays unknown."""
 
     part: Expression
-    position: int = field(compare=False)
+    position: int
 
 
-@dataclass(frozen=True, slots=True)
-class Truth:
+class Truth(Node, frozen=True, eq=False):
     """TRUE, FALSE, or NULL (None) where a condition stands."""
 
     value: bool | None
-    position: int = field(compare=False)
+    position: int
 
 
 Expression: TypeAlias = Condition | AtLeast | Not | Truth

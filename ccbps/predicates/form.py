@@ -18,13 +18,13 @@ form of an unbound predicate (`None` for private bounds) is the public template.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from ccbps.checks import Redacted
 from ccbps.errors import ParameterError
 from ccbps.predicates import expression as tree
 from ccbps.predicates.attributes import Attributes, Events
@@ -39,7 +39,7 @@ from ccbps.predicates.codes import (
 from ccbps.predicates.types import EMPTY, is_prefix
 
 
-class Form(ABC):
+class Form(Redacted, frozen=True):
     """A node of the code form.
 
     Example:
@@ -53,7 +53,7 @@ class Form(ABC):
         array([ True, False])
     """
 
-    __slots__ = ()
+    _hidden: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def evaluate(self, events: Events) -> BoolArray:
@@ -73,8 +73,7 @@ def _unbound(attribute: str) -> ParameterError:
     return ParameterError(f"a private constant on attribute {attribute!r} is not bound; bind first")
 
 
-@dataclass(frozen=True, slots=True)
-class InRange(Form):
+class InRange(Form, frozen=True):
     """A leaf: (low <= code <= high) XOR negated, over codes that include the NULL code.
 
     An empty range has ``high == low - 1``: (1, 0) where both bounds are free, otherwise next to
@@ -97,11 +96,12 @@ class InRange(Form):
     """
 
     attribute: str
-    low: int | None = field(repr=False)
-    high: int | None = field(repr=False)
+    low: int | None
+    high: int | None
     equal: bool
     negated: bool
-    prefix: bool = field(default=False, repr=False)
+    prefix: bool = False
+    _hidden = ("low", "high", "prefix")
 
     @property
     def bounds(self) -> tuple[int, int]:
@@ -118,8 +118,7 @@ class InRange(Form):
         return in_range(events.codes[self.attribute], *self.bounds) ^ np.bool_(self.negated)
 
 
-@dataclass(frozen=True, slots=True)
-class HammingWithin(Form):
+class HammingWithin(Form, frozen=True):
     """A leaf: (bits that differ between code and value <= limit) XOR negated.
 
     The attribute is never nullable.
@@ -138,9 +137,10 @@ class HammingWithin(Form):
     """
 
     attribute: str
-    value: int | None = field(repr=False)
+    value: int | None
     limit: int
     negated: bool
+    _hidden = ("value",)
 
     @property
     def centre(self) -> int:
@@ -158,8 +158,7 @@ class HammingWithin(Form):
         return inside ^ np.bool_(self.negated)
 
 
-@dataclass(frozen=True, slots=True)
-class AllOf(Form):
+class AllOf(Form, frozen=True):
     """An AND: all parts hold. Without parts it is true for every event.
 
     Example:
@@ -177,8 +176,7 @@ class AllOf(Form):
         return conjunction([part.evaluate(events) for part in self.parts])
 
 
-@dataclass(frozen=True, slots=True)
-class AnyOf(Form):
+class AnyOf(Form, frozen=True):
     """An OR: some part holds. Without parts it is false for every event.
 
     Example:
@@ -202,8 +200,7 @@ class AnyOf(Form):
         return disjunction([part.evaluate(events) for part in self.parts])
 
 
-@dataclass(frozen=True, slots=True)
-class AtLeastOf(Form):
+class AtLeastOf(Form, frozen=True):
     """A threshold: at least `k` of the parts hold, 1 < k < number of parts.
 
     Example:

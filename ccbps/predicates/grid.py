@@ -8,12 +8,13 @@ a few divisions find the first and their spacing, and every row then takes one d
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from ccbps.predicates.types import Outcome, Refused
 
@@ -21,8 +22,7 @@ _LIMB: Final = 2**64
 _Plan: TypeAlias = tuple[int, int, int, int, int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Grid:
+class Grid(Struct, frozen=True, dict=True):
     """The numbers low, low + step, ..., `count` of them, numbered from 0.
 
     Attributes:
@@ -37,15 +37,16 @@ class Grid:
     step: Fraction
     count: int
     between: str
-    _plans: dict[tuple[int, int, str], _Plan] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
-    _scaled: tuple[int, int, int] = field(init=False, repr=False, compare=False)
-    """With the denominators of `low` and `step` multiplied out: 1, low and step."""
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def _plans(self) -> dict[tuple[int, int, str], _Plan]:
+        return {}
+
+    @cached_property
+    def _scaled(self) -> tuple[int, int, int]:
+        """With the denominators of `low` and `step` multiplied out: 1, low and step."""
         (low, below), (step, under) = self.low.as_integer_ratio(), self.step.as_integer_ratio()
-        object.__setattr__(self, "_scaled", (below * under, low * under, step * below))
+        return below * under, low * under, step * below
 
     def number_of(self, value: Fraction | int) -> int:
         """Return the number of an exact value.

@@ -13,7 +13,6 @@ from __future__ import annotations
 import decimal
 import re
 from abc import abstractmethod
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, cached_property
 from typing import Any, ClassVar, Final
@@ -75,7 +74,6 @@ def _fraction(number: decimal.Decimal) -> Fraction:
     return Fraction(number)
 
 
-@dataclass(frozen=True, repr=False)
 class Bool(AttributeType):
     """A truth value; FALSE sorts before TRUE. Integers 0 and 1 are not accepted for it.
 
@@ -87,8 +85,9 @@ class Bool(AttributeType):
         array([ True, False, False])
     """
 
-    def __post_init__(self) -> None:
-        self._set(cardinality=2, accepts="a boolean (True or False)")
+    @explained("nullable=True")
+    def __init__(self, *, nullable: bool = False) -> None:
+        self._set(nullable=bool(nullable), cardinality=2, accepts="a boolean (True or False)")
 
     def parameters(self) -> dict[str, Any]:
         return {}
@@ -153,7 +152,6 @@ class _Number(AttributeType):
             raise Refused("not a number") from None
 
 
-@dataclass(frozen=True, repr=False, init=False)
 class _WholeNumber(_Number):
     """Integers from `least` up, `2**width` of them.
 
@@ -196,7 +194,6 @@ class _WholeNumber(_Number):
         ]
 
 
-@dataclass(frozen=True, repr=False, init=False)
 class UInt(_WholeNumber):
     """Unsigned integers 0..2**bits - 1, bits 1..64.
 
@@ -217,7 +214,6 @@ class UInt(_WholeNumber):
     _special_operators: ClassVar[tuple[str, ...]] = ("hamming",)
 
 
-@dataclass(frozen=True, repr=False, init=False)
 class Int(_WholeNumber):
     """Two's complement integers -2**(bits-1)..2**(bits-1) - 1, bits 1..64.
 
@@ -252,7 +248,6 @@ def _shortest(number: decimal.Decimal) -> str:
     return f"-{digits}" if number < 0 else digits
 
 
-@dataclass(frozen=True, repr=False, init=False)
 class Decimal(_Number):
     """Decimal numbers low, low + step, ..., high.
 

@@ -12,12 +12,11 @@ repr shows attribute names only, and `evaluate` is plaintext.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NoReturn, Self
 
 from ccbps import predicates
-from ccbps.checks import Printable
+from ccbps.checks import Printable, Redacted
 from ccbps.errors import (
     DecodeError,
     ParameterError,
@@ -190,8 +189,7 @@ class Schema(Attributes):
         return Predicate(self, text, expression, private_names_of(expression))
 
 
-@dataclass(eq=False, repr=False)
-class Predicate(Printable):
+class Predicate(Printable, Redacted, frozen=True, eq=False, dict=True):
     """A parsed predicate, made by `Schema.parse`.
 
     Example:
@@ -214,7 +212,7 @@ class Predicate(Printable):
     text: str
     expression: Expression
     private_names: tuple[str, ...]
-    _constants: Mapping[str, Any] = field(default_factory=dict)
+    _constants: Mapping[str, Any] = {}
 
     def __repr__(self) -> str:
         names = ", ".join(attributes_of(self.expression)) or "no attribute"

@@ -17,12 +17,12 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
 from ccbps.errors import PredicateSyntaxError, UnsupportedPredicateError
 from ccbps.predicates.numeric import Decimal, Int, UInt
@@ -85,8 +85,7 @@ def _log_nothing() -> None:
     logging.getLogger("sqlglot").addFilter(lambda record: not _parsing.get())
 
 
-@dataclass(frozen=True, slots=True)
-class Syntax:
+class Syntax(Struct, frozen=True):
     """A parsed text.
 
     Attributes:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import datetime
 import re
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, Final
@@ -20,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ccbps.checks import choice, shown
+from ccbps.checks import Redacted, choice, shown
 from ccbps.errors import ParameterError
 from ccbps.predicates.codes import BoolArray
 from ccbps.predicates.grid import Grid
@@ -39,8 +38,7 @@ _ISO: Final = re.compile(
 _INT64_MAX: Final = 2**63 - 1
 
 
-@dataclass(frozen=True, order=True, repr=False)
-class Instant:
+class Instant(Redacted, frozen=True, order=True):
     """A point in time, exactly.
 
     Attributes:
@@ -152,7 +150,6 @@ def _parameter(name: str, value: Any) -> Instant:
         ) from None
 
 
-@dataclass(frozen=True, repr=False, init=False)
 class Timestamp(AttributeType):
     """A point in time on a grid.
 

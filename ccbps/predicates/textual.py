@@ -13,7 +13,6 @@ from __future__ import annotations
 import bisect
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -40,7 +39,6 @@ def _value_bytes(value: Any) -> bytes:
         raise Refused("not valid Unicode") from None
 
 
-@dataclass(frozen=True, repr=False, init=False)
 class Category(AttributeType):
     """A name of a closed, public list.
 
@@ -112,7 +110,6 @@ class Category(AttributeType):
         return first, first + end - 1
 
 
-@dataclass(frozen=True, repr=False, init=False)
 class Keyword(AttributeType):
     """A string of any length, as BLAKE2b of its UTF-8 bytes, truncated to `width` bits.
 
@@ -163,7 +160,6 @@ class Keyword(AttributeType):
         return self._hash(_value_bytes(value))
 
 
-@dataclass(frozen=True, repr=False, init=False)
 class Text(AttributeType):
     """A string of at most `chars` bytes of UTF-8 without NUL, zero padded on the right.
 

@@ -16,9 +16,8 @@ import inspect
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import cached_property, wraps
-from typing import Any, ClassVar, Final, ParamSpec, TypeAlias
+from typing import Any, ClassVar, Final, NoReturn, ParamSpec, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -100,7 +99,6 @@ def explained(example: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
     return decorate
 
 
-@dataclass(frozen=True, repr=False)
 class AttributeType(Printable, ABC):
     """A numbering of values, in SQL's order.
 
@@ -120,9 +118,9 @@ class AttributeType(Printable, ABC):
         accepts: description of a value that fits, for error messages.
     """
 
-    nullable: bool = field(default=False, kw_only=True)
-    cardinality: int = field(init=False, compare=False)
-    accepts: str = field(init=False, compare=False)
+    nullable: bool
+    cardinality: int
+    accepts: str
     _special_operators: ClassVar[tuple[str, ...]] = ()  # those of `_NEEDS` that fit the type
 
     # -- methods that a type defines --------------------------------------------------------
@@ -327,9 +325,22 @@ class AttributeType(Printable, ABC):
         return np.ascontiguousarray(pack(numbers, self.limbs)[:, column.values]), problems
 
     def _set(self, **fields: Any) -> None:
-        # The constructors of frozen types set their fields by this.
-        for name, value in fields.items():
-            object.__setattr__(self, name, value)
+        # Constructors set the fields by this.
+        vars(self).update(fields)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"{type(self).__name__} is immutable: make another one")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        self.__setattr__(name, None)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, AttributeType):
+            return NotImplemented
+        return type(self) is type(other) and self.describe() == other.describe()
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.cardinality, self.nullable))
 
     def describe(self) -> dict[str, Any]:
         """Return type name and parameters as JSON values, in a fixed order, for a fingerprint."""

@@ -29,13 +29,13 @@ Source: Ishai and Kushilevitz, FOCS 2000.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from ccbps.errors import ParameterError, ShapeError
 
 
-@dataclass(frozen=True, slots=True)
-class Label:
+class Label(Struct, frozen=True):
     """An affine bit: XOR of event bits, interest bits and a constant. Add labels with ``^``.
 
     Attributes:
@@ -82,8 +82,7 @@ def differences(first_event: int, bits: int, first_interest: int) -> list[Label]
     return [event_bit(first_event + i) ^ interest_bit(first_interest + i) for i in range(bits)]
 
 
-@dataclass(frozen=True, slots=True)
-class BranchingProgram:
+class BranchingProgram(Struct, frozen=True):
     """A mod-2 branching program. Build one with the functions of `ccbps.programs`.
 
     Attributes:
@@ -93,7 +92,7 @@ class BranchingProgram:
     """
 
     size: int
-    edges: dict[tuple[int, int], Label] = field(hash=False)
+    edges: dict[tuple[int, int], Label]
 
     @classmethod
     def from_edges(cls, size: int, edges: Iterable[tuple[int, int, Label]]) -> BranchingProgram:
@@ -109,6 +108,9 @@ class BranchingProgram:
         for u, v in self.edges:
             if not 0 <= u < v <= self.size:
                 raise ParameterError(f"edge ({u}, {v}) must run upward within nodes 0..{self.size}")
+
+    def __hash__(self) -> int:
+        return hash(self.size)
 
     @property
     def inner_nodes(self) -> int:

@@ -29,31 +29,29 @@ Knuth, J. Algorithms 3, 1982 (`conjunction`: the greedy rule for weights that ad
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from heapq import heapify, heappop, heappush
 from typing import Any, TypeAlias
 
+from msgspec import Struct
+
 from ccbps.programs.branching import ONE, ZERO, Label, differences, event_bit, interest_bit
 
 
-@dataclass(frozen=True, slots=True)
-class Sum:
+class Sum(Struct, frozen=True):
     """A sum of parts mod 2."""
 
     parts: tuple[Formula, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class And:
+class And(Struct, frozen=True):
     """A product of two parts."""
 
     left: Formula
     right: Formula
 
 
-@dataclass(frozen=True, slots=True)
-class Chain:
+class Chain(Struct, frozen=True):
     """A product of affine maps z -> e z + a, applied to ``bit * slope + offset``.
 
     Attributes:
@@ -82,8 +80,7 @@ class Chain:
         return cls(maps, event_bit(first_event + inner), interest_bit(last), interest_bit(last + 1))
 
 
-@dataclass(frozen=True, slots=True)
-class Lookup:
+class Lookup(Struct, frozen=True):
     """An entry of a private table, at the place given by a digit of the event.
 
     Attributes:
@@ -97,8 +94,7 @@ class Lookup:
     odd: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Scan:
+class Scan(Struct, frozen=True):
     """A comparison of digit after digit: value + equal * (the result for the next digits).
 
     Attributes:

@@ -41,9 +41,9 @@ import numpy as np
 from ccbps.arrays import Bools, Bytes
 from ccbps.checks import Printable, array
 from ccbps.errors import DecodeError, ParameterError
+from ccbps.keys.plain_key import PARTIES
 from ccbps.keys.stream import BLOCK, row_tags
 from ccbps.shares.clients import CLIENT, HEAD_BYTES, PLACE, SharedKeys
-from ccbps.shares.replicated import PARTIES
 
 PAYLOAD_KEY_BYTES: Final = 16
 ATTEMPT_BYTES: Final = 16

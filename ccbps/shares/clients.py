@@ -15,13 +15,18 @@ another client's messages, has shares that add up to noise.
 =======  ===========  =========================================
 head     bytes        content
 =======  ===========  =========================================
-kind     1            `ccbps.wire.Kind`: 1 for events, 2 for interests
+kind     1            `ccbps.wire.Kind`: of events, interests or grants
 version  1            1
 matcher  6            first bytes of the digest of the public parameters
 client   16           name of the client, given by its hello
 nonce    24           of the batch
 row      4            number of the row, little-endian
+grantee  16           grants only: name of the client that the grant is for
+number   8            grants only: number of the grant, little-endian
 =======  ===========  =========================================
+
+A client's name is a hash of the public half of its X25519 key. So nobody else can greet a broker
+under this name, and take what is meant for it.
 
 F is AES-256 in counter mode, under a key that HKDF-SHA256 derives from the pair's key and the
 place.
@@ -39,6 +44,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 from typing import Final, Self
 
 import numpy as np
@@ -53,16 +59,17 @@ from ccbps.arrays import Bools, Bytes, Randomness
 from ccbps.checks import choice, octets, whole
 from ccbps.ciphers.row_mac import RowMac
 from ccbps.errors import DecodeError, ParameterError
-from ccbps.keys.plain_key import PlainKey
+from ccbps.keys.plain_key import PARTIES, PlainKey
 from ccbps.keys.secret import Confined
 from ccbps.keys.stream import BLOCK, KeyStream, StreamKey, row_tags
-from ccbps.shares.replicated import PARTIES
 from ccbps.wire import VERSION, Cause, Kind, padding_causes, raise_for
 
-KINDS: Final = {"event": Kind.EVENT, "interest": Kind.INTEREST}
+KINDS: Final = {"event": Kind.EVENT, "interest": Kind.INTEREST, "grant": Kind.GRANT}
 CLIENT_BYTES: Final = 16
 NONCE_BYTES: Final = 24
 HEAD_BYTES: Final = 52
+"""Bytes of a head, but for a grant's."""
+GRANT_HEAD_BYTES: Final = 76
 _MATCHER: Final = slice(2, 8)
 TAG_BYTES: Final = 16
 SEALED_FOR: Final = (1, 2)
@@ -73,11 +80,18 @@ _NONCE: Final = slice(24, 48)
 _ROW: Final = slice(48, 52)
 PLACE: Final = slice(24, 52)
 """Nonce and row: place of a message among those of its client."""
+GRANTEE: Final = slice(52, 68)
+NUMBER: Final = slice(68, 76)
 KEY_BYTES: Final = 32
 PUBLIC_BYTES: Final = 32
 HELD: Final = (("02", "01"), ("01",), ("02",))
 """Pairs whose keys each broker has. Share 0 follows from the key of 0 and 2, share 1 from 0 and
 1."""
+
+
+def head_bytes(kind: str) -> int:
+    """Return the bytes of a message's head."""
+    return GRANT_HEAD_BYTES if kind == "grant" else HEAD_BYTES
 
 
 def hello_bytes(party: int) -> int:
@@ -92,9 +106,9 @@ class BrokerKey(PlainKey):
         public: public half, 32 bytes, for the clients.
     """
 
-    kind = "broker's key"
+    kind = "key for hellos"
     length = 32
-    text_kind = "broker-key"
+    text_kind = "hello-key"
     __slots__ = ("_key", "public")
 
     def __init__(self, secret: bytes) -> None:
@@ -127,6 +141,8 @@ class BrokerKey(PlainKey):
         point, sealed = rest[:PUBLIC_BYTES], rest[PUBLIC_BYTES:]
         bound = _bound(party, client, point, self.public, context)
         try:
+            if client != _name_of(point):
+                raise ValueError("another client's name")
             agreed = self._key.exchange(X25519PublicKey.from_public_bytes(point))
             keys = AESGCM(_derived(agreed, bound)).decrypt(bytes(12), sealed, bound)
             own = _own_key(agreed, bound)
@@ -162,14 +178,14 @@ class SharedKeys(Confined):
         Args:
             pair: "01" or "02"; or "1" or "2" for the stream that seals messages for one broker.
             kind: kind of the messages.
-            heads: heads of messages of this client, shape (count, 52).
+            heads: heads of messages of this client, shape (count, bytes of such a head).
             size: bytes of a share.
         """
         if not len(heads):
             return np.empty((0, size), dtype=np.uint8)
-        nonces = np.ascontiguousarray(heads[:, _NONCE])
+        nonces = np.concatenate([heads[:, _NONCE], heads[:, HEAD_BYTES:]], axis=1)
         rows = np.ascontiguousarray(heads[:, _ROW]).view("<u4")[:, 0]
-        batches, index = np.unique(nonces.view(f"V{NONCE_BYTES}")[:, 0], return_inverse=True)
+        batches, index = np.unique(nonces.view(f"V{nonces.shape[1]}")[:, 0], return_inverse=True)
         keys = []
         for nonce in batches:
             place = b"ccbps shares" + pair.encode() + bytes([kind]) + self.client
@@ -228,11 +244,10 @@ class Client:
         for public in brokers:
             octets("brokers", public, PUBLIC_BYTES)
         keys = {pair: randomness(KEY_BYTES) for pair in ("01", "02")}
-        client = randomness(CLIENT_BYTES)
-        hellos, own_keys = [], {}
+        own = X25519PrivateKey.from_private_bytes(randomness(KEY_BYTES))
+        point = own.public_key().public_bytes_raw()
+        client, hellos, own_keys = _name_of(point), [], {}
         for party, public in enumerate(brokers):
-            own = X25519PrivateKey.from_private_bytes(randomness(KEY_BYTES))
-            point = own.public_key().public_bytes_raw()
             bound = _bound(party, client, point, public, context)
             agreed = own.exchange(X25519PublicKey.from_public_bytes(public))
             own_keys[str(party)] = _own_key(agreed, bound)
@@ -246,13 +261,13 @@ class Client:
         self._randomness = randomness if nonces is None else nonces
 
     def heads(self, kind: str, count: int) -> Bytes:
-        """Return heads of new messages, shape (count, 52), in a batch of their own.
+        """Return heads of new messages in a batch of their own, shape (count, bytes of a head).
 
         Args:
-            kind: "event" or "interest".
+            kind: "event", "interest" or "grant"; grantee and number of a grant are to be written.
             count: number of messages.
         """
-        out = np.empty((count, HEAD_BYTES), dtype=np.uint8)
+        out = np.zeros((count, head_bytes(kind)), dtype=np.uint8)
         first = bytes([KINDS[kind], VERSION]) + self._shared.matcher
         start = first + self._shared.client + self._randomness(NONCE_BYTES)
         out[:, : _ROW.start] = np.frombuffer(start, dtype=np.uint8)
@@ -284,10 +299,10 @@ class Client:
         """Seal messages of this client for a way through broker 0, shape (count, sealed bytes).
 
         Args:
-            kind: "event" or "interest".
+            kind: "event", "interest" or "grant".
             messages: messages of this client, shape (count, bytes).
         """
-        heads, body = messages[:, :HEAD_BYTES], messages[:, HEAD_BYTES:]
+        heads, body = np.split(messages, [head_bytes(kind)], axis=1)
         parts = [heads]
         for party in SEALED_FOR:
             stream = self._shared.stream(str(party), KINDS[kind], heads, body.shape[1])
@@ -302,22 +317,28 @@ def part_of(party: int, messages: Bytes) -> Bytes:
     return messages if party else messages[:, :HEAD_BYTES]
 
 
-def sealed_bytes(message_bytes: int) -> int:
+def part_bytes(party: int, message_bytes: int) -> int:
+    """Return the bytes of the part of a message that a broker gets."""
+    return message_bytes if party else HEAD_BYTES
+
+
+def sealed_bytes(message_bytes: int, kind: str = "interest") -> int:
     """Return the bytes of a message when it is sealed."""
-    return HEAD_BYTES + len(SEALED_FOR) * (message_bytes - HEAD_BYTES + TAG_BYTES)
+    head = head_bytes(kind)
+    return head + len(SEALED_FOR) * (message_bytes - head + TAG_BYTES)
 
 
-def sealed_width(party: int, bits: int) -> int:
+def sealed_width(party: int, bits: int, kind: str = "interest") -> int:
     """Return the bytes of a broker's part of a sealed message of so many bits."""
-    return HEAD_BYTES + (-(-bits // 8) + TAG_BYTES if party else 0)
+    return head_bytes(kind) + (-(-bits // 8) + TAG_BYTES if party else 0)
 
 
-def sealed_part(party: int, sealed: Bytes) -> Bytes:
+def sealed_part(party: int, sealed: Bytes, kind: str = "interest") -> Bytes:
     """Return the part of sealed messages that a broker gets; for broker 0 the heads."""
-    heads = sealed[:, :HEAD_BYTES]
+    heads, bodies = np.split(sealed, [head_bytes(kind)], axis=1)
     if party == 0:
         return heads
-    bodies = sealed[:, HEAD_BYTES:].reshape(len(sealed), len(SEALED_FOR), -1)
+    bodies = bodies.reshape(len(sealed), len(SEALED_FOR), -1)
     return np.concatenate([heads, bodies[:, SEALED_FOR.index(party)]], axis=1)
 
 
@@ -327,7 +348,7 @@ def opened(party: int, keys: SharedKeys, kind: str, parts: Bytes) -> tuple[Bytes
     Args:
         party: number of this broker.
         keys: keys from the client's hello.
-        kind: "event" or "interest".
+        kind: "event", "interest" or "grant".
         parts: parts for this broker, shape (count, bytes).
 
     Returns:
@@ -338,7 +359,7 @@ def opened(party: int, keys: SharedKeys, kind: str, parts: Bytes) -> tuple[Bytes
         return parts, np.ones(len(parts), dtype=np.bool_)
     behind = np.ascontiguousarray(parts[:, :-TAG_BYTES])
     good = keys.mac(party).check(behind, parts[:, -TAG_BYTES:])
-    heads, body = behind[:, :HEAD_BYTES], behind[:, HEAD_BYTES:]
+    heads, body = np.split(behind, [head_bytes(kind)], axis=1)
     body ^= keys.stream(str(party), KINDS[kind], heads, body.shape[1])
     return behind, good
 
@@ -351,7 +372,7 @@ def expand(
     Args:
         party: number of this broker.
         keys: keys from the client's hello.
-        kind: "event" or "interest".
+        kind: "event", "interest" or "grant".
         messages: messages of this client for this broker, shape (count, bytes).
         bits: bits of a share.
 
@@ -359,21 +380,21 @@ def expand(
         DecodeError: they are not messages of this client, kind and size.
     """
     number, size = KINDS[choice("kind", kind, tuple(KINDS))], -(-bits // 8)
-    width = HEAD_BYTES + (size if party else 0)
+    head = head_bytes(kind)
+    width = head + (size if party else 0)
     if messages.dtype != np.uint8 or messages.ndim != 2 or messages.shape[1] != width:
         raise DecodeError(
             f"{kind}s for broker {party} have {width} bytes, an array of shape (count, {width}); "
             f"got {messages.dtype} {messages.shape}"
         )
     raise_for(head_causes(kind, keys, messages))
-    heads = messages[:, :HEAD_BYTES]
+    heads, body = np.split(messages, [head], axis=1)
 
     def derived(pair: str) -> Bytes:
         return _bits(keys.stream(pair, number, heads, size), bits)
 
     if party == 0:
         return derived("02"), derived("01")
-    body = messages[:, HEAD_BYTES:]
     if bits % 8:
         raise_for(padding_causes(body[:, -1] >> np.uint8(bits % 8) != 0))
     sent = _bits(body, bits)
@@ -382,21 +403,25 @@ def expand(
 
 def head_causes(kind: str, keys: SharedKeys, messages: Bytes) -> Bytes:
     """Return the `Cause` for refusing each message of a client by its head, or 0."""
-    event = kind == "event"
     causes = np.zeros(len(messages), dtype=np.uint8)
     client = np.frombuffer(keys.client, dtype=np.uint8)
     causes[(messages[:, CLIENT] != client).any(axis=1)] = Cause.KEY
     matcher = np.frombuffer(keys.matcher, dtype=np.uint8)
     other = (messages[:, _MATCHER] != matcher).any(axis=1)
-    causes[other] = Cause.EVENT_MATCHER if event else Cause.INTEREST_MATCHER
+    causes[other] = Cause[f"{kind.upper()}_MATCHER"]
     first = np.array([KINDS[kind], VERSION], dtype=np.uint8)
     wrong = (messages[:, :2] != first).any(axis=1)
-    causes[wrong] = Cause.EVENT_KIND if event else Cause.INTEREST_KIND
+    causes[wrong] = Cause[f"{kind.upper()}_KIND"]
     return causes
 
 
 def _bits(packed: Bytes, count: int) -> Bytes:
     return np.unpackbits(packed, axis=1, bitorder="little", count=count)
+
+
+def _name_of(point: bytes) -> bytes:
+    """Return the name of the client with this public key."""
+    return sha256(b"ccbps client\0" + point).digest()[:CLIENT_BYTES]
 
 
 def _bound(party: int, client: bytes, point: bytes, public: bytes, context: bytes) -> bytes:

@@ -19,12 +19,11 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Final, TypeVar
 
 from ccbps.errors import KeyMismatchError, NetworkError, PeerError
-from ccbps.keys.plain_key import OperatorKey
+from ccbps.keys.plain_key import PARTIES, OperatorKey
 from ccbps.keys.secret import Confined
 from ccbps.network.channel import Channel, Server, connect, split_address
 from ccbps.network.identity import Credentials, Identity
 from ccbps.shares.operators import Operator, broker_key, identity
-from ccbps.shares.replicated import PARTIES
 from ccbps.shares.ring import Ring
 
 T = TypeVar("T")

@@ -5,7 +5,8 @@ interest would be looked up in ways that nobody defined. For random public vecto
 one-hot vector e, the product of <r, e> and <s, e> is <r s, e>, place by place. For any other vector
 of odd sum the difference is 1 with a probability of at least 3/8. The sum over all digits is still
 1 with that probability, as each digit has random vectors of its own. The brokers open 64 such sums
-of a batch: all are 0 for honest events, and with a probability of all but 2^-43 not for others.
+of each event: all are 0 for an honest one, and with a probability of all but 2^-43 not for another.
+Sums over several events would not do: two equal ones cancel.
 
 Source: as in Boneh, Boyle, Corrigan-Gibbs, Gilboa and Ishai, IEEE S&P 2021 (sketches for shares of
 unit vectors).
@@ -24,7 +25,7 @@ from ccbps.checks import octets
 from ccbps.shares.replicated import WORD, Masks, Steps
 
 TESTS: Final = WORD
-"""Random sums of a check."""
+"""Random sums of an event."""
 
 
 def one_hot_steps(
@@ -32,32 +33,28 @@ def one_hot_steps(
     digit_bits: Sequence[int],
     coin: bytes,
     masks: Masks,
-    *,
-    each: bool = False,
 ) -> Steps:
-    """Check a batch of events, or each event of it.
+    """Check each event of a batch.
 
     Args:
         events: two shares of events with whole vectors, 0 and 1, shape (events, bits).
         digit_bits: bits of each digit.
         coin: random bytes that all three brokers drew after they had the events, 32 bytes.
         masks: masks of this broker, which nobody uses again.
-        each: True for a result for each event, for a batch that failed.
 
     Returns:
-        (sums, sums), shape (1, 1), or (events, 1) for `each`; 0 where all vectors are one-hot.
+        (sums, sums), shape (events,); 0 where all vectors are one-hot.
     """
     sizes = [1 << width for width in digit_bits]
-    total = np.zeros((len(events[0]) if each else 1, 1), dtype=np.uint64)
+    total = np.zeros(len(events[0]), dtype=np.uint64)
     start = 0
     for r, s in _vectors(coin, sizes):
         part = slice(start, start + len(r))
         start = part.stop
         left = [_weighted(share[:, part], r) for share in events]
         right = [_weighted(share[:, part], s) for share in events]
-        own = (left[0] & (right[0] ^ right[1])) ^ (left[1] & right[0])
-        own ^= _weighted(events[0][:, part], r & s)
-        total ^= (own if each else np.bitwise_xor.reduce(own, keepdims=True))[:, None]
+        total ^= (left[0] & (right[0] ^ right[1])) ^ (left[1] & right[0])
+        total ^= _weighted(events[0][:, part], r & s)
     total ^= masks(total.shape)
     others = yield total
     third = yield others

@@ -7,15 +7,14 @@ is asked again: the other messages of the batch are treated as if it had not com
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
-from hashlib import sha256
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Index
 from ccbps.errors import DecodeError, NetworkError, ParameterError
 from ccbps.forms.digits import DigitForm
+from ccbps.keys.plain_key import PARTIES
 from ccbps.shares.answers import PAYLOAD_KEY_BYTES, SealedAnswers, add_pads, attempt_names
 from ccbps.shares.clients import (
     CLIENT,
@@ -29,10 +28,11 @@ from ccbps.shares.clients import (
     opened,
     sealed_width,
 )
-from ccbps.shares.one_hot import one_hot_steps
-from ccbps.shares.replicated import PARTIES, Evaluation, whole_vectors
+from ccbps.shares.event_check import EventCheck
+from ccbps.shares.grants import Grants
+from ccbps.shares.replicated import Evaluation, whole_vectors
 from ccbps.shares.ring import Ring
-from ccbps.shares.table import BLOCK_LANES, ShareTable
+from ccbps.shares.table import BLOCK_LANES, Batch, ShareTable
 from ccbps.wire import Cause
 
 
@@ -50,6 +50,9 @@ class Party:
         context: public parameters and epoch, which clients bind their hellos to.
         block_lanes: lanes of a block; the same at all three brokers.
         for_subscribers: True where events carry a payload key, and no broker learns answers.
+        grant_form: lookups and layers of grants; None where clients need none.
+        authority: hello of the client that gives grants, which no other client may become by
+            greeting first; None where clients need no grants.
     """
 
     def __init__(
@@ -62,12 +65,23 @@ class Party:
         block_lanes: int = BLOCK_LANES,
         *,
         for_subscribers: bool = False,
+        grant_form: DigitForm | None = None,
+        authority: bytes | None = None,
     ) -> None:
+        if (grant_form is None) != (authority is None):
+            raise ParameterError(
+                "authority= must be the hello of the client that gives grants, where the matcher "
+                "demands grants, and None where it does not"
+            )
         self._key_bits = 8 * PAYLOAD_KEY_BYTES * for_subscribers
         self._number, self._form, self._key = number, form, key
         self._context, self._block_lanes = context, block_lanes
         self._clients: dict[bytes, SharedKeys] = {}
         self._evaluation = Evaluation(form.program, form.digit_bits, form.tables, form.table_rows)
+        self._grants: Grants | None = None
+        if grant_form is not None and authority is not None:
+            keys = self._clients[self.greet(authority)]
+            self._grants = Grants(number, grant_form, keys, block_lanes)
         self.table = self.new_table()
         self.join(ring)
 
@@ -96,6 +110,24 @@ class Party:
         """Forget the keys of a client; its interests stay where they are."""
         self._clients.pop(client, None)
 
+    def grant(self, parts: Bytes) -> Bools:
+        """Take grants, and return those that all three brokers refuse, shape (count,).
+
+        A grant takes the place of the client's earlier one, also for interests that are there.
+
+        Args:
+            parts: this broker's parts of the authority's messages, shape (count, bytes).
+
+        Raises:
+            DecodeError: they do not have the size of grants.
+            PeerError: the brokers hold other messages.
+            NetworkError: a connection broke.
+            ParameterError: the matcher demands no grants.
+        """
+        if self._grants is None:
+            raise ParameterError("this matcher demands no grants: make it with grants=True")
+        return self._grants.take(self._joined, parts)
+
     def subscribe(
         self,
         messages: Bytes,
@@ -103,14 +135,19 @@ class Party:
         table: ShareTable | None = None,
         chosen: Index | None = None,
         sealed: bool = False,
+        verified: bool = False,
     ) -> Index:
         """Add interests, and return the lane of each, shape (count,); -1 for those refused.
+
+        Those of clients without a grant are refused, where the matcher demands grants.
 
         Args:
             messages: messages for this broker, shape (count, bytes).
             table: table to add them to.
             chosen: lane of each, shape (count,); lanes that were never used, if None.
             sealed: True for this broker's parts of sealed messages.
+            verified: True for interests that `verify` took, at all three brokers, from clients that
+                were not forgotten since then. The brokers do not compare them again.
 
         Raises:
             DecodeError: some are no interests of clients that are known.
@@ -120,10 +157,13 @@ class Party:
         table = self.table if table is None else table
         messages, broken = self._opened("interest", messages, sealed)
         shares = self.shares("interest", messages)
-        good = ~self._differing(messages, shares, broken)
+        broken = broken | self._ungranted(messages)
+        good = ~(broken if verified else self._differing(messages, shares, broken))
         out = np.full(len(messages), -1, dtype=np.int64)
         out[good] = (table.used + np.arange(good.sum())) if chosen is None else chosen[good]
-        table.put(out[good], messages[good, :HEAD_BYTES], (shares[0][good], shares[1][good]))
+        heads = messages[good, :HEAD_BYTES]
+        grants = None if self._grants is None else self._grants.lanes(heads)
+        table.put(out[good], heads, (shares[0][good], shares[1][good]), grants)
         return out
 
     def verify(self, parts: Bytes) -> Bools:
@@ -137,21 +177,26 @@ class Party:
             NetworkError: a connection broke.
         """
         messages, broken = self._opened("interest", parts, True)
-        return self._differing(messages, self.shares("interest", messages), broken)
+        shares = self.shares("interest", messages)
+        return self._differing(messages, shares, broken | self._ungranted(messages))
 
     def publish(
-        self, messages: Bytes, *, table: ShareTable | None = None, sealed: bool = False
+        self,
+        messages: Bytes,
+        *,
+        tables: Sequence[ShareTable] | None = None,
+        sealed: bool = False,
     ) -> tuple[Bools, Bools]:
-        """Match events with all interests of a table, and learn the answers.
+        """Match events with all interests of some tables, and learn the answers.
 
         Args:
             messages: messages for this broker, shape (count, bytes).
-            table: table to match them with.
+            tables: tables to match them with; this broker's `table`, if None.
             sealed: True for this broker's parts of sealed messages.
 
         Returns:
-            answers, shape (count, lanes); and the events that are refused, shape (count,), which
-            match nothing.
+            answers, shape (count, lanes), with the tables side by side; and the events that are
+            refused, shape (count,), which match nothing.
 
         Raises:
             DecodeError: some are no events of clients that are known.
@@ -161,12 +206,10 @@ class Party:
         """
         if self._key_bits:
             raise ParameterError("answers are for subscribers only: call publish_for_subscribers")
-        table = self.table if table is None else table
-        heads, events, refused, _ = self._taken(messages, sealed, table)
-        matched, self._unit = table.match(self._joined, self._unit, heads, events)
-        answers = np.zeros((len(messages), matched.shape[1]), dtype=np.bool_)
-        answers[~refused] = matched
-        return answers, refused
+        batch, check = self._batch(messages, [self.table] if tables is None else tables, sealed)
+        answers, self._unit = batch.match(self._joined, self._unit)
+        assert check.refused is not None
+        return answers, check.refused
 
     def publish_for_subscribers(
         self, messages: Bytes, *, table: ShareTable | None = None, sealed: bool = False
@@ -194,46 +237,39 @@ class Party:
         if not self._key_bits:
             raise ParameterError("answers are for brokers: call publish")
         table = self.table if table is None else table
-        heads, events, refused, coin = self._taken(messages, sealed, table)
+        batch, check = self._batch(messages, [table], sealed)
         first, second = (
-            np.packbits(share[:, -self._key_bits :], axis=1, bitorder="little") for share in events
+            np.packbits(share[:, -self._key_bits :], axis=1, bitorder="little")
+            for share in batch.events
         )
-        keys = first, second
-        products, self._unit = table.times_keys(self._joined, self._unit, heads, events, keys)
-        shares = np.zeros((len(messages), *products.shape[1:]), dtype=np.uint8)
-        shares[~refused] = products
-        attempts = attempt_names(coin, len(messages))
+        shares, self._unit = batch.times_keys(self._joined, self._unit, (first, second))
+        assert check.refused is not None
+        attempts = attempt_names(check.coin, len(messages))
         own_heads = messages[:, :HEAD_BYTES]
         add_pads(self._number, self._clients, own_heads, table.heads, attempts, shares)
         # No pads either: a message that came twice has another lane with the same ones.
         shares[:, ~table.live] = 0
-        return SealedAnswers(attempts, shares), refused
+        return SealedAnswers(attempts, shares), check.refused
 
-    def _taken(
-        self, messages: Bytes, sealed: bool, table: ShareTable
-    ) -> tuple[Bytes, tuple[Bytes, Bytes], Bools, bytes]:
-        """Expand events and check them.
-
-        Returns:
-            heads and shares of those that are taken; the events that are refused, shape (count,);
-            and what the brokers drew together.
-        """
+    def _batch(
+        self, messages: Bytes, tables: Sequence[ShareTable], sealed: bool
+    ) -> tuple[Batch, EventCheck]:
+        """Return events to match with tables, and their check."""
         messages, broken = self._opened("event", messages, sealed)
         sent = self.shares("event", messages)
-        refused = self._differing(messages, sent, broken)
         first, second = (
             whole_vectors(share, self._form.digit_bits, (self._number + place) % PARTIES == 0)
             for place, share in enumerate(sent)
         )
-        good = np.flatnonzero(~refused)
-        # Drawn now, when nobody can change an event any more.
-        coin = self._joined.coin() if len(good) else b""
-        # An empty table has no units of its own that would tell that another broker's is not.
-        digest = sha256(table.digest + messages[good, :HEAD_BYTES].tobytes()).digest()
-        bad = self._not_one_hot(digest, (first[good], second[good]), coin)
-        refused[good[bad]] = True
-        good = np.flatnonzero(~refused)
-        return messages[good, :HEAD_BYTES], (first[good], second[good]), refused, coin
+        heads, events = messages[:, :HEAD_BYTES], (first, second)
+        check = EventCheck(
+            self._joined, _common(messages, sent), broken, events, self._form.digit_bits
+        )
+        granted = None
+        if self._grants is not None and any(table.used for table in tables):
+            grants = Batch(heads, events, [self._grants.table])
+            granted, self._unit = grants.evaluate(self._joined, self._unit)
+        return Batch(heads, events, tables, check, granted), check
 
     @property
     def _joined(self) -> Ring:
@@ -305,28 +341,28 @@ class Party:
             keys, rows = self._clients.get(bytes(name)), index.reshape(-1) == place
             if keys is not None:
                 causes[rows] = head_causes(kind, keys, messages[rows])
+        if kind == "interest":
+            causes[self._ungranted(messages) & (causes == Cause.NONE)] = Cause.UNGRANTED
         if self._number and (unused := self._bits(kind) % 8):
             stray = messages[:, -1] >> np.uint8(unused) != 0
             causes[stray & (causes == Cause.NONE)] = Cause.PADDING
         return causes
 
     def _differing(self, messages: Bytes, shares: tuple[Bytes, Bytes], broken: Bools) -> Bools:
-        """Find the messages that two brokers hold differently, or that one of them cannot read."""
-        heads = messages[:, :HEAD_BYTES]
-        first, second = (
-            np.concatenate([heads, np.packbits(share, axis=1)], axis=1) for share in shares
-        )
-        return self._joined.differing(first, second, broken)
+        """Find the messages that two brokers hold differently, or that one of them refuses."""
+        return self._joined.differing_shares(messages[:, :HEAD_BYTES], shares, broken)
 
-    def _not_one_hot(self, digest: bytes, events: tuple[Bytes, Bytes], coin: bytes) -> Bools:
-        """Find the events that are not one-hot; one by one only if the batch is not."""
-        digit_bits, bad = self._form.digit_bits, np.zeros(len(events[0]), dtype=np.bool_)
-        for each in (False, True) if len(events[0]) else ():
-            # The same tests again: those of the batch are the sums of those of its events.
-            begin = partial(one_hot_steps, events, digit_bits, coin, each=each)
-            sums, _ = self._joined.evaluate(self._unit, digest, begin)
-            self._unit += 1
-            if not sums.any():
-                break
-            bad = sums[:, 0] != 0
-        return bad
+    def _ungranted(self, interests: Bytes) -> Bools:
+        """Find the interests of clients that have no grant, where the matcher demands grants."""
+        if self._grants is None:
+            return np.zeros(len(interests), dtype=np.bool_)
+        return self._grants.lanes(interests) < 0
+
+
+def _common(messages: Bytes, shares: tuple[Bytes, Bytes]) -> tuple[Bytes, Bytes]:
+    """Return heads and shares that two brokers have in common, packed, shape (count, bytes)."""
+    first, second = (
+        np.concatenate([messages[:, :HEAD_BYTES], np.packbits(share, axis=1)], axis=1)
+        for share in shares
+    )
+    return first, second

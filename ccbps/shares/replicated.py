@@ -28,9 +28,9 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Words
+from ccbps.keys.plain_key import PARTIES
 from ccbps.programs.layers import Gate, Layers
 
-PARTIES: Final = 3
 WORD: Final = 64
 Shares: TypeAlias = tuple[Words, Words]
 """Shares i and i + 1 of broker i."""
@@ -38,6 +38,8 @@ Masks: TypeAlias = Callable[[tuple[int, ...]], Words]
 """Function that returns the next masks of a broker, in an array of a shape."""
 Steps: TypeAlias = Generator[Words, Words, Shares]
 """Work of a broker: it yields what broker i - 1 gets, and is sent what broker i + 1 yields."""
+_FEW: Final = 10
+"""Events for which sums of four rows do not pay."""
 _GROUP: Final = 4
 """Rows of a table whose sums are all computed at once: 2^4 sums take fewer additions."""
 
@@ -48,10 +50,18 @@ def lanes(bits: Bytes) -> Words:
     Args:
         bits: 0 and 1, shape (count, rows), uint8.
     """
-    words = -(-len(bits) // WORD)
-    out = np.zeros((bits.shape[1], 8 * words), dtype=np.uint8)
-    packed = np.packbits(bits.T, axis=1, bitorder="little")
-    out[:, : packed.shape[1]] = packed
+    return packed(bits.T)
+
+
+def packed(bits: Bytes) -> Words:
+    """Return rows of bits, one for each lane, in words, shape (rows, words).
+
+    Args:
+        bits: 0 and 1, shape (rows, count), uint8.
+    """
+    octets = np.packbits(bits, axis=1, bitorder="little")
+    out = np.zeros((len(bits), 8 * -(-bits.shape[1] // WORD)), dtype=np.uint8)
+    out[:, : octets.shape[1]] = octets
     return out.view("<u8").astype(np.uint64, copy=False)
 
 
@@ -107,7 +117,9 @@ class Evaluation:
         masks: Masks,
         *,
         opened: bool = True,
+        good: Callable[[], Bools | None] | None = None,
         keys: tuple[Bytes, Bytes] | None = None,
+        granted: Shares | None = None,
     ) -> Steps:
         """Evaluate all events with all interests.
 
@@ -116,13 +128,17 @@ class Evaluation:
             interests: two shares of interests in lanes, shape (rows, words).
             masks: masks of this broker, which nobody uses again.
             opened: True to tell the answers to all three brokers.
+            good: function that marks the events that have answers, shape (events,), and returns
+                None until all three brokers know them; None if all events have.
             keys: two shares of a key of each event, shape (events, a multiple of 8 bytes), for
                 answers that no broker learns.
+            granted: two shares of a bit of each event and lane, shape (events, words). An answer
+                is 1 only where this bit is, too.
 
         Returns:
-            (answers, answers), shape (events, words), if opened; else two shares of them. With
-            keys, (z, z) for this broker's z of answers times keys, shape (events, lanes, words of a
-            key): the sum of the three z is the key where the answer is 1, and 0 elsewhere.
+            (answers, answers), shape (good events, words), if opened; else two shares of them. With
+            keys, (z, z) for this broker's z of answers times keys, shape (good events, lanes, words
+            of a key): the sum of the three z is the key where the answer is 1, and 0 elsewhere.
         """
         x, y = events[0], events[0] ^ events[1]
         first, second = interests
@@ -143,6 +159,16 @@ class Evaluation:
             others = yield sums
             values += zip(sums, others, strict=True)
         own, other = values[-1]
+        if granted is not None:
+            sums = _product((own, other), granted)[None]
+            sums ^= masks(sums.shape)
+            others = yield sums
+            own, other = sums[0], others[0]
+        if good is not None:
+            while (rows := good()) is None:
+                yield np.zeros(0, dtype=np.uint64)  # its turn passes
+            own, other = own[rows], other[rows]
+            keys = None if keys is None else (keys[0][rows], keys[1][rows])
         if keys is not None:
             times_keys = _times_keys((own, other), keys)
             times_keys ^= masks(times_keys.shape)
@@ -169,10 +195,16 @@ class Evaluation:
             add_rows(interests[0][rows], y[:, vector], out)
             add_rows(interests[1][rows], x[:, vector], out)
         for left, right in gate.products:
-            (a, b), (c, d) = values[left], values[right]
-            out ^= (a & (c ^ d)) ^ (b & c)
+            out ^= _product(values[left], values[right])
         for operand in gate.operands:
             out ^= values[operand][0]
+
+
+def _product(left: Shares, right: Shares) -> Words:
+    """Return this broker's part of a product."""
+    (a, b), (c, d) = left, right
+    out: Words = (a & (c ^ d)) ^ (b & c)
+    return out
 
 
 def _times_keys(answers: Shares, keys: tuple[Bytes, Bytes]) -> Words:
@@ -195,13 +227,17 @@ def add_rows(rows: Words, chosen: Bytes, out: Words) -> None:
     """Add chosen rows to sums.
 
     All sums of four rows are computed once, and each event takes one of them (Arlazarov et al.,
-    1970).
+    1970). A few events add their rows directly.
 
     Args:
         rows: rows of a table, shape (rows, words).
         chosen: rows of each event, 0 and 1, shape (events, rows).
         out: sums, shape (events, words).
     """
+    if len(chosen) < _FEW:
+        for own, total in zip(chosen.view(np.bool_), out, strict=True):
+            total ^= np.bitwise_xor.reduce(rows[own], axis=0)
+        return
     for start in range(0, len(rows), _GROUP):
         part = rows[start : start + _GROUP]
         sums = np.zeros((1 << len(part), rows.shape[1]), dtype=np.uint64)

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from hashlib import sha256
 from queue import SimpleQueue
-from typing import Annotated, Any, Final, NamedTuple, Protocol, Self, TypeVar
+from typing import Annotated, Any, Final, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -25,12 +25,17 @@ from ccbps.arrays import Bools, Bytes, Randomness, Words
 from ccbps.checks import octets, whole
 from ccbps.ciphers.row_mac import RowMac
 from ccbps.errors import DecodeError, NetworkError, PeerError
+from ccbps.keys.plain_key import PARTIES
 from ccbps.keys.secret import Confined
 from ccbps.records import Message, Number
 from ccbps.shares.masks import FRESH_BYTES, MaskStreams, mask_key
-from ccbps.shares.replicated import PARTIES, Masks, Shares, Steps
+from ccbps.shares.replicated import Masks, Shares, Steps
 
 T = TypeVar("T", bound=Message)
+R = TypeVar("R")
+Exchange: TypeAlias = Generator[bytes, bytes, R]
+"""Exchange with the neighbours: it yields what the broker below gets, and is sent as many bytes
+from the one above."""
 
 DIGEST_BYTES: Final = 32
 DEPTH: Final = 3
@@ -85,12 +90,13 @@ class Work(NamedTuple):
     Attributes:
         unit: number of the unit.
         digest: digest of what is evaluated, 32 bytes, the same at all three brokers.
-        begin: function that begins the evaluation with masks, as `Evaluation.steps`.
+        begin: function that begins the evaluation with masks, as `Evaluation.steps`, or an
+            exchange.
     """
 
     unit: int
     digest: bytes
-    begin: Callable[[Masks], Steps]
+    begin: Callable[[Masks], Steps | Exchange[Any]]
 
 
 class Link(Protocol):
@@ -162,7 +168,7 @@ class Ring(Confined):
     """Connections of one broker to its two neighbours, with their masks.
 
     Attributes:
-        sent_bytes: bytes of masked sums that were handed to the connection.
+        sent_bytes: bytes of units, without their positions, that were handed to the connection.
 
     Args:
         party: number of this broker.
@@ -220,10 +226,11 @@ class Ring(Confined):
 
     def evaluate(self, unit: int, digest: bytes, begin: Callable[[Masks], Steps]) -> Shares:
         """Evaluate a unit together with both neighbours; see `evaluate_all`."""
+        done: Shares
         (done,) = self.evaluate_all([Work(unit, digest, begin)])
         return done
 
-    def evaluate_all(self, units: Iterable[Work]) -> Iterator[Shares]:
+    def evaluate_all(self, units: Iterable[Work]) -> Iterator[Any]:
         """Evaluate units together with both neighbours, some of them at a time.
 
         While the sums of a unit are on their way, others are computed. All three brokers take the
@@ -240,7 +247,7 @@ class Ring(Confined):
             NetworkError: a connection broke. After any error the ring is closed: connect anew.
         """
         with self._closed_after_errors():
-            turns: deque[Generator[None, None, Shares]] = deque()
+            turns: deque[Generator[None, None, Any]] = deque()
             coming = iter(units)
             while True:
                 while len(turns) < DEPTH and (unit := next(coming, None)) is not None:
@@ -255,7 +262,7 @@ class Ring(Confined):
                 except StopIteration as stop:
                     yield stop.value
 
-    def _turns(self, work: Work) -> Generator[None, None, Shares]:
+    def _turns(self, work: Work) -> Generator[None, None, Any]:
         """Evaluate a unit. Another one has its turn whenever this one waits for a neighbour."""
         position = Position(work.unit, work.digest)
         sending = self._send(position.to_bytes())
@@ -266,24 +273,35 @@ class Ring(Confined):
                 f"broker {(self._party + 1) % PARTIES} stands at unit {other.unit}, this one at "
                 f"{work.unit}, or they hold other events or interests: connect anew"
             )
-        steps = work.begin(self._masks.unit(work.unit))
-        sums = next(steps)
+        steps: Generator[Any, Any, Any] = work.begin(self._masks.unit(work.unit))
+        own = next(steps)
         while True:
             sending.result()
-            self.sent_bytes += sums.nbytes
-            sending = self._send(_octets(sums))
+            content = _octets(own)
+            size = len(content)
+            self.sent_bytes += size
+            sending = self._send(content)
             yield
-            arrived = self._upper.receive(sums.nbytes)
-            _require_size(arrived, sums.nbytes)
-            others = np.frombuffer(arrived, dtype="<u8").reshape(sums.shape)
+            arrived = self._upper.receive(size)
+            _require_size(arrived, size)
             try:
-                sums = steps.send(others.astype(np.uint64, copy=False))
+                own = steps.send(_arrived(arrived, own))
             except StopIteration as stop:
                 sending.result()
-                done: Shares = stop.value
-                return done
+                return stop.value
 
     def differing(self, first: Bytes, second: Bytes, refused: Bools | None = None) -> Bools:
+        """Find the rows of which two brokers hold different shares; see `comparison`.
+
+        Raises:
+            PeerError: a neighbour has another number of rows.
+            NetworkError: a connection broke.
+        """
+        return self._alone(self.comparison(first, second, refused))
+
+    def comparison(
+        self, first: Bytes, second: Bytes, refused: Bools | None = None
+    ) -> Exchange[Bools]:
         """Find the rows of which two brokers hold different shares, shape (count,).
 
         A client that hands two brokers different shares turns answers into bits of other clients'
@@ -296,29 +314,45 @@ class Ring(Confined):
             second: heads and second shares, packed, of the same shape.
             refused: rows that this broker refuses by itself, shape (count,), which all three then
                 count as different; None for none.
+        """
+        own = self._macs[0].tags(first)
+        arrived = yield own.tobytes()
+        theirs = np.frombuffer(arrived, dtype=np.uint8).reshape(own.shape)
+        differ = (theirs != self._macs[1].tags(second)).any(axis=1)
+        wrong = np.packbits(differ if refused is None else differ | refused)
+        # Each broker tells both others, by way of the one below.
+        for _ in range(PARTIES - 1):
+            arrived = yield wrong.tobytes()
+            wrong = wrong | np.frombuffer(arrived, dtype=np.uint8)
+        return np.unpackbits(wrong, count=len(first)).view(np.bool_)
+
+    def differing_shares(self, heads: Bytes, shares: tuple[Bytes, Bytes], refused: Bools) -> Bools:
+        """Find the messages that two brokers hold differently, shape (count,); see `differing`.
+
+        Args:
+            heads: heads of the messages, shape (count, bytes).
+            shares: this broker's shares of their bits, 0 and 1, each of shape (count, bits).
+            refused: messages that this broker refuses by itself, shape (count,).
 
         Raises:
-            PeerError: a neighbour has another number of rows.
+            PeerError: a neighbour has another number of messages.
             NetworkError: a connection broke.
         """
-        with self._closed_after_errors():
-            own = self._macs[0].tags(first)
-            arrived = self._both(own.tobytes(), own.nbytes)
-            theirs = np.frombuffer(arrived, dtype=np.uint8).reshape(own.shape)
-            differ = (theirs != self._macs[1].tags(second)).any(axis=1)
-            wrong = np.packbits(differ if refused is None else differ | refused)
-            # Each broker tells both others, by way of the one below.
-            for _ in range(PARTIES - 1):
-                arrived = self._both(wrong.tobytes(), wrong.nbytes)
-                wrong = wrong | np.frombuffer(arrived, dtype=np.uint8)
-            return np.unpackbits(wrong, count=len(first)).view(np.bool_)
+        first, second = (
+            np.concatenate([heads, np.packbits(share, axis=1)], axis=1) for share in shares
+        )
+        return self.differing(first, second, refused)
 
     def coin(self) -> bytes:
         """Draw 32 bytes together with the other two brokers, which all three know."""
-        drawn = self.exchange(self._randomness(FRESH_BYTES), FRESH_BYTES)
-        for part in drawn:
-            _require_size(part, FRESH_BYTES)
-        return sha256(b"".join(drawn)).digest()
+        return self._alone(self.draw())
+
+    def draw(self) -> Exchange[bytes]:
+        """Draw 32 bytes, as `coin` does."""
+        drawn = [self._randomness(FRESH_BYTES)]
+        for _ in range(PARTIES - 1):
+            drawn.append((yield drawn[-1]))
+        return sha256(b"".join(self._by_party(drawn))).digest()
 
     def exchange(self, content: bytes, most: int) -> list[bytes]:
         """Tell both other brokers something, and return what brokers 0, 1 and 2 tell.
@@ -337,8 +371,24 @@ class Ring(Confined):
                 sending = self._send(told[-1])
                 told.append(bytes(self._upper.receive(most)))
                 sending.result()
-            first = -self._party % PARTIES  # place of broker 0's content
-            return told[first:] + told[:first]
+            return self._by_party(told)
+
+    def _by_party(self, told: list[bytes]) -> list[bytes]:
+        """Return what this broker, the one above it and the one above that told, 0 first."""
+        first = -self._party % PARTIES  # place of broker 0's content
+        return told[first:] + told[:first]
+
+    def _alone(self, exchange: Exchange[R]) -> R:
+        """Run an exchange that belongs to no unit."""
+        with self._closed_after_errors():
+            content = next(exchange)
+            while True:
+                arrived = self._both(content, len(content))
+                try:
+                    content = exchange.send(bytes(arrived))
+                except StopIteration as stop:
+                    done: R = stop.value
+                    return done
 
     @contextmanager
     def _closed_after_errors(self) -> Iterator[None]:
@@ -377,7 +427,8 @@ class Ring(Confined):
         agreed = own.context, own.worker, own.attempt
         if (greeting.context, greeting.worker, greeting.attempt) != agreed:
             raise PeerError(
-                f"broker {party} has other public parameters, another epoch, worker or attempt"
+                f"broker {party} has other public parameters, or another epoch, job, worker or "
+                "attempt"
             )
         return greeting
 
@@ -393,5 +444,43 @@ def _require_size(arrived: bytes | bytearray, size: int) -> None:
         raise PeerError(f"{size} bytes were expected from a broker, got {len(arrived)}")
 
 
-def _octets(words: Words) -> memoryview:
-    return np.ascontiguousarray(words, dtype="<u8").reshape(-1).view(np.uint8).data
+def side_by_side(exchanges: Sequence[Exchange[Any]]) -> Exchange[list[Any]]:
+    """Run several exchanges at once, in the same frames, and return their results."""
+    results: list[Any] = [None] * len(exchanges)
+    content = {place: next(exchange) for place, exchange in enumerate(exchanges)}
+    while content:
+        arrived, start = (yield b"".join(content.values())), 0
+        following = {}
+        for place, own in content.items():
+            piece, start = arrived[start : start + len(own)], start + len(own)
+            try:
+                following[place] = exchanges[place].send(piece)
+            except StopIteration as stop:
+                results[place] = stop.value
+        content = following
+    return results
+
+
+def in_bytes(steps: Steps) -> Exchange[Shares]:
+    """Run the evaluation of a unit as an exchange."""
+    sums = next(steps)
+    while True:
+        arrived = yield _octets(sums).tobytes()
+        try:
+            sums = steps.send(_arrived(arrived, sums))
+        except StopIteration as stop:
+            done: Shares = stop.value
+            return done
+
+
+def _octets(content: Words | bytes) -> memoryview:
+    if isinstance(content, bytes):
+        return memoryview(content)
+    return np.ascontiguousarray(content, dtype="<u8").reshape(-1).view(np.uint8).data
+
+
+def _arrived(frame: bytes | bytearray, own: Words | bytes) -> Any:
+    """Return what came in a frame, in the form in which this broker sent its own."""
+    if isinstance(own, bytes):
+        return bytes(frame)
+    return np.frombuffer(frame, dtype="<u8").reshape(own.shape).astype(np.uint64, copy=False)

@@ -5,22 +5,34 @@ same order. A digest of the heads in a block's lanes shows where they did not, b
 sent. Lanes of removed interests are zero, and match nothing.
 
 A block of lanes and a batch of events are a unit of work: sums of four rows serve all events of the
-batch, and all that a step reads was just written.
+batch, and all that a step reads was just written. Small blocks, also of several tables, are
+evaluated as one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Index
 from ccbps.checks import whole
 from ccbps.errors import ParameterError
-from ccbps.shares.replicated import WORD, Evaluation, Shares, lanes, unpacked
+from ccbps.shares.event_check import EventCheck
+from ccbps.shares.replicated import (
+    WORD,
+    Evaluation,
+    Masks,
+    Shares,
+    Steps,
+    lanes,
+    packed,
+    unpacked,
+)
 from ccbps.shares.ring import Ring, Work
 
 BLOCK_LANES: Final = 1 << 16
@@ -31,10 +43,12 @@ UNIT_PAIRS: Final = 1 << 16
 """Pairs of a unit of work, where there are few lanes."""
 MOST_EVENTS: Final = 256
 """Most events of a unit of work."""
+_SMALL: Final = 64
+"""Words of a block that is copied, to be evaluated together with others."""
 
 
 class Block:
-    """Some lanes: two shares of their interests, and their heads.
+    """Some lanes: two shares of their interests, their heads, and lanes of their grants.
 
     Args:
         rows: bits of an interest.
@@ -47,6 +61,7 @@ class Block:
         self.shares = np.zeros((2, rows, 0), dtype=np.uint64)
         self.heads = np.zeros((0, head_bytes), dtype=np.uint8)
         self.live = np.zeros(0, dtype=np.bool_)
+        self.grants = np.zeros(0, dtype=np.int32)
         self.used = 0
         self._digest: bytes | None = None
 
@@ -61,6 +76,7 @@ class Block:
             head_bytes = self.heads.shape[1]
             self.heads = np.concatenate([self.heads, np.zeros((more, head_bytes), np.uint8)])
             self.live = np.concatenate([self.live, np.zeros(more, np.bool_)])
+            self.grants = np.concatenate([self.grants, np.zeros(more, np.int32)])
 
     @property
     def digest(self) -> bytes:
@@ -76,7 +92,9 @@ class Block:
         self._grow(self._size)
         self.used, self._digest = self._size, None
 
-    def put(self, places: Index, heads: Bytes, shares: tuple[Bytes, Bytes]) -> None:
+    def put(
+        self, places: Index, heads: Bytes, shares: tuple[Bytes, Bytes], grants: Index | None
+    ) -> None:
         """Put interests into lanes, in place of what is there."""
         start, stop = int(places.min()) // WORD * WORD, int(places.max()) + 1
         self._grow(stop)
@@ -89,6 +107,7 @@ class Block:
             held[:, words] &= keep
             held[:, words] |= lanes(bits)
         self.heads[places], self.live[places] = heads, True
+        self.grants[places] = 0 if grants is None else grants
         self.used, self._digest = max(self.used, stop), None
 
     def clear(self, places: Index) -> None:
@@ -102,6 +121,16 @@ class Block:
         self.shares[:, :, start // WORD : -(-stop // WORD)] &= ~lanes(gone)
         self.live[places], self._digest = False, None
 
+    def granted(self, results: tuple[Bytes, Bytes]) -> Shares:
+        """Return shares of the results of the grant of each lane in use, shape (events, words).
+
+        Args:
+            results: two shares of the results of all grants, 0 and 1, shape (events, grants).
+        """
+        own = self.grants[: self.used]
+        first, second = (packed(np.take(share, own, axis=1)) for share in results)
+        return first, second
+
     def words(self) -> Shares:
         """Return both shares of the lanes in use, shape (rows, words)."""
         stop = -(-self.used // WORD)
@@ -110,6 +139,9 @@ class Block:
 
 class ShareTable:
     """Interests of one broker.
+
+    Attributes:
+        evaluation: evaluation of the public program.
 
     Args:
         evaluation: evaluation of the public program.
@@ -125,7 +157,7 @@ class ShareTable:
         head_bytes: int,
         block_lanes: int = BLOCK_LANES,
     ) -> None:
-        self._evaluation, self._rows, self._head_bytes = evaluation, rows, head_bytes
+        self.evaluation, self._rows, self._head_bytes = evaluation, rows, head_bytes
         self._size = whole("block_lanes", block_lanes, WORD)
         if block_lanes % WORD:
             raise ParameterError(f"block_lanes must be a multiple of {WORD}, got {block_lanes}")
@@ -155,13 +187,20 @@ class ShareTable:
         self.put(chosen, heads, shares)
         return chosen
 
-    def put(self, chosen: Index, heads: Bytes, shares: tuple[Bytes, Bytes]) -> None:
+    def put(
+        self,
+        chosen: Index,
+        heads: Bytes,
+        shares: tuple[Bytes, Bytes],
+        grants: Index | None = None,
+    ) -> None:
         """Put interests into lanes, in place of what is there.
 
         Args:
             chosen: lane of each interest, shape (count,); all different.
             heads: heads of their messages, shape (count, bytes).
             shares: this broker's shares, 0 and 1, each of shape (count, bits).
+            grants: lane of each interest's grant in the table of grants; None where there are none.
         """
         numbers, places = np.divmod(chosen, self._size)
         while len(numbers) and len(self.blocks) <= numbers.max():
@@ -170,7 +209,8 @@ class ShareTable:
             self.blocks.append(Block(self._rows, self._size, self._head_bytes))
         for number in np.unique(numbers):
             at = np.flatnonzero(numbers == number)
-            self.blocks[number].put(places[at], heads[at], (shares[0][at], shares[1][at]))
+            own = None if grants is None else grants[at]
+            self.blocks[number].put(places[at], heads[at], (shares[0][at], shares[1][at]), own)
 
     def remove(self, chosen: Index) -> None:
         """Remove the interests of lanes, shape (count,). Lanes without one stay as they are."""
@@ -191,83 +231,206 @@ class ShareTable:
         none = np.zeros(0, dtype=np.bool_)
         return np.concatenate([none, *(block.live[: block.used] for block in self.blocks)])
 
-    def match(
-        self, ring: Ring, unit: int, heads: Bytes, events: tuple[Bytes, Bytes]
-    ) -> tuple[Bools, int]:
-        """Match events with all interests, together with the other two brokers.
+    @property
+    def words(self) -> int:
+        """Words of lanes of a block at the most."""
+        return self._size // WORD
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Events that are matched with the interests of some tables.
+
+    Attributes:
+        heads: heads of the events' messages, shape (events, bytes).
+        events: this broker's shares of the events with whole vectors, shape (events, bits).
+        tables: the tables, the same ones in the same order at all three brokers.
+        check: check of the events; None for events that were checked, or whose answers nobody
+            learns.
+        granted: this broker's shares of the results of grants, from `evaluate`; None where clients
+            need no grants.
+    """
+
+    heads: Bytes
+    events: tuple[Bytes, Bytes]
+    tables: Sequence[ShareTable]
+    check: EventCheck | None = None
+    granted: tuple[Bytes, Bytes] | None = None
+
+    @property
+    def lanes(self) -> int:
+        """Lanes of all tables together."""
+        return sum(table.used for table in self.tables)
+
+    def match(self, ring: Ring, unit: int) -> tuple[Bools, int]:
+        """Match the events with all interests, together with the other two brokers.
 
         Args:
             ring: connections to the others.
             unit: number of the first unit; greater than all that the ring has evaluated.
-            heads: heads of the events' messages.
-            events: this broker's shares of events with whole vectors, shape (events, bits).
 
         Returns:
-            answers, shape (events, lanes); and the number of the unit after the last one.
+            answers, shape (events, lanes), with the tables side by side; and the number of the unit
+            after the last one. Events that are refused match nothing.
 
         Raises:
             PeerError: the brokers hold other events or interests.
             NetworkError: a connection broke.
         """
-        out = np.zeros((len(heads), self.used), dtype=np.bool_)
-        places, work = self._work(unit, heads, events)
-        for (rows, at, block), (words, _) in zip(places, ring.evaluate_all(work), strict=True):
-            answers = unpacked(words, block.used)
-            np.logical_and(answers, block.live[: block.used], out=out[rows, at])
-        return out, unit + len(work)
+        out = np.zeros((len(self.heads), self.lanes), dtype=np.bool_)
+        following = unit
+        for rows, pieces, (words, _) in self._evaluated(ring, unit):
+            following += 1
+            answers = unpacked(words, WORD * words.shape[1])
+            for piece in pieces:
+                live = piece.block.live[: piece.block.used]
+                out[rows, piece.lanes] = answers[:, piece.places] & live
+        return out, following + (self.check is not None)
 
-    def times_keys(
-        self,
-        ring: Ring,
-        unit: int,
-        heads: Bytes,
-        events: tuple[Bytes, Bytes],
-        keys: tuple[Bytes, Bytes],
-    ) -> tuple[Bytes, int]:
-        """Multiply answers by keys of events, together with the other two brokers.
-
-        Args:
-            ring: connections to the others.
-            unit: number of the first unit; greater than all that the ring has evaluated.
-            heads: heads of the events' messages.
-            events: this broker's shares of events with whole vectors, shape (events, bits).
-            keys: this broker's shares of a key of each event, shape (events, bytes).
+    def evaluate(self, ring: Ring, unit: int) -> tuple[tuple[Bytes, Bytes], int]:
+        """Match the events with all interests, and learn no answers; arguments as for `match`.
 
         Returns:
-            this broker's shares of the products, masked, shape (events, lanes, bytes); and the
+            this broker's shares of the answers, 0 and 1, each of shape (events, lanes); and the
             number of the unit after the last one.
 
         Raises:
             PeerError: the brokers hold other events or interests.
             NetworkError: a connection broke.
         """
-        out = np.zeros((len(heads), self.used, keys[0].shape[1]), dtype=np.uint8)
-        places, work = self._work(unit, heads, events, keys)
-        for (rows, at, block), (words, _) in zip(places, ring.evaluate_all(work), strict=True):
-            out[rows, at] = words.astype("<u8", copy=False)[:, : block.used].view(np.uint8)
-        return out, unit + len(work)
+        out, following = np.zeros((2, len(self.heads), self.lanes), dtype=np.uint8), unit
+        for rows, pieces, shares in self._evaluated(ring, unit, opened=False):
+            following += 1
+            for words, bits in zip(shares, out, strict=True):
+                answers = unpacked(words, WORD * words.shape[1])
+                for piece in pieces:
+                    bits[rows, piece.lanes] = answers[:, piece.places]
+        return (out[0], out[1]), following
 
-    def _work(
+    def times_keys(self, ring: Ring, unit: int, keys: tuple[Bytes, Bytes]) -> tuple[Bytes, int]:
+        """Multiply answers by keys of events, together with the other two brokers.
+
+        Args:
+            ring: connections to the others.
+            unit: number of the first unit; greater than all that the ring has evaluated.
+            keys: this broker's shares of a key of each event, shape (events, bytes).
+
+        Returns:
+            this broker's shares of the products, masked, shape (events, lanes, bytes), with the
+            tables side by side and zeros for events that are refused; and the number of the unit
+            after the last one.
+
+        Raises:
+            PeerError: the brokers hold other events or interests.
+            NetworkError: a connection broke.
+        """
+        out = np.zeros((len(self.heads), self.lanes, keys[0].shape[1]), dtype=np.uint8)
+        following = unit
+        for rows, pieces, (words, _) in self._evaluated(ring, unit, keys=keys):
+            following += 1
+            products = words.astype("<u8", copy=False).view(np.uint8)
+            for piece in pieces:
+                out[rows, piece.lanes] = products[:, piece.places]
+        return out, following + (self.check is not None)
+
+    def _evaluated(
         self,
+        ring: Ring,
         unit: int,
-        heads: Bytes,
-        events: tuple[Bytes, Bytes],
+        *,
+        opened: bool = True,
         keys: tuple[Bytes, Bytes] | None = None,
-    ) -> tuple[list[tuple[slice, slice, Block]], list[Work]]:
-        """Return the rows, lanes and block of each unit of work, and the units."""
-        places: list[tuple[slice, slice, Block]] = []
-        work: list[Work] = []
-        for rows in batches(len(heads), self.used):
-            sent = sha256(heads[rows].tobytes()).digest()
-            batch, start = (events[0][rows], events[1][rows]), 0
-            some = None if keys is None else (keys[0][rows], keys[1][rows])
-            for number, block in enumerate(self.blocks):
-                digest = sha256(sent + number.to_bytes(8, "little") + block.digest).digest()
-                steps = partial(self._evaluation.steps, batch, block.words(), keys=some)
-                places.append((rows, slice(start, start + block.used), block))
-                work.append(Work(unit + len(work), digest, steps))
-                start += block.used
-        return places, work
+    ) -> Iterator[tuple[slice | Index, list[_Piece], Shares]]:
+        """Yield the good events of each unit of work, its blocks, and what came of it."""
+        work, places = [], []
+        if self.check is not None:
+            # An empty table has no units of its own that would tell that another broker's is not.
+            digests = b"".join(table.digest for table in self.tables)
+            digest = sha256(digests + self.heads.tobytes()).digest()
+            work.append(Work(unit, digest, self.check.begin))
+        groups = [*_groups(self.tables)]
+        for rows in batches(len(self.heads), self.lanes):
+            sent = sha256(self.heads[rows].tobytes()).digest()
+            for pieces in groups:
+                state = sha256(sent)
+                for piece in pieces:
+                    state.update(piece.lanes.start.to_bytes(8, "little") + piece.block.digest)
+                begin = partial(self._begin, rows, pieces, opened, keys)
+                work.append(Work(unit + len(work), state.digest(), begin))
+                places.append((rows, pieces))
+        results = ring.evaluate_all(work)
+        if self.check is not None:
+            next(results)
+        for (rows, pieces), shares in zip(places, results, strict=True):
+            refused = None if self.check is None else self.check.refused
+            good: slice | Index = rows
+            if refused is not None and refused[rows].any():
+                good = rows.start + np.flatnonzero(~refused[rows])
+            yield good, pieces, shares
+
+    def _begin(
+        self,
+        rows: slice,
+        pieces: list[_Piece],
+        opened: bool,
+        keys: tuple[Bytes, Bytes] | None,
+        masks: Masks,
+    ) -> Steps:
+        """Begin a unit of work, and look up the grants of its lanes then only."""
+        events = self.events[0][rows], self.events[1][rows]
+        granted = None
+        if self.granted is not None:
+            results = self.granted[0][rows], self.granted[1][rows]
+            granted = _side_by_side([piece.block.granted(results) for piece in pieces])
+        return self.tables[0].evaluation.steps(
+            events,
+            _side_by_side([piece.block.words() for piece in pieces]),
+            masks,
+            opened=opened,
+            granted=granted,
+            good=None if self.check is None else self.check.good(rows),
+            keys=None if keys is None else (keys[0][rows], keys[1][rows]),
+        )
+
+
+def _side_by_side(parts: Sequence[Shares]) -> Shares:
+    """Return shares of several blocks as those of one."""
+    first, second = (
+        shares[0] if len(shares) == 1 else np.concatenate(shares, axis=1)
+        for shares in zip(*parts, strict=True)
+    )
+    return first, second
+
+
+class _Piece(NamedTuple):
+    """A block in a unit of work.
+
+    Attributes:
+        block: the block.
+        lanes: its lanes among those of all tables.
+        places: its lanes among those of the unit.
+    """
+
+    block: Block
+    lanes: slice
+    places: slice
+
+
+def _groups(tables: Sequence[ShareTable]) -> Iterator[list[_Piece]]:
+    """Yield blocks that are evaluated as one: a larger one, or small ones up to a block's size."""
+    group: list[_Piece] = []
+    lane = taken = widest = 0
+    for table in tables:
+        for block in table.blocks:
+            words = -(-block.used // WORD)
+            if group and (max(words, widest) > _SMALL or taken + words > table.words):
+                yield group
+                group, taken = [], 0
+            lanes = slice(lane, lane + block.used)
+            group.append(_Piece(block, lanes, slice(WORD * taken, WORD * taken + block.used)))
+            lane, taken, widest = lanes.stop, taken + words, words
+    if group:
+        yield group
 
 
 def batches(count: int, lanes: int) -> Iterator[slice]:

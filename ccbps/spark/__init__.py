@@ -49,12 +49,14 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.spark.networks import simulate as simulate
     from ccbps.spark.pairs import match_pairs as match_pairs
     from ccbps.spark.shares import match_shares as match_shares
+    from ccbps.spark.shares import open_shares as open_shares
     from ccbps.spark.source import register_source as register_source
     from ccbps.spark.store_matching import match_messages as match_messages
     from ccbps.spark.store_writing import write_events as write_events
     from ccbps.spark.store_writing import write_interests as write_interests
     from ccbps.spark.stores import check_messages as check_messages
     from ccbps.spark.stores import compact_messages as compact_messages
+    from ccbps.spark.stores import drop_interests as drop_interests
     from ccbps.spark.stores import drop_rounds as drop_rounds
     from ccbps.spark.stores import provided_rounds as provided_rounds
     from ccbps.spark.stores import write_messages as write_messages

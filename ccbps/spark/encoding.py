@@ -41,15 +41,17 @@ from pyspark.sql import functions as F
 from ccbps.checks import instance
 from ccbps.columnar.addressing import allotted_rounds
 from ccbps.columnar.encoding import event_messages, interest_messages
+from ccbps.columnar.roles import for_subscribers
 from ccbps.columnar.sessions import payload_bytes
 from ccbps.errors import ParameterError
+from ccbps.keys.plain_key import PARTIES
 from ccbps.keys.sources import KeySource
 from ccbps.matching.contract.matcher import Matcher
 from ccbps.matching.contract.scheme import REUSABLE, Answers, Keying
 from ccbps.rounds.event_ledger import EventLedger
 from ccbps.rounds.remote_ledger import RemoteLedger
+from ccbps.shares.answers import COMMITMENT_BYTES
 from ccbps.shares.clients import HEAD_BYTES
-from ccbps.shares.replicated import PARTIES
 from ccbps.spark.columns import (
     AGAIN,
     check_once,
@@ -77,6 +79,7 @@ _ONCE: Final = "each pair and round encodes one event and one predicate, once"
 _ONE_EVENT: Final = "each number is for one event, once"
 _REFUSED: Final = "__ccbps_refused"
 _ALLOTTED: Final = "__ccbps_allotted"
+COMMITMENT: Final = "commitment"
 _FIRST: Final = "__ccbps_first"
 _WHOLE: Final = "__ccbps_whole"
 _TOGETHER: Final = 1 << 14
@@ -156,8 +159,9 @@ def encode_events(
     Returns:
         The columns `subscription` and `round` where they apply, those that `keep` names, and a
         binary message column, which is NULL where the subscription, the round or the payload is.
-        With three brokers there are `broker_0`, `broker_1` and `broker_2` instead, one for each.
-        With "reject", also "rejected" (NULL where nothing is wrong).
+        With three brokers there are `broker_0`, `broker_1` and `broker_2` instead, one for each;
+        and, where no broker learns the answers, "commitment", which is for subscribers (see
+        `open_shares`). With "reject", also "rejected" (NULL where nothing is wrong).
 
     Raises:
         ParameterError: a column is missing, of the wrong type, or used twice; an argument does not
@@ -200,7 +204,8 @@ def encode_events(
             matcher, key, row, ids, payload=bool(payloads), once=ledger is None, reject=reject
         )
 
-    column_name, parts = _outputs(matcher, output, "event_message", kept)
+    committed = for_subscribers(matcher)
+    column_name, parts = _outputs(matcher, output, "event_message", kept, committed=committed)
     result = encode_rows(
         df,
         encode,
@@ -212,7 +217,7 @@ def encode_events(
         purpose=_ONCE if ids[1:] else _ONE_EVENT,
     )
     if parts:
-        return _split(result, parts)
+        return _split(result, parts, matcher.event_bytes)
     if ledger is None or not reject:
         return result
     # The reason of the ledger, or else of the encoder.
@@ -342,16 +347,21 @@ def encode_interests(
     result = encode_rows(df, encode, [*ids, *private], kept, column_name, reject=reject)
     if ids[1:] and not reject:
         check_once(rows, given, _ONCE)
-    return _split(result, parts) if parts else result
+    return _split(result, parts, matcher.interest_bytes) if parts else result
 
 
 def _outputs(
-    matcher: Matcher, output: str | None, usual: str, kept: Sequence[str]
+    matcher: Matcher,
+    output: str | None,
+    usual: str,
+    kept: Sequence[str],
+    *,
+    committed: bool = False,
 ) -> tuple[str, list[str]]:
     """Return the column to encode into and, with three brokers, those that it is split into."""
     if matcher.keying is not Keying.BROKERS:
         return usual if output is None else output, []
-    parts = broker_columns(output)
+    parts = broker_columns(output) + [COMMITMENT] * committed
     for name in parts:
         if name.lower() in {other.lower() for other in kept}:
             raise ParameterError(f"output={output!r}: the DataFrame has a column {name!r}")
@@ -363,11 +373,17 @@ def broker_columns(output: str | None = None) -> list[str]:
     return [f"{'broker' if output is None else output}_{party}" for party in range(PARTIES)]
 
 
-def _split(df: DataFrame, parts: Sequence[str]) -> DataFrame:
-    """Split whole messages into a column for each broker: for broker 0 the heads."""
+def _split(df: DataFrame, parts: Sequence[str], width: int) -> DataFrame:
+    """Split whole messages into a column for each broker: for broker 0 the heads.
+
+    Another column is for what follows the messages, whose length is `width`.
+    """
     whole = column(_WHOLE)
-    messages = [F.substring(whole, 1, HEAD_BYTES), *[whole] * (PARTIES - 1)]
-    named = [message.alias(name) for message, name in zip(messages, parts, strict=True)]
+    pieces = [(1, HEAD_BYTES), *[(1, width)] * (PARTIES - 1), (1 + width, COMMITMENT_BYTES)]
+    named = [
+        F.substring(whole, start, length).alias(name)
+        for name, (start, length) in zip(parts, pieces, strict=False)
+    ]
     place = df.columns.index(_WHOLE)
     before, after = df.columns[:place], df.columns[place + 1 :]
     return df.select(*map(column, before), *named, *map(column, after))

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -24,11 +24,13 @@ from pyspark.sql.datasource import (
 from ccbps.arrow import binary_column
 from ccbps.checks import choice
 from ccbps.errors import DecodeError, ParameterError
+from ccbps.spark.encoding import broker_columns
+from ccbps.spark.stores import as_spark, pieces_of
 from ccbps.spark.workers import on_worker
-from ccbps.store.files import PartFile, PartFiles
+from ccbps.store.files import PartFile, PartFiles, PartReader
 from ccbps.store.folder import Folder
 from ccbps.store.index import Index
-from ccbps.store.plan import spans, stream
+from ccbps.store.plan import runs_of, spans, stream
 from ccbps.store.versions import current
 
 _TASK_BYTES: Final = 64 << 20
@@ -49,8 +51,8 @@ def register_source(spark: SparkSession) -> None:
             fresh = spark.readStream.format("ccbps").load("/data/events")
 
     The options are ``path``, of one store, and ``verify``: "true" compares all checksums. A table
-    has the columns `subscription` (which a broadcast's events do not have), `round`, and
-    `event_message` or `interest_message`.
+    has the columns `subscription` (which events for all subscriptions do not have), `round`, and
+    `event_message` or `interest_message`; with three brokers `broker_0`, `broker_1` or `broker_2`.
 
     A stream begins with the store as it is, and goes on with the generations that are appended. Its
     offsets are versions of that store. It fails where generations that it has read are compacted
@@ -81,7 +83,8 @@ class MessageSource(DataSource):  # type: ignore[misc]
     def schema(self) -> str:
         about = Index.read(self._folder).about
         label = "" if about.rounds else "subscription string, "
-        return f"{label}round long, {about.kind}_message binary"
+        name = f"{about.kind}_message" if about.party is None else broker_columns()[about.party]
+        return f"{label}round long, {name} binary"
 
     def reader(self, schema: Any) -> DataSourceReader:
         return _Reader(self._folder, self._verify, schema.names)
@@ -125,20 +128,59 @@ class _Rows:
         """
         if not isinstance(partition, _Piece):  # Spark asks for one where there is none
             return
-        with pa.ipc.open_stream(partition.runs) as content:
-            runs = content.read_next_batch()
         width, name = partition.width, partition.part
         files = PartFiles(width, partition.batch_rows, {name: partition.file})
         reader = files.reader(name, verify=self._verify)
-        run, rows = spans(runs["start"].to_numpy(), runs["stop"].to_numpy())
-        rounds = reader.rounds
-        step = max(1, _BATCH_BYTES // width)
-        for at in range(0, len(rows), step):
-            some = rows[at : at + step]
-            columns = [pa.array(rounds[some]), binary_column(reader.gather(some))]
-            if len(self._names) > len(columns):
-                columns.insert(0, runs["subscription"].take(pa.array(run[at : at + step])))
-            yield pa.RecordBatch.from_arrays(columns, names=self._names)
+        for columns in _columns(reader, partition.runs):
+            own = columns[-len(self._names) :]
+            yield pa.RecordBatch.from_arrays(own, names=self._names)
+
+
+def stored_rows(spark: SparkSession, index: Index, message: str) -> DataFrame:
+    """Return the rows of stores, whose files workers read. All checksums are compared.
+
+    Args:
+        spark: the session.
+        index: index of the stores.
+        message: name of the column of messages.
+
+    Returns:
+        The columns `subscription` (NULL for events of all subscriptions), `round` and `message`.
+    """
+    names = {"part": pa.string(), "runs": pa.binary()}
+    rows = [{name: getattr(piece, name) for name in names} for piece in _pieces(index)]
+    schema = pa.schema(
+        [("subscription", pa.string()), ("round", pa.int64()), (message, pa.binary())]
+    )
+    files = index.files
+
+    @on_worker
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for piece in batch.to_pylist():
+                reader = files.reader(piece["part"], verify=True)
+                for columns in _columns(reader, piece["runs"]):
+                    yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    pieces = pieces_of(spark, pa.Table.from_pylist(rows, pa.schema([*names.items()])))
+    return pieces.mapInArrow(read, as_spark(schema))
+
+
+def _columns(reader: PartReader, runs: bytes) -> Iterator[list[pa.Array]]:
+    """Yield subscriptions, rounds and messages of runs of one part.
+
+    Args:
+        reader: reader of the part.
+        runs: an Arrow IPC stream with the columns `subscription`, `start` and `stop`.
+    """
+    named = runs_of(runs)
+    run, rows = spans(named["start"].to_numpy(), named["stop"].to_numpy())
+    rounds = reader.rounds
+    step = max(1, _BATCH_BYTES // reader.width)
+    for at in range(0, len(rows), step):
+        some = rows[at : at + step]
+        labels = named["subscription"].take(pa.array(run[at : at + step]))
+        yield [labels, pa.array(rounds[some]), binary_column(reader.gather(some))]
 
 
 # No filter is pushed down: Spark 4.3 keeps the filters of one query for the next ones on the same

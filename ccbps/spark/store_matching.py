@@ -28,7 +28,7 @@ from ccbps.matching.contract.broker import Broker
 from ccbps.matching.contract.matcher import Matcher
 from ccbps.matching.contract.scheme import Answers
 from ccbps.spark.frames import check_on_error, check_partitions, is_connect
-from ccbps.spark.stores import Stores, as_spark, check_pairs, indexes
+from ccbps.spark.stores import Stores, as_spark, check_pairs, indexes, pieces_of
 from ccbps.spark.workers import on_worker
 from ccbps.store.broadcast_plan import plan_rounds
 from ccbps.store.files import PartReader
@@ -127,9 +127,7 @@ def match_messages(
     else:
         planned = plan(*sides, tasks=tasks)
     numbered = planned.append_column(_NUMBER, pa.array(np.arange(len(planned))))
-    # A plan that is large has a task for each chunk.
-    chunks = [numbered.slice(row, 1) for row in range(len(numbered))] or [numbered]
-    pieces = spark.createDataFrame(pa.concat_tables(chunks), as_spark(numbered.schema))
+    pieces = pieces_of(spark, numbered)
     if partitions is not None:
         # Pieces in turn, to random tasks, would leave a third of them with none.
         pieces = pieces.repartitionByRange(partitions, _NUMBER)

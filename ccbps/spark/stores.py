@@ -1,4 +1,4 @@
-"""Message stores in DataFrames: written, checked before, compacted, and freed of old rounds.
+"""Message stores in DataFrames: written, checked before, compacted, and freed of old messages.
 
 Spark moves messages once, when it writes them. A store grows by generations: each call with
 ``mode="append"`` adds some files and a new index, and changes no file.
@@ -19,9 +19,11 @@ from pyspark.sql import functions as F
 from ccbps.checks import choice, whole
 from ccbps.columnar.generation import SPAN_BITS
 from ccbps.errors import CcbpsError, ParameterError
+from ccbps.keys.plain_key import PARTIES
 from ccbps.matching.contract.matcher import Matcher
 from ccbps.matching.contract.scheme import Keying
 from ccbps.spark.columns import AGAIN, NUMBER_REPEATED, REPEATED, column, mark_repeated
+from ccbps.spark.encoding import broker_columns
 from ccbps.spark.frames import (
     check_matcher,
     check_partitions,
@@ -35,6 +37,7 @@ from ccbps.store.commit import (
     abandon,
     add_generation,
     drop_below,
+    drop_labels,
     renew,
     replace_generations,
     without_gaps,
@@ -53,6 +56,8 @@ Stores: TypeAlias = "StorePath | Sequence[StorePath]"
 Contents: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[list[pa.Array]]]
 """Function from the batches of a task to rounds, messages and, if there are any, subscriptions."""
 
+MOST_ROUND: Final = (1 << 63) - 1
+"""Greatest round, which `drop_rounds` never drops."""
 _TRIES: Final = 5
 """Number of times that an append is written, if others remove what it has written."""
 _PART_BYTES: Final = 256 << 20
@@ -76,17 +81,18 @@ def write_messages(
     matcher: Matcher,
     *,
     kind: StoreKind,
+    party: int | None = None,
     message: str | None = None,
     subscription: str | None = None,
-    round: str = "round",
+    round: str | None = None,
     mode: Literal["error", "overwrite", "append"] = "error",
     batch: tuple[str, int] | None = None,
     partitions: int | None = None,
 ) -> None:
-    """Write messages as a store, which `match_messages` reads.
+    """Write messages as a store, which `match_messages` or `match_shares` reads.
 
-    This runs one job. With the events of a broadcast another one runs before it, which computes
-    `df` to see how its rounds are spread.
+    This runs one job. With events that are for all subscriptions, another one runs before it, which
+    computes `df` to see how its rounds are spread.
 
     Example:
         .. code-block:: python
@@ -104,17 +110,31 @@ def write_messages(
 
             encoded.writeStream.foreachBatch(write).option("checkpointLocation", ...).start()
 
+        With three brokers, the stores of operator 1:
+
+        .. code-block:: python
+
+            cs.write_messages(sent, "/data/sent-1", three, kind="event", party=1, round="event")
+            cs.write_messages(asked, "/data/asked-1", three, kind="interest", party=1)
+
     Args:
-        df: the messages, with their subscriptions, where these apply, and rounds. Other columns are
+        df: the messages, with their subscriptions and rounds, where these apply. Other columns are
             not kept.
         path: folder, or its URI, which driver and workers must see under the same path.
         matcher: the matcher of the messages; public.
         kind: side of the messages, "event" or "interest".
-        message: binary column with messages; by default "event_message" or "interest_message".
+        party: number of the broker whose messages these are: 0, 1 or 2. It applies with three
+            brokers only (`Answers.TOGETHER`), and is required there: each operator has its stores.
+        message: binary column with messages; None for "event_message" or "interest_message", or
+            with three brokers for "broker_0", "broker_1" or "broker_2".
         subscription: string column with the label of the pair; None for "subscription". It does
-            not apply to the events of a broadcast, such as `BroadcastMatch`: there is one event for
-            each round, and each file has a range of rounds.
-        round: column with the round, a whole number.
+            not apply to events that are for all subscriptions, as those of `BroadcastMatch` and
+            `ThreeBrokerMatch`: there is one event for each round, and each file has a range of
+            rounds.
+        round: column with the round, a whole number; None for "round". With three brokers, the
+            round of an event is any number that names it. That of an interest is any number that
+            grows with time, at which the interest ends: see `drop_rounds`. There None is for
+            interests without an end, whose round is the greatest one, 2^63 - 1.
         mode: "error" refuses a folder that is not empty, apart from files that unfinished writers
             left. "overwrite" replaces a store once the new one is complete. "append" adds a
             generation to a store, or makes one. Several calls may append at once, also while the
@@ -127,21 +147,24 @@ def write_messages(
 
     Raises:
         ParameterError: a column is missing or of the wrong type, or `subscription` does not apply;
-            the folder is not empty or cannot be made, or holds a store of another matcher or side;
-            a row has a NULL, a negative round, one that `drop_rounds` dropped, or a message of
-            another width; a (pair, round), or a round of a broadcast's events, comes with two
-            messages (the same one twice is kept once); an earlier batch of a stream comes after a
-            later one; or another call finished a store there while this one ran. Nothing of this
-            call is left. Where rows come from others, set such rows aside before, with
+            the folder is not empty or cannot be made, or holds a store of another matcher, side or
+            broker; a row has a NULL, a negative round, one that `drop_rounds` dropped, or a message
+            of another width; a (pair, round), or a round of events for all subscriptions, comes
+            with two messages (the same one twice is kept once); an earlier batch of a stream comes
+            after a later one; or another call finished a store there while this one ran. Nothing of
+            this call is left. Where rows come from others, set such rows aside before, with
             `check_messages`.
         RandomnessReuseError: with "append", the store has another message for a (pair, round), or
-            for a round of a broadcast's events. Nothing of this call is left. A message that the
-            store has already, as where a stream's source sends it again, is kept once.
+            for a round of a broadcast's events. (With three brokers, this is a ParameterError.)
+            Nothing of this call is left. A message that the store has already, as where a stream's
+            source sends it again, is kept once.
     """
     check_mode(mode, batch)
-    message, labels = _message_columns(df, matcher, kind, message, subscription, round)
+    message, labels, rounds = _message_columns(
+        df, matcher, kind, party, message, subscription, round
+    )
     messages = df.select(
-        column(round).cast("long").alias("round"),
+        (column(rounds[0]) if rounds else F.lit(MOST_ROUND)).cast("long").alias("round"),
         column(message).alias("message"),
         *[column(name).alias("subscription") for name in labels],
     )
@@ -151,7 +174,7 @@ def write_messages(
     by = ["subscription", F.shiftright("round", SPAN_BITS)] if labels else ["round"]
     parts = spread(*by) if partitions is None else spread(partitions, *by)
     ordered = parts.sortWithinPartitions(*["subscription"] * len(labels), "round")
-    save_parts(ordered, path, matcher, kind, mode, batch, _as_they_are)
+    save_parts(ordered, path, matcher, kind, mode, batch, _as_they_are, party)
 
 
 def _as_they_are(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.Array]]:
@@ -183,6 +206,7 @@ def save_parts(
     mode: str,
     batch: tuple[str, int] | None,
     contents: Contents,
+    party: int | None = None,
 ) -> None:
     """Write what tasks make of rows as a store, in a part for each task. Runs one job.
 
@@ -194,6 +218,7 @@ def save_parts(
         mode: treatment of a store that is there; see `write_messages`.
         batch: name of a stream and number of its batch; see `write_messages`.
         contents: function from a task's batches of rows to columns of its part.
+        party: number of the broker whose parts of messages these are; None for whole messages.
 
     Raises:
         ParameterError, RandomnessReuseError: see `write_messages`.
@@ -203,7 +228,7 @@ def save_parts(
             "a stream is written batch by batch: call this in foreachBatch, with mode='append' and "
             "batch=(a name, the batch's number)"
         )
-    folder, about = Folder.of(path, "path"), About.of(matcher, kind)
+    folder, about = Folder.of(path, "path"), About.of(matcher, kind, party)
     version, names = current(folder)
     if not all(map(is_unfinished, names)):
         if mode == "error":
@@ -213,7 +238,7 @@ def save_parts(
         if mode == "append" and not version:
             raise ParameterError(f"path={folder.path!r} holds files, and no store to append to")
     if mode == "append" and version:
-        before = Index.read(folder, matcher, kind)
+        before = Index.read(folder, matcher, kind, party)
         last = -1 if batch is None else before.about.batches.get(batch[0], -1)
         if batch is not None and last > batch[1]:
             raise ParameterError(
@@ -260,7 +285,7 @@ def _write_parts(
 def _same_store(folder: Folder, fresh: Index, matcher: Matcher, kind: StoreKind) -> Index:
     """Let streams that read the store in a folder go on with the one that replaces it."""
     with suppress(CcbpsError):  # there is none, or it is another matcher's, or damaged
-        store = Index.read(folder, matcher, kind).about.store
+        store = Index.read(folder, matcher, kind, fresh.about.party).about.store
         return replace(fresh, about=fresh.about._replace(store=store))
     return fresh
 
@@ -270,9 +295,10 @@ def check_messages(
     matcher: Matcher,
     *,
     kind: StoreKind,
+    party: int | None = None,
     message: str | None = None,
     subscription: str | None = None,
-    round: str = "round",
+    round: str | None = None,
 ) -> DataFrame:
     """Find rows that are no messages, and say why in a new string column "rejected".
 
@@ -296,9 +322,10 @@ def check_messages(
             searched: call it in ``foreachBatch``.
         matcher: the matcher of the messages; public.
         kind: side of the messages, "event" or "interest".
+        party: number of the broker whose messages these are; see `write_messages`.
         message: binary column with messages; see `write_messages`.
         subscription: string column with the label of the pair; see `write_messages`.
-        round: column with the round, a whole number.
+        round: column with the round, a whole number; see `write_messages`.
 
     Returns:
         All columns of `df`, and "rejected", which is NULL where nothing is wrong. It says that a
@@ -311,16 +338,19 @@ def check_messages(
         ParameterError: a column is missing or of the wrong type, or `subscription` does not apply;
             `df` is a stream, or has a column "rejected".
     """
-    message, labels = _message_columns(df, matcher, kind, message, subscription, round)
+    message, labels, rounds = _message_columns(
+        df, matcher, kind, party, message, subscription, round
+    )
     refuse_rejected(df.columns)
     side, other_width, other_kind = _CAUSES[kind]
-    ids, content = [*labels, round], column(message)
+    ids, content = [*labels, *rounds], column(message)
     again = REPEATED if labels else NUMBER_REPEATED
-    width = F.octet_length(content) == message_width(matcher, kind)
-    begun = F.substring(content, 1, 1) == F.lit(bytes([round_kind(side)]))
+    first = round_kind(side) if party is None else side
+    width = F.octet_length(content) == message_width(matcher, kind, party)
+    begun = F.substring(content, 1, 1) == F.lit(bytes([first]))
     problems = {
         **{f"column {name!r} is NULL": column(name).isNull() for name in (*ids, message)},
-        f"column {round!r} is negative": column(round) < 0,
+        **{f"column {name!r} is negative": column(name) < 0 for name in rounds},
         other_width.text: ~width,
         other_kind.text: ~begun,
         again: column(AGAIN),
@@ -399,6 +429,12 @@ def drop_rounds(path: StorePath, matcher: Matcher, *, kind: StoreKind, before: i
 
             gone = cs.drop_rounds("/data/events", matcher, kind="event", before=1_000_000)
 
+        With three brokers, interests that have ended, where the rounds of interests are days:
+
+        .. code-block:: python
+
+            ended = cs.drop_rounds("/data/asked-1", three, kind="interest", before=20_783)
+
     Args:
         path: path of a store, from `write_messages`.
         matcher: the matcher of the messages; public.
@@ -412,9 +448,43 @@ def drop_rounds(path: StorePath, matcher: Matcher, *, kind: StoreKind, before: i
         ParameterError: there is no such store, or `before` is no round.
         DecodeError: the index, or a file, is damaged.
     """
-    before = whole("before", before, 0, (1 << 63) - 1, hint="it is a round")
+    before = whole("before", before, 0, MOST_ROUND, hint="it is a round")
     folder, _ = _store(path, matcher, kind)
     return drop_below(folder, matcher, kind, before)
+
+
+def drop_interests(path: StorePath, matcher: Matcher, subscriptions: Sequence[str]) -> int:
+    """Drop the interests of subscriptions from a store of one of three brokers.
+
+    They are dropped in the index, as `drop_rounds` does: this runs no job, and the next compaction
+    removes them from files. A subscription may have another interest afterwards. All three
+    operators drop the same ones.
+
+    Example:
+        .. code-block:: python
+
+            gone = cs.drop_interests("/data/asked-1", three, ["alice"])
+
+    Args:
+        path: path of a store of interests, from `write_messages`.
+        matcher: the matcher of the messages; public. It has three brokers (`Answers.TOGETHER`).
+        subscriptions: names of subscriptions. Those that the store does not have are ignored.
+
+    Returns:
+        The number of interests dropped.
+
+    Raises:
+        ParameterError: there is no such store, `subscriptions` is no list of names, or the matcher
+            is of another kind: an interest for one round is not replaced by another.
+        DecodeError: the index is damaged.
+    """
+    check_matcher(matcher)
+    if matcher.keying is not Keying.BROKERS:
+        refuse_given(matcher, matcher.keying, subscriptions=subscriptions)
+    if isinstance(subscriptions, str) or not all(isinstance(name, str) for name in subscriptions):
+        raise ParameterError(f"subscriptions must be a list of names, got {subscriptions!r}")
+    folder, _ = _store(path, matcher, "interest")
+    return drop_labels(folder, matcher, "interest", list(subscriptions))
 
 
 def provided_rounds(interests: Stores, matcher: Matcher) -> dict[str, range]:
@@ -450,15 +520,25 @@ def provided_rounds(interests: Stores, matcher: Matcher) -> dict[str, range]:
 
 def check_pairs(matcher: Matcher) -> None:
     """Refuse a matcher whose messages do not belong to pairs and rounds."""
-    check_matcher(matcher)
+    _check_stored(matcher)
     if matcher.keying is not Keying.ROUNDS:
+        raise ParameterError(
+            f"messages of {type(matcher).__name__} have no pairs and rounds: call encode_events or "
+            "encode_interests, write_messages for each broker, and match_shares"
+        )
+
+
+def _check_stored(matcher: Matcher) -> None:
+    """Refuse a matcher whose messages do not go into stores."""
+    check_matcher(matcher)
+    if matcher.keying not in (Keying.ROUNDS, Keying.BROKERS):
         raise ParameterError(
             f"message stores hold messages of pairs and rounds, which {type(matcher).__name__} "
             "has not: write its messages as a table, such as Parquet, and call match"
         )
 
 
-def indexes(paths: Stores, matcher: Matcher, kind: StoreKind) -> Index:
+def indexes(paths: Stores, matcher: Matcher, kind: StoreKind, party: int | None = None) -> Index:
     """Join the indexes of all stores of a side."""
     name = f"{kind}s"
     several = [paths] if isinstance(paths, str | os.PathLike) else paths
@@ -467,10 +547,17 @@ def indexes(paths: Stores, matcher: Matcher, kind: StoreKind) -> Index:
     folders = [Folder.of(path, name) for path in several]
     if len({folder.path for folder in folders}) < len(folders):
         raise ParameterError(f"{name} names the same store twice")
-    read = [Index.read(folder, matcher, kind) for folder in folders]
+    read = [Index.read(folder, matcher, kind, party) for folder in folders]
     if len(read) > 1:
         refuse_twice(read)
     return Index.together(read)
+
+
+def pieces_of(spark: SparkSession, table: pa.Table) -> DataFrame:
+    """Return pieces of work as a DataFrame, so that those of a large plan go to several tasks."""
+    # A plan that is large has a task for each chunk.
+    chunks = [table.slice(row, 1) for row in range(len(table))] or [table]
+    return spark.createDataFrame(pa.concat_tables(chunks), as_spark(table.schema))
 
 
 def as_spark(schema: pa.Schema) -> types.StructType:
@@ -489,22 +576,32 @@ def _message_columns(
     df: DataFrame,
     matcher: Matcher,
     kind: StoreKind,
+    party: int | None,
     message: str | None,
     subscription: str | None,
-    round: str,
-) -> tuple[str, list[str]]:
-    """Return the column of messages, and that of subscriptions where there is one.
+    round: str | None,
+) -> tuple[str, list[str], list[str]]:
+    """Return the columns of messages and, where there are any, of subscriptions and of rounds.
 
     The arguments are those of `write_messages`, and are checked.
     """
     _check_side(matcher, kind)
-    message = f"{kind}_message" if message is None else message
+    shared, usual = matcher.keying is Keying.BROKERS, f"{kind}_message"
+    if shared:
+        usual = broker_columns()[whole("party", party, 0, PARTIES - 1)]
+    else:
+        refuse_given(matcher, matcher.keying, party=party)
+    message = usual if message is None else message
     labels = ["subscription" if subscription is None else subscription]
+    rounds = ["round" if round is None else round]
     if serves_all(matcher, kind):
-        refuse_given(matcher, Keying.ROUNDS, subscription=subscription)
+        because = "its events are for all subscriptions" if shared else Keying.ROUNDS
+        refuse_given(matcher, because, subscription=subscription)
         labels = []
-    require(df, [], whole=[round], text=labels, binary=[message], rest=False)
-    return message, labels
+    elif shared and round is None:
+        rounds = []
+    require(df, [], whole=rounds, text=labels, binary=[message], rest=False)
+    return message, labels, rounds
 
 
 def _store(path: StorePath, matcher: Matcher, kind: StoreKind) -> tuple[Folder, Index]:
@@ -516,4 +613,4 @@ def _store(path: StorePath, matcher: Matcher, kind: StoreKind) -> tuple[Folder, 
 
 def _check_side(matcher: Matcher, kind: str) -> None:
     choice("kind", kind, ("event", "interest"))
-    check_pairs(matcher)
+    _check_stored(matcher)

@@ -15,8 +15,9 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from ccbps.arrays import Numbers
+from ccbps.arrays import Bools, Numbers
 from ccbps.errors import DecodeError, ParameterError
 from ccbps.matching.contract.matcher import Matcher
 from ccbps.store.files import MANIFEST, by_part
@@ -118,6 +119,7 @@ def append(
     matcher: Matcher,
     kind: StoreKind,
     *,
+    party: int | None = None,
     own: Collection[str] = (),
     before: int = 0,
 ) -> Index | None:
@@ -129,6 +131,7 @@ def append(
         change: the change. It is called once or more, with an empty store if there is none.
         matcher: matcher of the messages.
         kind: side of the messages.
+        party: number of the broker whose parts of messages the store must hold; None for any.
         own: parts that the run has written.
         before: files of runs that began below this version are removed; 0 for none.
 
@@ -142,9 +145,9 @@ def append(
     obstacle = ""
     for _ in range(_TRIES):
         if current(folder)[0]:
-            now = Index.read(folder, matcher, kind)
+            now = Index.read(folder, matcher, kind, party)
         else:
-            now = Index.of(folder, About.of(matcher, kind), MANIFEST.empty_table())
+            now = Index.of(folder, About.of(matcher, kind, party), MANIFEST.empty_table())
         if own and run.version < now.about.void:
             obstacle = WriterRun(now.version).index
             break
@@ -211,7 +214,8 @@ def add_generation(
             )
         return replace(Index.together([now, new]), about=now.about._replace(batches=batches))
 
-    if append(folder, run, added, matcher, fresh.about.kind, own=fresh.parts) is None:
+    kind, party = fresh.about.kind, fresh.about.party
+    if append(folder, run, added, matcher, kind, party=party, own=fresh.parts) is None:
         abandon(folder, run)
 
 
@@ -231,6 +235,30 @@ def drop_below(folder: Folder, matcher: Matcher, kind: StoreKind, before: int) -
 
     append(folder, WriterRun(1), cut, matcher, kind)
     return dropped
+
+
+def drop_labels(folder: Folder, matcher: Matcher, kind: StoreKind, labels: Collection[str]) -> int:
+    """Drop the messages of subscriptions, which may come again.
+
+    Returns:
+        number of messages that were dropped.
+    """
+    dropped = 0
+
+    def cut(now: Index) -> Index:
+        nonlocal dropped
+        gone = _labelled(now, pa.array(labels, pa.string()))
+        dropped = int((now.stop - now.start)[gone].sum())
+        return now.keeping(~gone)
+
+    append(folder, WriterRun(1), cut, matcher, kind)
+    return dropped
+
+
+def _labelled(index: Index, labels: pa.Array) -> Bools:
+    """Mark the runs of some subscriptions, shape (runs,)."""
+    runs: Bools = pc.is_in(index.subscription, labels).to_numpy(zero_copy_only=False)
+    return runs
 
 
 def _from_round(index: Index, floor: int) -> Index:
@@ -254,8 +282,8 @@ def replace_generations(
 ) -> None:
     """Replace the generations of a store by the parts into which tasks have merged them.
 
-    Generations that others added meanwhile stay as they are, and rounds that others dropped
-    meanwhile are dropped.
+    Generations that others added meanwhile stay as they are. Rounds and subscriptions that others
+    dropped meanwhile are dropped.
 
     Args:
         folder: folder of the store.
@@ -274,12 +302,15 @@ def replace_generations(
         floor = later.about.floor
         if not {*now.keeping(now.last >= floor).parts} <= {*later.parts}:
             raise ParameterError(
-                f"path={folder.path!r}: another call compacted or replaced the store while this "
-                "one ran; nothing of this one is kept. Compact once more"
+                f"path={folder.path!r}: another call compacted or replaced the store, or dropped "
+                "all messages of a file, while this one ran; nothing of this one is kept. Compact "
+                "once more"
             )
         old = np.array([name in now.files.parts for name in later.parts], dtype=np.bool_)
-        new = later.keeping(~old[later.part])
-        return replace(Index.together([_from_round(merged, floor), new]), about=later.about)
+        new, left = later.keeping(~old[later.part]), _from_round(merged, floor)
+        if not later.about.rounds:
+            left = left.keeping(_labelled(left, later.keeping(old[later.part]).subscription))
+        return replace(Index.together([left, new]), about=later.about)
 
     append(folder, run, merge, matcher, now.about.kind, own=merged.parts, before=run.version)
 

@@ -356,9 +356,9 @@ class PartReader:
         if version <= planned:
             return self._damaged("no such file")
         return DecodeError(
-            f"{folder.path}: the store was compacted or overwritten, or rounds were dropped, after "
-            f"this was planned (it is at version {version}, and was at {planned}). Nothing is "
-            "damaged: plan the job anew, as with another call of match_messages"
+            f"{folder.path}: the store was compacted or overwritten, or messages were dropped, "
+            f"after this was planned (it is at version {version}, and was at {planned}). Nothing "
+            "is damaged: plan the job anew, as with another call of match_messages"
         )
 
     def _damaged(self, problem: str) -> DecodeError:

@@ -30,16 +30,18 @@ from numpy.typing import NDArray
 
 from ccbps.arrays import Numbers
 from ccbps.errors import DecodeError, ParameterError
+from ccbps.keys.plain_key import PARTIES
 from ccbps.matching.contract.matcher import Matcher
 from ccbps.matching.contract.scheme import Answers
 from ccbps.records import Number, Record, read, write
+from ccbps.shares.clients import part_bytes
 from ccbps.store.files import CHECKSUM_BYTES, MANIFEST, RUNS, PartFile, PartFiles, batch_rows
 from ccbps.store.folder import Folder
 from ccbps.store.versions import WriterRun, current, is_old, is_part
 
 StoreKind = Literal["event", "interest"]
 
-FORMAT: Final = "ccbps messages 4"
+FORMAT: Final = "ccbps messages 5"
 """Format of the files, which the index names."""
 _SHA256_BYTES: Final = 32
 _READS: Final = 50
@@ -47,14 +49,15 @@ _READS: Final = 50
 _COLUMNS: Final = RUNS.set(0, pa.field("part", pa.dictionary(pa.int32(), pa.string())))
 
 
-def message_width(matcher: Matcher, kind: StoreKind) -> int:
-    """Return the number of bytes of a message of one side."""
-    return matcher.event_bytes if kind == "event" else matcher.interest_bytes
+def message_width(matcher: Matcher, kind: StoreKind, party: int | None = None) -> int:
+    """Return the number of bytes of a message of one side, or of a broker's part of it."""
+    width = matcher.event_bytes if kind == "event" else matcher.interest_bytes
+    return width if party is None else part_bytes(party, width)
 
 
 def serves_all(matcher: Matcher, kind: StoreKind) -> bool:
-    """Tell whether messages of one side serve all subscriptions of their round."""
-    return kind == "event" and matcher.answers is Answers.ROUND
+    """Tell whether messages of one side serve all subscriptions, and name none."""
+    return kind == "event" and matcher.answers in (Answers.ROUND, Answers.TOGETHER)
 
 
 class About(NamedTuple):
@@ -62,7 +65,7 @@ class About(NamedTuple):
 
     Attributes:
         kind: their side.
-        rounds: whether they serve all subscriptions of their round, and name none.
+        rounds: whether they serve all subscriptions, and name none.
         matcher: fingerprint of their matcher, in hex.
         width: bytes of a message.
         floor: first round that may come; lower rounds were dropped.
@@ -71,6 +74,7 @@ class About(NamedTuple):
         void: a version. Parts of runs that began below it, and are not in the store yet, are being
             removed.
         store: run that made the store, which tells it from another one in its place.
+        party: number of the broker that has these parts of messages; None for whole messages.
     """
 
     kind: StoreKind
@@ -82,12 +86,13 @@ class About(NamedTuple):
     runs: tuple[str, ...] = ()
     void: Number = 0
     store: str = ""
+    party: Annotated[int, Meta(ge=0, lt=PARTIES)] | None = None
 
     @classmethod
-    def of(cls, matcher: Matcher, kind: StoreKind) -> About:
+    def of(cls, matcher: Matcher, kind: StoreKind, party: int | None = None) -> About:
         """Describe an empty store."""
-        rounds, width = serves_all(matcher, kind), message_width(matcher, kind)
-        return cls(kind, rounds, matcher.fingerprint, width, 0, {})
+        rounds, width = serves_all(matcher, kind), message_width(matcher, kind, party)
+        return cls(kind, rounds, matcher.fingerprint, width, 0, {}, party=party)
 
 
 class _Metadata(Record, frozen=True):
@@ -238,7 +243,11 @@ class Index:
 
     @classmethod
     def read(
-        cls, folder: Folder, matcher: Matcher | None = None, kind: StoreKind | None = None
+        cls,
+        folder: Folder,
+        matcher: Matcher | None = None,
+        kind: StoreKind | None = None,
+        party: int | None = None,
     ) -> Index:
         """Read the index of a store.
 
@@ -246,9 +255,10 @@ class Index:
             folder: folder of the store.
             matcher: matcher whose messages the store must hold; None for any.
             kind: side whose messages the store must hold; None for either.
+            party: number of the broker whose parts of messages the store must hold; None for any.
 
         Raises:
-            ParameterError: there is no store, or one for another matcher or side.
+            ParameterError: there is no store, or one for another matcher, side or broker.
             DecodeError: the index is damaged, or of another format.
         """
         named = f"{kind}s={folder.path!r}" if kind else f"path={folder.path!r}"
@@ -268,6 +278,8 @@ class Index:
             )
         if kind is not None and about.kind != kind:
             raise ParameterError(f"{named} holds {about.kind} messages, not {kind} messages")
+        if party is not None and about.party != party:
+            raise ParameterError(f"{named} holds messages for broker {about.party}, not {party}")
         if matcher is not None and about.rounds != serves_all(matcher, about.kind):
             raise DecodeError(f"{named}: {name} is damaged: it is not of this matcher's format")
         return index

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from ccbps.arrays import Index as Places
 from ccbps.arrays import Numbers
-from ccbps.errors import RandomnessReuseError
+from ccbps.errors import CcbpsError, ParameterError, RandomnessReuseError
 from ccbps.store.files import PartReader
 from ccbps.store.index import Index
 from ccbps.store.plan import Work, meetings, open_piece, pair_names, plan, spans
@@ -32,15 +32,14 @@ def refuse_twice(several: Sequence[Index]) -> None:
 
     Raises:
         RandomnessReuseError: there are such messages; it names one.
+        ParameterError: there are such messages of three brokers, whose randomness is not reused.
     """
     index = Index.together(several)
     one, other = meetings(index.labelled(), index.labelled())
     of = np.repeat(np.arange(len(several)), [len(each.part) for each in several])
     new = of[one] < of[other]
     for work, *_ in _shared(index, index, (one[new], other[new])):
-        raise RandomnessReuseError(
-            f"{_name(work, 0, index)} has a message in two stores; a pair and round has one message"
-        )
+        raise _twice(index, work, 0, "in two stores")
 
 
 def without_known(now: Index, fresh: Index) -> Index:
@@ -54,6 +53,7 @@ def without_known(now: Index, fresh: Index) -> Index:
 
     Raises:
         RandomnessReuseError: the store has another message for a pair and round; it names one.
+        ParameterError: the same, of three brokers, whose randomness is not reused.
         DecodeError: a file is missing or damaged.
     """
     known: dict[str, list[Numbers]] = {}
@@ -65,10 +65,7 @@ def without_known(now: Index, fresh: Index) -> Index:
                 # If one of them is damaged, that is what is wrong.
                 for index, name, row in zip((now, fresh), names, rows, strict=True):
                     index.files.reader(name, verify=True).gather(row[place : place + 1])
-                raise RandomnessReuseError(
-                    f"{_name(work, place, now)} has a message already, and this is another one; a "
-                    "pair and round has one message"
-                )
+                raise _twice(now, work, place, "already, and this is another one")
         known.setdefault(names[1], []).append(rows[1])
     index = fresh
     for name, places in known.items():
@@ -130,7 +127,13 @@ def _shared(
             yield work, (piece["event_part"], piece["interest_part"]), (first, second)
 
 
-def _name(work: Work, place: int, index: Index) -> str:
-    """Name a pair for errors."""
+def _twice(index: Index, work: Work, place: int, where: str) -> CcbpsError:
+    """Return the error for a pair that has two messages, which it names."""
     labels, rounds = (column[place].as_py() for column in pair_names(work))
-    return f"round={rounds}" if index.about.rounds else f"subscription={labels!r}, round={rounds}"
+    about = index.about
+    name = f"round={rounds}" if about.rounds else f"subscription={labels!r}, round={rounds}"
+    if about.party is None:
+        rule = "a pair and round has one message"
+        return RandomnessReuseError(f"{name} has a message {where}; {rule}")
+    rule = "an event has one message" if about.rounds else "drop_interests removes the old one"
+    return ParameterError(f"{name} has a message {where}; {rule}")

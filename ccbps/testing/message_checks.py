@@ -8,13 +8,13 @@ import os
 import pickle
 import tempfile
 from collections.abc import Callable
-from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from ccbps import Bool, OneTimePad, Schema, SeedRing, SharedSeed, UInt
 from ccbps.arrays import Bytes

@@ -1,33 +1,41 @@
 """Broker 1 or 2: it keeps its parts of interests, and does what broker 0 orders.
 
 Broker 0 says when something happens, never what is computed: an order to match says which events
-meet which table, and the three compare positions before they send anything.
+meet which tables, and the three compare positions before they send anything.
+
+A broker whose file cannot be written, since the disk is full, refuses new interests and says so. It
+goes on with those that it has.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
+from collections.abc import Callable, Sequence
 from functools import partial
 from hashlib import sha256
 from os import PathLike
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import numpy as np
+from msgspec import structs
 
-from ccbps.arrays import Bools
+from ccbps.arrays import Bytes
 from ccbps.checks import whole
 from ccbps.errors import CcbpsError, DecodeError, LedgerError, NetworkError, PeerError
 from ccbps.keys.plain_key import OperatorKey
 from ccbps.keys.secret import Confined
 from ccbps.network import Channel, Credentials, Server
-from ccbps.shares.clients import sealed_width
+from ccbps.shares.clients import CLIENT, HEAD_BYTES, sealed_width
 from ccbps.shares.operators import broker_key, identity
 from ccbps.trio.members import Trio
-from ccbps.trio.orders import MOST_BYTES, SESSION_BYTES, Order, Reply
+from ccbps.trio.orders import MOST_BYTES, MOST_VERIFIED, SESSION_BYTES, Order, Reply
 from ccbps.trio.shelf import Shelf
 from ccbps.trio.worker import Workers
+
+_log: Final = logging.getLogger(__name__)
 
 
 class Follower(Confined):
@@ -47,7 +55,8 @@ class Follower(Confined):
         LedgerError: the file cannot be used.
         NetworkError: it cannot listen at its address.
         KeyMismatchError: the key is not that of broker `party`.
-        ParameterError: the file is another broker's, or the matcher's brokers do not learn answers.
+        ParameterError: the file is another broker's, the matcher's brokers do not learn answers, or
+            it demands grants.
     """
 
     def __init__(
@@ -64,6 +73,9 @@ class Follower(Confined):
         owner = sha256(bytes([party]) + broker_key(key).public + matcher.digest).digest()
         width = sealed_width(party, matcher.form.rows)
         self._shelf = Shelf(None if path is None else Path(path), owner, width)
+        # Parts that were verified over these connections and not put yet, by their heads.
+        self._new: dict[bytes, Bytes] = {}
+        self._is_full = False
         self._lock, self._leader = threading.Lock(), threading.Lock()
         self._channel: Channel | None = None
         self._workers: Workers | None = None
@@ -101,6 +113,7 @@ class Follower(Confined):
         if self._workers is not None:
             self._workers.close()
         self._workers, self._session = self._make_workers(), os.urandom(SESSION_BYTES)
+        self._new.clear()
 
     def _serve(self, channel: Channel) -> None:
         """Obey broker 0; a new connection of it takes the place of an old one."""
@@ -121,57 +134,95 @@ class Follower(Confined):
 
     def _reply(self, content: bytes) -> Reply:
         try:
-            marks = self._obey(Order.from_bytes(content))
+            return self._obey(Order.from_bytes(content))
         except (NetworkError, PeerError) as error:
-            if self._workers is None or not self._workers.are_alive:
+            assert self._workers is not None
+            if not self._workers.are_alive:
                 self._begin()
             anew = isinstance(error, PeerError)
             return Reply(self._session, error=str(error), again=True, anew=anew)
         except CcbpsError as error:
             return Reply(self._session, error=str(error))
-        return Reply(self._session, np.packbits(marks).tobytes())
 
-    def _obey(self, order: Order) -> Bools:
-        """Obey an order, and return marks of its rows."""
+    def _obey(self, order: Order) -> Reply:
+        """Obey an order, and return the reply."""
         assert self._workers is not None
-        rows, none = order.rows, np.zeros(0, dtype=np.bool_)
+        rows, marks, unkept = order.rows, np.zeros(0, dtype=np.bool_), ""
         match order.verb:
-            case "reset":
-                self._workers.reset()
-                self._shelf.begin()
-            case "prune":
-                self._shelf.prune()
-            case "join":
-                self._workers.join(order.attempt)
-            case "greet":
-                hellos = [row.tobytes() for row in rows]
-                refused = self._workers.greet(hellos)
-                self._shelf.greet(
-                    [hello for hello, bad in zip(hellos, refused, strict=True) if not bad]
-                )
-                return refused
-            case "forget":
-                clients = [row.tobytes() for row in rows]
-                self._shelf.forget(clients)
-                self._workers.forget(clients)
-            case "missing":
-                return self._shelf.missing(rows)
-            case "store":
-                self._shelf.store(rows)
-            case "verify":
-                return self._workers.verify(rows)
-            case "put":
-                parts = self._shelf.parts(rows)
-                if parts is None:
-                    raise LedgerError("interests are missing in the broker's file")
-                return self._workers.put(order.table, order.chosen, parts)
-            case "remove":
-                self._workers.remove(order.table, order.chosen)
-                self._shelf.remove(rows)
-            case "drop":
-                self._workers.drop(order.table)
+            case "about":
+                pass
+            case "digests":
+                return Reply(self._session, digests=b"".join(self._workers.digests(order)))
             case "match":
-                if len(rows) == 0:
+                if not len(rows):
                     raise DecodeError("an order to match has no events")
-                return self._workers.help_to_match(order.table, rows)
-        return none
+                _, marks = self._workers.match(order)
+            case "missing":
+                marks = self._shelf.missing(rows)
+            case "store":
+                unkept = self._stored(rows)
+            case "prune":
+                self._kept(self._shelf.prune)
+            case "verify":
+                marks = self._workers.obey(order)
+                unkept = self._verified(rows[~marks])
+            case "put":
+                marks = self._workers.obey(structs.replace(order, rows=self._parts(order)))
+            case _:
+                if order.verb == "reset":
+                    self._shelf.begin()
+                    self._new.clear()
+                elif order.verb == "forget":
+                    gone = {row.tobytes() for row in rows}
+                    self._leave([head for head in self._new if head[CLIENT] in gone])
+                elif order.verb == "remove":
+                    self._kept(partial(self._shelf.remove, [row.tobytes() for row in rows]))
+                marks = self._workers.obey(order)
+        return Reply(self._session, np.packbits(marks).tobytes(), unkept=unkept)
+
+    def _kept(self, write: Callable[[], None]) -> str:
+        """Change the file; return the reason if that cannot be done now, else nothing."""
+        try:
+            write()
+        except LedgerError as error:
+            if not self._is_full:
+                _log.error("no more interests are taken: %s", error)
+            self._is_full = True
+            return str(error)
+        return ""
+
+    def _stored(self, parts: Bytes) -> str:
+        """Write parts to the file; return the reason if that cannot be done now, else nothing."""
+        unkept = self._kept(partial(self._shelf.store, parts)) if len(parts) else ""
+        if self._is_full and len(parts) and not unkept:
+            _log.warning("the broker's file can be written again")
+            self._is_full = False
+        return unkept
+
+    def _verified(self, parts: Bytes) -> str:
+        """Keep parts that were verified; return the reason if that cannot be done now."""
+        unkept = self._stored(parts)
+        if not unkept:
+            self._new.update((part[:HEAD_BYTES].tobytes(), part) for part in parts)
+            self._leave([*self._new][: max(0, len(self._new) - MOST_VERIFIED)])
+        return unkept
+
+    def _leave(self, heads: Sequence[bytes]) -> None:
+        """Delete parts that were verified and not put."""
+        for head in heads:
+            del self._new[head]
+        if heads:
+            self._kept(partial(self._shelf.remove, heads))
+
+    def _parts(self, order: Order) -> Bytes:
+        """Return the parts that an order puts into lanes."""
+        new = [self._new.pop(row.tobytes(), None) for row in order.rows]
+        if order.verified:
+            verified = [part for part in new if part is not None]
+            if len(verified) < len(new):
+                raise NetworkError("interests were not verified over these connections")
+            return np.stack(verified)
+        parts = self._shelf.parts(order.rows)
+        if parts is None:
+            raise LedgerError("interests are missing in the broker's file")
+        return parts

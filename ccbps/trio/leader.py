@@ -2,8 +2,10 @@
 
 All messages reach broker 0 first, sealed for the others. It decides on the order of interests and
 events and on lanes, so that the three always do the same. An order that fails, since a broker or a
-connection ended, is given again over new connections, with new masks. A broker that lost its tables
-gets all interests again; it has its parts of them in its file.
+connection ended, is given again over new connections, with new masks. So are changes of tables,
+before anything else is done. A broker that lost its tables gets all interests again; it has its
+parts of them in its file. After brokers stood at different places, digests tell which tables
+differ.
 """
 
 from __future__ import annotations
@@ -12,20 +14,19 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
+from itertools import count
 from typing import Any, Final, Self, TypeVar
 
 import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Index
-from ccbps.errors import DecodeError, NetworkError, PeerError, RefusedError
-from ccbps.keys.plain_key import OperatorKey
+from ccbps.errors import CcbpsError, DecodeError, NetworkError, PeerError, RefusedError
+from ccbps.keys.plain_key import PARTIES, OperatorKey
 from ccbps.keys.secret import Confined
-from ccbps.network import Channel, connect
 from ccbps.shares.clients import (
     CLIENT,
     CLIENT_BYTES,
@@ -36,21 +37,19 @@ from ccbps.shares.clients import (
     sealed_bytes,
     sealed_part,
 )
-from ccbps.shares.operators import identity
-from ccbps.shares.replicated import PARTIES
+from ccbps.shares.ring import DIGEST_BYTES
 from ccbps.trio.members import Trio
-from ccbps.trio.orders import MOST_BYTES, MOST_ROWS, Order, Reply, lane_bytes
-from ccbps.trio.worker import Workers
+from ccbps.trio.orders import MOST_ROWS, MOST_VERIFIED, Order, Reply, lane_bytes
+from ccbps.trio.others import FOLLOWERS, Others
 from ccbps.wire import Cause, raise_for
 
 T = TypeVar("T")
-FOLLOWERS: Final = (1, 2)
-REPLY_SECONDS: Final = 60.0
-"""Seconds in which a broker must have done what it was told."""
 PATIENCE: Final = 20.0
 """Seconds for which an order is repeated before it is given up."""
 PAUSES: Final = (0.02, 0.1, 0.5, 1.0)
 """Seconds before an order is repeated the first, second ... time."""
+MOST_LATE: Final = 1 << 12
+"""Changes that the other brokers are told later, at the most; above that, they get all anew."""
 BATCH: Final = 64
 """Events that are matched together at the most."""
 _log: Final = logging.getLogger(__name__)
@@ -60,9 +59,10 @@ _log: Final = logging.getLogger(__name__)
 class _Request:
     """Events that wait to be matched, and what came of them."""
 
-    table: int
+    tables: tuple[int, ...]
     rows: Bytes
-    result: tuple[Bools, Bools] | None = None
+    result: tuple[list[Bools], Bools] | None = None
+    seconds: float = 0.0
     error: Exception | None = None
 
     @property
@@ -86,7 +86,7 @@ class Leader(Confined):
 
     Raises:
         KeyMismatchError: the key is not that of broker 0.
-        ParameterError: the matcher's brokers do not learn the answers.
+        ParameterError: the matcher's brokers do not learn the answers, or it demands grants.
     """
 
     def __init__(
@@ -98,8 +98,7 @@ class Leader(Confined):
         patience: float = PATIENCE,
     ) -> None:
         trio.check(0, key, matcher)
-        self._trio, self._key, self.matcher = trio, key, matcher
-        self._identity = identity(key)
+        self.matcher, self._others = matcher, Others(trio, key, matcher)
         public = b"".join(operator.public for operator in trio.operators)
         self.names = matcher.digest, sha256(public).digest()[:CLIENT_BYTES], 0
         self._patience, self._is_away = patience, False
@@ -109,17 +108,19 @@ class Leader(Confined):
         }
         self._lock, self._line = threading.RLock(), threading.Lock()
         self._waiting: list[_Request] = []
-        self._channels: dict[int, Channel] = {}
-        self._sessions: dict[int, bytes] = {}
         self._hellos: dict[bytes, Sequence[bytes]] = {}
         # Of each client that ever said hello, also of those that were forgotten.
         self._owners: dict[bytes, str] = {}
         self._keys: dict[bytes, SharedKeys] = {}
         self._held: dict[int, dict[int, bytes]] = {}
-        self._tables, self._attempt = 0, 0
-        self._is_joined = self._is_closed = False
-        self._threads = ThreadPoolExecutor(PARTIES, thread_name_prefix="ccbps trio")
-        self._workers: Workers | None = Workers(0, trio, key, matcher)
+        # Heads of interests that were verified over these connections and not put yet, in order.
+        self._verified: dict[bytes, None] = {}
+        # Changes that the other brokers may not have made yet, in order.
+        self._late: list[Callable[[], object]] = []
+        self._table_numbers, self._attempt = count(1), 0
+        self._is_closed = False
+        self._full: dict[int, str] = {}
+        self._took, self._spent = 0.0, threading.local()
 
     def __repr__(self) -> str:
         return f"<Leader of {self.matcher!r}>"
@@ -133,14 +134,9 @@ class Leader(Confined):
     def close(self) -> None:
         """End all connections and workers."""
         self._is_closed = True
-        if self._workers is not None:
-            self._workers.leave()
-        for channel in [*self._channels.values()]:
-            channel.close()
+        self._others.leave()
         with self._lock:
-            if self._workers is not None:
-                self._workers.close()
-            self._threads.shutdown()
+            self._others.close()
 
     def meet(self) -> None:
         """Wait until both other brokers are there."""
@@ -152,9 +148,17 @@ class Leader(Confined):
 
     @property
     def sent_bytes(self) -> int:
-        """Bytes of masked sums that this broker's workers handed to their connections."""
+        """Bytes that this broker's workers handed to their rings, without positions."""
         with self._lock:
-            return 0 if self._workers is None else self._workers.sent_bytes()
+            return self._others.workers.sent_bytes()
+
+    def with_workers(self, timer: Callable[[], float]) -> Callable[[], float]:
+        """Return a timer of the calling thread that counts what workers did for it, too."""
+        return lambda: timer() + self._worker_seconds
+
+    @property
+    def _worker_seconds(self) -> float:
+        return float(getattr(self._spent, "seconds", 0.0))
 
     def width(self, kind: str) -> int:
         """Return the bytes of sealed messages of a kind, "event" or "interest"."""
@@ -204,9 +208,10 @@ class Leader(Confined):
             for client in clients:
                 self._keys.pop(client, None)
                 self._hellos.pop(client, None)
-            self._at_leisure(
-                lambda: self._all("forget", rows=_rows(clients), own=lambda w: w.forget(clients))
-            )
+            gone = {*clients}
+            for head in [head for head in self._verified if head[CLIENT] in gone]:
+                del self._verified[head]
+            self._change(lambda: self._others.all("forget", rows=_rows(clients)))
 
     def check(self, kind: str, messages: Bytes, owner: str) -> None:
         """Refuse sealed messages that are none, or of another client.
@@ -236,9 +241,7 @@ class Leader(Confined):
 
     def new_table(self) -> int:
         """Return the number of a new table of interests."""
-        with self._lock:
-            self._tables += 1
-            return self._tables
+        return next(self._table_numbers)
 
     def verify(self, interests: Bytes) -> None:
         """Refuse interests that the brokers hold differently.
@@ -248,16 +251,19 @@ class Leader(Confined):
 
         Raises:
             DecodeError: some were altered on their way, or two brokers got different ones.
-            RefusedError: the other brokers cannot be reached.
+            RefusedError: the other brokers cannot be reached, or cannot keep the interests.
         """
         for rows in _pieces(len(interests)):
-            self._raise_for(self._ordered(partial(self._verify, interests[rows])))
+            with self._lock:
+                refused = self._ordered(partial(self._verify, interests[rows]))
+                self._charge(self._took)
+            raise_for(refused.astype(np.uint8) * np.uint8(Cause.VALUE))
 
     def put(self, table: int, chosen: Index, interests: Bytes) -> None:
         """Put interests into lanes of a table.
 
         If the other brokers cannot be reached, they get the interests later. An interest that they
-        refuse matches nothing.
+        refuse, or cannot keep, matches nothing.
 
         Args:
             table: number of the table.
@@ -266,14 +272,14 @@ class Leader(Confined):
         """
         with self._lock:
             # Its client may have been forgotten since it was checked.
-            known = np.array([row[CLIENT].tobytes() in self._keys for row in interests], np.bool_)
+            known = self._known(interests)
             chosen, interests = chosen[known], interests[known]
             if not len(chosen):
                 return
             held = self._held.setdefault(table, {})
             for lane, row in zip(chosen.tolist(), interests, strict=True):
                 held[lane] = row.tobytes()
-            self._at_leisure(lambda: self._put(table, chosen, interests))
+            self._change(lambda: self._put(table, chosen, interests))
 
     def remove(self, table: int, chosen: Index) -> None:
         """Remove the interests of lanes; they match nothing from here on."""
@@ -284,28 +290,30 @@ class Leader(Confined):
             if not held:
                 self._held.pop(table, None)
             if gone:
-                self._at_leisure(lambda: self._remove(table, np.array(gone), heads))
+                self._change(lambda: self._remove(table, np.array(gone), heads))
 
-    def match(self, table: int, events: Bytes) -> tuple[Bools, Bools]:
-        """Match events with a table. Calls of several threads are matched together.
+    def match(self, tables: Sequence[int], events: Bytes) -> tuple[list[Bools], Bools]:
+        """Match events with tables. Calls of several threads are matched together.
 
         Args:
-            table: number of the table.
+            tables: numbers of the tables.
             events: sealed messages that were checked, shape (count, bytes).
 
         Returns:
-            answers, shape (count, lanes); and the events that are refused, shape (count,): those
-            that were altered on their way, differ between two brokers, or are not one-hot.
+            answers by table, each of shape (count, lanes); and the events that are refused, shape
+            (count,): those that were altered on their way, differ between two brokers, or are not
+            one-hot.
 
         Raises:
             RefusedError: the other brokers cannot be reached.
         """
-        request = _Request(table, events)
+        request = _Request((*tables,), events)
         with self._line:
             self._waiting.append(request)
         with self._lock:
             if not request.done:
                 self._match_waiting(request)
+        self._charge(request.seconds)
         if request.error is not None:
             raise request.error
         assert request.result is not None
@@ -323,42 +331,44 @@ class Leader(Confined):
             table, chosen = self.new_table(), np.arange(len(interests))
             self.put(table, chosen, interests)
             try:
-                answers, _ = self.match(table, events)
+                (answers,), _ = self.match([table], events)
                 out = np.zeros((len(events), len(interests)), dtype=np.bool_)
                 out[:, : answers.shape[1]] = answers[:, : len(interests)]
                 return out
             finally:
                 self._held.pop(table, None)
-                self._at_leisure(
-                    lambda: self._all("drop", table=table, own=lambda w: w.drop(table))
-                )
+                self._change(lambda: self._others.all("drop", tables=(table,)))
 
     # -- inside -----------------------------------------------------------------------------------
 
-    @staticmethod
-    def _raise_for(refused: Bools) -> None:
-        raise_for(refused.astype(np.uint8) * np.uint8(Cause.VALUE))
+    def _known(self, messages: Bytes) -> Bools:
+        """Return the messages whose clients have said hello and were not forgotten."""
+        return np.array([row[CLIENT].tobytes() in self._keys for row in messages], np.bool_)
+
+    def _charge(self, seconds: float) -> None:
+        """Count processor time of workers for the calling thread."""
+        self._spent.seconds = self._worker_seconds + seconds
 
     def _match_waiting(self, first: _Request) -> None:
-        """Match a request, and others that wait for the same table."""
+        """Match a request, and others that wait for the same tables."""
         with self._line:
             self._waiting.remove(first)
-            batch, count = [first], len(first.rows)
+            batch, events = [first], len(first.rows)
             for request in [*self._waiting]:
-                if request.table == first.table and count + len(request.rows) <= BATCH:
+                if request.tables == first.tables and events + len(request.rows) <= BATCH:
                     batch.append(request)
-                    count += len(request.rows)
+                    events += len(request.rows)
                     self._waiting.remove(request)
         for request in batch:
             # Its client may have been forgotten since it was checked.
-            if any(row[CLIENT].tobytes() not in self._keys for row in request.rows):
+            if not self._known(request.rows).all():
                 request.error = DecodeError("the event's client did not say hello")
         good = [request for request in batch if not request.done]
         if not good:
             return
         try:
             rows = np.concatenate([request.rows for request in good])
-            answers, refused = self._ordered(lambda: self._match(first.table, rows))
+            answers, refused = self._ordered(lambda: self._match(first.tables, rows))
         except Exception as error:
             for request in good:
                 request.error = error
@@ -366,10 +376,13 @@ class Leader(Confined):
         start = 0
         for request in good:
             at = slice(start, start + len(request.rows))
-            request.result, start = (answers[at], refused[at]), at.stop
+            request.result, start = ([own[at] for own in answers], refused[at]), at.stop
+            request.seconds = self._took * len(request.rows) / len(rows)
 
     def _ordered(self, act: Callable[[], T]) -> T:
         """Call a function that needs the other brokers, again and again until it succeeds.
+
+        `_took` is then the processor time of this broker's workers, without that of connecting.
 
         Raises:
             RefusedError: it did not succeed in time.
@@ -381,11 +394,10 @@ class Leader(Confined):
             while True:
                 try:
                     self._join()
+                    before = self._others.workers.seconds
                     done = act()
                 except (NetworkError, PeerError) as error:
-                    if isinstance(error, PeerError):
-                        self._sessions.clear()  # their tables may differ
-                    self._part()
+                    self._part(error)
                     pause = next(pauses, PAUSES[-1])
                     if self._is_closed or time.monotonic() + pause > until:
                         self._is_away = True
@@ -396,54 +408,60 @@ class Leader(Confined):
                     time.sleep(pause)
                 else:
                     self._is_away = False
+                    self._took = self._others.workers.seconds - before
                     return done
 
-    def _at_leisure(self, act: Callable[[], object]) -> None:
-        """Call a function that needs the other brokers, or let them have everything anew later."""
-        if not self._is_joined:
-            self._sessions.clear()
+    def _change(self, act: Callable[[], object]) -> None:
+        """Let the other brokers make a change now, or before anything else when they are back."""
+        if not self._others.sessions:
+            return  # they get everything
+        self._late.append(act)
+        if len(self._late) > MOST_LATE:
+            self._late.clear()
+            self._others.sessions.clear()
+        if not self._others.is_joined:
             return
         try:
-            act()
+            self._catch_up()
         except (NetworkError, PeerError) as error:
             _log.info("the other brokers will be told later: %s", error)
-            self._part()
-            self._sessions.clear()
+            self._part(error)
 
-    def _part(self) -> None:
-        """End all connections."""
-        self._is_joined = False
-        if self._workers is not None:
-            self._workers.leave()
-            if not self._workers.are_alive:
-                self._workers.close()
-                self._workers = None
-        for channel in self._channels.values():
-            channel.close()
-        self._channels.clear()
+    def _catch_up(self) -> None:
+        """Let the other brokers make all changes that they may lack; twice does no harm."""
+        while self._late:
+            try:
+                self._late[0]()
+            except DecodeError as error:
+                self._others.sessions.clear()  # it lacks a client: all get everything anew
+                raise NetworkError(f"a change was refused: {error}") from None
+            del self._late[0]
+
+    def _part(self, error: CcbpsError) -> None:
+        """End all connections after an error."""
+        self._verified.clear()
+        self._others.part(error)
 
     def _join(self) -> None:
-        """Connect with the other brokers, and let them have all interests if they lack some."""
-        if self._is_joined:
+        """Connect with the other brokers, and let them have what they lack."""
+        if self._others.is_joined:
             return
-        if self._workers is None:
-            self._workers = Workers(0, self._trio, self._key, self.matcher)
-            self._sessions.clear()
-        self._attempt = max(self._attempt + 1, int(1000 * time.time()))
-        sessions = {}
-        for party in FOLLOWERS:
-            operator = self._trio.operators[party]
-            channel = connect(operator.address, self._identity, operator.pin, seconds=10)
-            self._channels[party] = channel
-            self._send(party, Order("about"))
-            sessions[party] = self._reply(party, channel).session
-        anew = sessions != self._sessions
+        others = self._others
+        sessions = others.connect()
+        anew = sessions != others.sessions
         if anew:
-            self._all("reset", own=Workers.reset)
-        self._all("join", attempt=self._attempt, own=lambda w: w.join(self._attempt))
+            others.sessions.clear()
+            others.all("reset")
+        self._attempt = max(self._attempt + 1, int(1000 * time.time()))
+        others.all("join", attempt=self._attempt)
         if anew:
             self._restore()
-        self._sessions, self._is_joined = sessions, True
+        else:
+            self._catch_up()
+            if others.may_differ:
+                self._mend()
+        self._late.clear()
+        others.sessions, others.may_differ, others.is_joined = sessions, False, True
 
     def _restore(self) -> None:
         """Give the other brokers all clients and interests, and let them forget all others."""
@@ -451,116 +469,125 @@ class Leader(Confined):
         for rows in _pieces(len(hellos)):
             if self._greet(hellos[rows]).any():
                 _log.error("brokers refuse hellos that they had taken: their keys are others")
-        for table, held in self._held.items():
-            own = [pair for pair in held.items() if pair[1][CLIENT] in self._keys]
-            chosen = np.array([lane for lane, _ in own], dtype=np.int64)
-            content = [row for _, row in own]
-            for rows in _pieces(len(chosen)):
-                self._put(table, chosen[rows], _rows(content[rows]))
-        self._all("prune", own=lambda _: None)
+        for table in self._held:
+            self._put_all(table)
+        self._others.all("prune")
+
+    def _put_all(self, table: int) -> None:
+        """Put all interests of a table into their lanes."""
+        lanes, content = [*self._held[table]], [*self._held[table].values()]
+        for rows in _pieces(len(lanes)):
+            self._put(table, np.array(lanes[rows]), _rows(content[rows]))
+
+    def _mend(self) -> None:
+        """Give the other brokers the tables anew that they hold differently, or all if need be."""
+        tables = (*self._held,)
+        order = Order("digests", tables=tables)
+        replies, own = self._others.give([order] * PARTIES, lambda w: w.digests(order))
+        others = [replies[party].digests for party in FOLLOWERS]
+        differing = [
+            place
+            for place, digest in enumerate(own)
+            if any(other[DIGEST_BYTES * place :][:DIGEST_BYTES] != digest for other in others)
+        ]
+        _log.info("the brokers hold %d tables differently", len(differing))
+        if 0 in differing:  # clients, or the tables that there are
+            self._others.sessions.clear()
+            self._others.all("reset")
+            self._restore()
+            return
+        for place in differing:
+            self._others.all("drop", tables=(tables[place - 1],))
+            self._put_all(tables[place - 1])
 
     # -- orders -----------------------------------------------------------------------------------
 
     def _greet(self, hellos: Sequence[Sequence[bytes]]) -> Bools:
-        own = [three[0] for three in hellos]
-        orders = {
-            party: Order("greet", rows=_rows([three[party] for three in hellos]))
-            for party in FOLLOWERS
-        }
-        marks, refused = self._give(orders, lambda w: w.greet(own))
-        return _marked(marks, len(own)) | refused
+        orders = [Order("greet", rows=_rows([*own])) for own in zip(*hellos, strict=True)]
+        return self._others.marked(orders)
 
     def _verify(self, interests: Bytes) -> Bools:
-        orders = {party: Order("verify", rows=sealed_part(party, interests)) for party in FOLLOWERS}
-        own = sealed_part(0, interests)
-        marks, refused = self._give(orders, lambda w: w.verify(own))
-        return _marked(marks, len(own)) | refused
+        """Verify interests, and return those that are refused.
+
+        Raises:
+            RefusedError: a broker cannot keep them.
+        """
+        orders = [Order("verify", rows=sealed_part(party, interests)) for party in range(PARTIES)]
+        replies, refused = self._others.give(orders, lambda w: w.obey(orders[0]))
+        self._require_room(replies)
+        for party in FOLLOWERS:
+            refused |= replies[party].marked(len(interests))
+        good = interests[~refused, :HEAD_BYTES]
+        self._verified.update(dict.fromkeys(head.tobytes() for head in good))
+        for head in [*self._verified][: max(0, len(self._verified) - MOST_VERIFIED)]:
+            del self._verified[head]
+        return refused
+
+    def _require_room(self, replies: dict[int, Reply]) -> None:
+        """Raise an error if a broker could not write to its file."""
+        for party, reply in replies.items():
+            if reply.unkept:
+                self._tell_full(party, reply)
+                raise RefusedError(
+                    f"broker {party} cannot keep interests: {reply.unkept}", reason="brokers"
+                )
+            self._full.pop(party, None)
 
     def _put(self, table: int, chosen: Index, interests: Bytes) -> None:
+        # Clients may have been forgotten before the other brokers were told.
+        known = self._known(interests)
+        chosen, interests = chosen[known], interests[known]
         for rows in _pieces(len(interests)):
-            heads = np.ascontiguousarray(interests[rows, :HEAD_BYTES])
-            lanes = chosen[rows]
-            orders = {party: Order("missing", rows=heads) for party in FOLLOWERS}
-            marks, _ = self._give(orders, lambda _: None)
-            store = {}
-            for party in FOLLOWERS:
-                missing = _marked({party: marks[party]}, len(heads))
-                if missing.any():
-                    parts = sealed_part(party, interests[rows][missing])
-                    store[party] = Order("store", rows=parts)
-            if store:
-                self._give(store, lambda _: None)
-            put = Order("put", table=table, rows=heads, lanes=lane_bytes(lanes))
-            own = partial(Workers.put, table=table, chosen=lanes, parts=heads)
-            _, refused = self._give(dict.fromkeys(FOLLOWERS, put), own)
-            if refused.any():
-                _log.warning("%d interests are held differently, and match nothing", refused.sum())
+            self._put_piece(table, chosen[rows], interests[rows])
+
+    def _put_piece(self, table: int, lanes: Index, interests: Bytes) -> None:
+        heads = np.ascontiguousarray(interests[:, :HEAD_BYTES])
+        names = [head.tobytes() for head in heads]
+        verified = all(name in self._verified for name in names)
+        if not verified:
+            kept = self._stored(heads, interests)
+            heads, lanes = heads[kept], lanes[kept]
+        for name in names:
+            self._verified.pop(name, None)
+        put = Order("put", tables=(table,), rows=heads, lanes=lane_bytes(lanes), verified=verified)
+        refused = self._others.marked([put] * PARTIES)
+        if refused.any():
+            _log.warning("%d interests are held differently, and match nothing", refused.sum())
+
+    def _stored(self, heads: Bytes, interests: Bytes) -> Bools:
+        """Let the other brokers have their parts; return the interests that both can keep."""
+        asked = Order("missing", rows=heads)
+        replies, _ = self._others.give([None, asked, asked], lambda _: None)
+        kept = np.ones(len(heads), dtype=np.bool_)
+        store: list[Order | None] = [None] * PARTIES
+        missing = {party: reply.marked(len(heads)) for party, reply in replies.items()}
+        for party, lacks in missing.items():
+            if lacks.any():
+                store[party] = Order("store", rows=sealed_part(party, interests[lacks]))
+        for party, reply in self._others.give(store, lambda _: None)[0].items():
+            if reply.unkept:
+                kept &= ~missing[party]
+                self._tell_full(party, reply)
+        if not kept.all():
+            _log.error("%d interests match nothing until all brokers keep them", (~kept).sum())
+        return kept
+
+    def _tell_full(self, party: int, reply: Reply) -> None:
+        if party not in self._full:
+            _log.error("broker %d cannot keep interests: %s", party, reply.unkept)
+        self._full[party] = reply.unkept
 
     def _remove(self, table: int, chosen: Index, heads: Bytes) -> None:
         for rows in _pieces(len(heads)):
-            lanes = chosen[rows]
-            order = Order("remove", table=table, rows=heads[rows], lanes=lane_bytes(lanes))
-            own = partial(Workers.remove, table=table, chosen=lanes)
-            self._give(dict.fromkeys(FOLLOWERS, order), own)
+            lanes = lane_bytes(chosen[rows])
+            self._others.all("remove", tables=(table,), rows=heads[rows], lanes=lanes)
 
-    def _match(self, table: int, events: Bytes) -> tuple[Bools, Bools]:
-        orders = {
-            party: Order("match", table=table, rows=sealed_part(party, events))
-            for party in FOLLOWERS
-        }
-        own = sealed_part(0, events)
-        _, (answers, refused) = self._give(orders, lambda w: w.match(table, own))
-        return answers, refused
-
-    def _all(self, verb: Any, *, own: Callable[[Workers], T], **fields: Any) -> T:
-        """Give both brokers the same order while this one's workers do the same."""
-        return self._give(dict.fromkeys(FOLLOWERS, Order(verb, **fields)), own)[1]
-
-    def _give(
-        self, orders: dict[int, Order], own: Callable[[Workers], T]
-    ) -> tuple[dict[int, bytes], T]:
-        """Give orders while this broker's workers do something; return marks and the result.
-
-        Raises:
-            NetworkError: a broker or a connection has ended, or failed in another way.
-            PeerError: the brokers do not stand at the same place.
-        """
-        assert self._workers is not None
-        for party, order in orders.items():
-            self._send(party, order)
-        replies = [self._threads.submit(self._reply, one, self._channels[one]) for one in orders]
-        try:
-            result = own(self._workers)
-        except BaseException:
-            self._part()
-            raise
-        return {
-            party: one.result().marks for party, one in zip(orders, replies, strict=True)
-        }, result
-
-    def _send(self, party: int, order: Order) -> None:
-        if party not in self._channels:
-            raise NetworkError(f"broker {party} is not connected")
-        self._channels[party].send(order.to_bytes())
-
-    def _reply(self, party: int, channel: Channel) -> Reply:
-        """Return the reply of a broker.
-
-        Raises:
-            NetworkError: its connection ended, or it could not do what it was told.
-        """
-        content = channel.receive(MOST_BYTES, REPLY_SECONDS)
-        try:
-            reply = Reply.from_bytes(bytes(content))
-        except DecodeError as error:
-            raise PeerError(f"broker {party} does not follow the protocol: {error}") from None
-        if reply.error:
-            if reply.anew or not reply.again:
-                self._sessions.clear()  # all get everything anew
-            if self._workers is not None:
-                self._workers.leave()  # they may wait for it
-            raise NetworkError(f"broker {party}: {reply.error}")
-        return reply
+    def _match(self, tables: tuple[int, ...], events: Bytes) -> tuple[list[Bools], Bools]:
+        orders = [
+            Order("match", tables=tables, rows=sealed_part(party, events))
+            for party in range(PARTIES)
+        ]
+        return self._others.give(orders, lambda w: w.match(orders[0]))[1]
 
 
 def _pieces(count: int) -> Iterator[slice]:
@@ -574,11 +601,3 @@ def _rows(content: Sequence[bytes]) -> Bytes:
     if not content:
         return np.zeros((0, 0), dtype=np.uint8)
     return np.frombuffer(bytearray(b"".join(content)), np.uint8).reshape(len(content), -1)
-
-
-def _marked(marks: dict[int, bytes], count: int) -> Bools:
-    """Return the rows that any broker marked, shape (count,)."""
-    out = np.zeros(count, dtype=np.bool_)
-    for packed in marks.values():
-        out |= np.unpackbits(np.frombuffer(packed, np.uint8), count=count).view(np.bool_)
-    return out

@@ -7,10 +7,9 @@ from typing import Any, Final
 
 from ccbps.checks import whole
 from ccbps.errors import KeyMismatchError, ParameterError
-from ccbps.keys.plain_key import OperatorKey
+from ccbps.keys.plain_key import PARTIES, OperatorKey
 from ccbps.network.channel import split_address
 from ccbps.shares.operators import Operator, broker_key
-from ccbps.shares.replicated import PARTIES
 
 WORKERS: Final = 64
 """Most worker processes of a broker."""
@@ -52,8 +51,13 @@ class Trio:
 
         Raises:
             KeyMismatchError: its operator has another one.
-            ParameterError: the matcher's brokers do not learn the answers.
+            ParameterError: the matcher's brokers do not learn the answers, or it demands grants.
         """
+        if matcher.grants:
+            raise ParameterError(
+                "these services take no grants of an authority: take a matcher without "
+                "grants=True; for the others, ThreeBrokerMatch.broker makes the brokers"
+            )
         if matcher.reveal != "brokers":
             raise ParameterError(
                 "these brokers deliver by the answers, which they learn: take a matcher with "

@@ -11,7 +11,8 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 import msgspec
 import numpy as np
 
-from ccbps.arrays import Bytes, Index
+from ccbps.arrays import Bools, Bytes, Index
+from ccbps.errors import DecodeError
 from ccbps.records import Message, Number
 
 Verb = Literal[
@@ -27,6 +28,7 @@ Verb = Literal[
     "put",
     "remove",
     "drop",
+    "digests",
     "match",
 ]
 SESSION_BYTES: Final = 16
@@ -34,6 +36,8 @@ MOST_BYTES: Final = 1 << 28
 """Bytes of an order at the most."""
 MOST_ROWS: Final = 1 << 12
 """Messages of an order at the most."""
+MOST_VERIFIED: Final = 1 << 16
+"""Verified interests, not put yet, that a broker keeps at the most: the last ones."""
 _NOTHING: Final = np.zeros((0, 0), dtype=np.uint8)
 
 
@@ -49,30 +53,42 @@ class Order(Message, frozen=True):
     ``join``     connects its workers with those of the other two
     ``greet``    takes clients' hellos, the rows, and marks those that are refused
     ``forget``   forgets clients, whose names are the rows
+    ``verify``   marks the interests, the rows, that are refused, and writes the others to
+                 its file
     ``missing``  marks the interests that it has no message of; heads are the rows
     ``store``    writes messages of interests, the rows, to its file
-    ``verify``   marks the interests, the rows, that are refused
-    ``put``      puts stored interests into lanes of a table; heads are the rows
+    ``put``      puts interests of its file into lanes of a table; heads are the rows
     ``remove``   removes interests from lanes and from its file; heads are the rows
     ``drop``     forgets a table
-    ``match``    matches events, the rows, with a table
+    ``digests``  says digests of its clients and of the tables
+    ``match``    matches events, the rows, with all tables of the order
     ===========  ==================================================================
 
     Attributes:
         verb: the verb.
-        table: number of the table.
+        tables: numbers of tables.
         attempt: number of the attempt to join.
         rows: messages, heads, names or hellos, shape (count, bytes).
         lanes: lanes of the rows as 64-bit numbers, little-endian.
+        verified: True to put interests that were all verified over these connections, and not put
+            since then. They are not compared again.
     """
 
     front: ClassVar[bytes] = b"\x01TO"
     what: ClassVar[str] = "an order of broker 0"
     verb: Verb
-    table: Number = 0
+    tables: tuple[Number, ...] = ()
     attempt: Number = 0
     rows: Bytes = _NOTHING
     lanes: bytes = b""
+    verified: bool = False
+
+    @property
+    def table(self) -> int:
+        """Number of the one table."""
+        if len(self.tables) != 1:
+            raise DecodeError(f"{self.verb} is for one table, got {len(self.tables)}")
+        return self.tables[0]
 
     @property
     def chosen(self) -> Index:
@@ -86,6 +102,9 @@ class Reply(Message, frozen=True):
     Attributes:
         session: random bytes that the broker drew when it started.
         marks: marks of the rows, packed: those missing, or refused.
+        digests: digests of the clients and of each table, one after another.
+        unkept: reason why the broker cannot write the rows to its file, and so refuses all of them;
+            empty for none.
         error: text of an error; empty for none.
         again: whether the order may do better on new connections.
         anew: whether it may do better if all brokers get their tables anew.
@@ -95,9 +114,16 @@ class Reply(Message, frozen=True):
     what: ClassVar[str] = "a reply of a broker"
     session: Annotated[bytes, msgspec.Meta(min_length=SESSION_BYTES, max_length=SESSION_BYTES)]
     marks: bytes = b""
+    digests: bytes = b""
+    unkept: str = ""
     error: str = ""
     again: bool = False
     anew: bool = False
+
+    def marked(self, count: int) -> Bools:
+        """Return the marks of so many rows, shape (count,)."""
+        packed = np.frombuffer(self.marks, np.uint8)
+        return np.unpackbits(packed, count=count).view(np.bool_)
 
 
 def lane_bytes(chosen: Any) -> bytes:

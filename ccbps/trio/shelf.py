@@ -1,7 +1,9 @@
-"""File of broker 1 or 2: its parts of interests and the hellos of clients (SQLite).
+"""File of broker 1 or 2: its parts of interests (SQLite).
 
 The file holds what broker 0 passed on, still sealed, and opens with this broker's key only. It
 tells which clients there are and how many interests each of them has.
+
+A disk may be full. What cannot be deleted then is deleted with the next change that can be written.
 """
 
 from __future__ import annotations
@@ -21,7 +23,6 @@ _APPLICATION: Final = int.from_bytes(b"ccbt", "big")
 _TABLES: Final = """
 CREATE TABLE about (owner BLOB NOT NULL);
 CREATE TABLE parts (head BLOB PRIMARY KEY, part BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE hellos (hello BLOB PRIMARY KEY) WITHOUT ROWID;
 """
 
 
@@ -39,7 +40,7 @@ class Shelf:
     """
 
     def __init__(self, path: Path | None, owner: bytes, width: int) -> None:
-        self._width = width
+        self._width, self._gone = width, set[bytes]()
         if path is not None and not path.exists():
             path.touch(mode=0o600)
         self._db = sqlite3.connect(
@@ -60,6 +61,7 @@ class Shelf:
             self._db.execute("COMMIT")
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
+            self._db.execute("PRAGMA temp_store = MEMORY")
             self._db.execute("CREATE TEMP TABLE named (content BLOB PRIMARY KEY) WITHOUT ROWID")
         except BaseException as error:
             self._db.close()
@@ -80,30 +82,30 @@ class Shelf:
         self._db.execute("DELETE FROM temp.named")
 
     def prune(self) -> None:
-        """Delete the parts and hellos that were not named since `begin`.
+        """Delete the parts that were not named since `begin`.
 
         Raises:
             LedgerError: the file cannot be written.
         """
-        for table, column in (("parts", "head"), ("hellos", "hello")):
-            statement = f"DELETE FROM {table} WHERE {column} NOT IN (SELECT content FROM named)"  # noqa: S608
-            self._write(statement, [()])
-
-    def _name(self, rows: Iterable[bytes]) -> None:
-        self._write("INSERT OR IGNORE INTO temp.named VALUES (?)", [(row,) for row in rows])
+        named = "SELECT content FROM temp.named"
+        self._write(f"DELETE FROM parts WHERE head NOT IN ({named})", [()])  # noqa: S608
+        self.begin()
 
     def missing(self, heads: Bytes) -> Bools:
         """Mark the heads whose interests are not there, shape (count,); they count as named."""
-        self._name(head.tobytes() for head in heads)
-        return np.array([part is None for part in self._parts(heads)], dtype=np.bool_)
+        content = [head.tobytes() for head in heads]
+        self._write("INSERT OR IGNORE INTO temp.named VALUES (?)", [(head,) for head in content])
+        there = self._parts(content)
+        return np.array([head not in there for head in content], dtype=np.bool_)
 
     def parts(self, heads: Bytes) -> Bytes | None:
         """Return the parts with these heads, shape (count, bytes), or None if some are missing."""
-        parts = self._parts(heads)
-        if any(part is None for part in parts):
+        content = [head.tobytes() for head in heads]
+        there = self._parts(content)
+        if any(head not in there for head in content):
             return None
-        content = bytearray(b"".join(part for part in parts if part is not None))
-        return np.frombuffer(content, dtype=np.uint8).reshape(len(heads), self._width)
+        joined = bytearray(b"".join(there[head] for head in content))
+        return np.frombuffer(joined, dtype=np.uint8).reshape(len(heads), self._width)
 
     def store(self, parts: Bytes) -> None:
         """Write parts; those that are there stay as they are.
@@ -112,32 +114,24 @@ class Shelf:
             LedgerError: the file cannot be written.
         """
         rows = [(part[:HEAD_BYTES].tobytes(), part.tobytes()) for part in parts]
+        self._gone.difference_update(head for head, _ in rows)
         self._write("INSERT OR IGNORE INTO parts VALUES (?, ?)", rows)
 
-    def remove(self, heads: Bytes) -> None:
-        """Delete parts."""
-        rows = [(head.tobytes(),) for head in heads]
-        self._write("DELETE FROM parts WHERE head = ?", rows)
+    def remove(self, heads: Iterable[bytes]) -> None:
+        """Delete parts.
 
-    def greet(self, hellos: Sequence[bytes]) -> None:
-        """Write hellos; they count as named."""
-        self._name(hellos)
-        self._write("INSERT OR IGNORE INTO hellos VALUES (?)", [(hello,) for hello in hellos])
+        Raises:
+            LedgerError: the file cannot be written now. They are deleted later.
+        """
+        self._gone.update(heads)
+        self._write("DELETE FROM parts WHERE head = ?", [(head,) for head in self._gone])
+        self._gone.clear()
 
-    def forget(self, clients: Iterable[bytes]) -> None:
-        """Delete the hellos of clients, by their names."""
-        rows = [(len(client), client) for client in clients]
-        self._write("DELETE FROM hellos WHERE substr(hello, 1, ?) = ?", rows)
-
-    def _parts(self, heads: Bytes) -> list[bytes | None]:
-        read = self._db.cursor()
-        found = []
-        for head in heads:
-            row = read.execute(
-                "SELECT part FROM parts WHERE head = ?", (head.tobytes(),)
-            ).fetchone()
-            found.append(None if row is None else row[0])
-        return found
+    def _parts(self, heads: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Return the parts that are there, by their heads."""
+        asked = ",".join("?" * len(heads))
+        query = f"SELECT head, part FROM parts WHERE head IN ({asked})"  # noqa: S608
+        return dict(self._db.execute(query, heads))
 
     def _write(self, statement: str, rows: Iterable[tuple[Any, ...]]) -> None:
         try:

@@ -9,14 +9,17 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
+from hashlib import sha256
 from multiprocessing.connection import Connection, wait
 from queue import SimpleQueue
 from typing import Any, Final
 
 import numpy as np
+from msgspec import structs
 
 from ccbps.arrays import Bools, Bytes, Index
 from ccbps.errors import CcbpsError, DecodeError, NetworkError, PeerError
@@ -30,7 +33,10 @@ from ccbps.shares.party import Party
 from ccbps.shares.ring import Ring
 from ccbps.shares.table import ShareTable
 from ccbps.trio.members import Trio
+from ccbps.trio.orders import Order, lane_bytes
 
+_LEAVE: Final = "leave"
+"""Order to end the ring, which is obeyed at once."""
 JOIN_SECONDS: Final = 4.0
 """Seconds in which the workers of three brokers must have joined."""
 
@@ -40,6 +46,7 @@ class _Worker(Confined):
 
     def __init__(self, party: int, number: int, trio: Trio, key: OperatorKey, matcher: Any) -> None:
         host, _ = trio.place(party)
+        self._party = party
         self._meeting = partial(
             meeting, party, key, trio.operators, matcher.digest, worker=number + 1, host=host
         )
@@ -55,7 +62,7 @@ class _Worker(Confined):
         if ring is not None:
             ring.close()
 
-    def join(self, attempt: int) -> None:
+    def _join(self, attempt: int) -> None:
         """Make a ring with the workers of the other two brokers."""
         self._broker.join(None)
         self._sent, self._ring = self.sent_bytes(), None
@@ -67,67 +74,89 @@ class _Worker(Confined):
         """Return the bytes of masked sums that were handed to all rings."""
         return self._sent + (0 if self._ring is None else self._ring.sent_bytes)
 
-    def reset(self) -> None:
-        """Forget all tables and clients."""
-        self._tables.clear()
-        self.forget([*self._hellos])
+    def obey(self, order: Order) -> Any:
+        """Obey an order, and return what `Workers` makes of it: mostly marks of the rows."""
+        rows = order.rows
+        match order.verb:
+            case "reset":
+                self._tables.clear()
+                self._forget([*self._hellos])
+            case "join":
+                self._join(order.attempt)
+            case "greet":
+                return [self._is_refused(row.tobytes()) for row in rows]
+            case "forget":
+                self._forget([row.tobytes() for row in rows])
+            case "verify" if len(rows):
+                return self._broker.verify(rows)
+            case "put" if len(rows):
+                return self._put(order)
+            case "remove":
+                self._remove(order.table, order.chosen)
+            case "drop":
+                self._tables.pop(order.table, None)
+            case "digests":
+                return self._digests(order.tables)
+            case "match":
+                return self._match(order.tables, rows)
+        return np.zeros(len(rows), dtype=np.bool_)
 
-    def greet(self, hellos: Sequence[bytes]) -> list[bool]:
-        """Take hellos of clients, and tell of each whether it is refused."""
-        refused = []
-        for hello in hellos:
-            known = self._hellos.get(hello[:CLIENT_BYTES])
-            refused.append(known is not None and known != hello)
-            if known is None:
-                try:
-                    self._hellos[self._broker.greet(hello)] = hello
-                except DecodeError:
-                    refused[-1] = True
-        return refused
+    def _is_refused(self, hello: bytes) -> bool:
+        """Take a hello of a client, and tell whether it is refused."""
+        known = self._hellos.get(hello[:CLIENT_BYTES])
+        if known is not None:
+            return known != hello
+        try:
+            self._hellos[self._broker.greet(hello)] = hello
+        except DecodeError:
+            return True
+        return False
 
-    def forget(self, clients: Sequence[bytes]) -> None:
-        """Forget clients."""
+    def _forget(self, clients: Sequence[bytes]) -> None:
         for client in clients:
             self._broker.forget(client)
             self._hellos.pop(client, None)
 
-    def verify(self, parts: Bytes) -> Bools:
-        """Return the interests that are refused."""
-        return self._broker.verify(parts)
-
-    def put(self, table: int, chosen: Index, parts: Bytes) -> Bools:
+    def _put(self, order: Order) -> Bools:
         """Put interests into lanes, and return those that are refused."""
-        if not len(parts):
-            return np.zeros(0, dtype=np.bool_)
-        if table not in self._tables:
-            self._tables[table] = self._broker.new_table()
-        lanes = self._broker.subscribe(parts, table=self._tables[table], chosen=chosen, sealed=True)
+        if order.table not in self._tables:
+            self._tables[order.table] = self._broker.new_table()
+        lanes = self._broker.subscribe(
+            order.rows,
+            table=self._tables[order.table],
+            chosen=order.chosen,
+            sealed=True,
+            verified=order.verified,
+        )
         return np.asarray(lanes < 0)
 
-    def remove(self, table: int, chosen: Index) -> None:
-        """Remove the interests of lanes."""
+    def _remove(self, table: int, chosen: Index) -> None:
         if table in self._tables:
             self._tables[table].remove(chosen)
             if not len(self._tables[table]):
                 del self._tables[table]
 
-    def drop(self, table: int) -> None:
-        """Forget a table."""
-        self._tables.pop(table, None)
+    def _digests(self, tables: Sequence[int]) -> list[bytes]:
+        """Return a digest of all clients and numbers of tables, and one of each table."""
+        numbers = repr(sorted(self._tables)).encode()
+        state = sha256(sha256(numbers).digest() + b"".join(sorted(self._hellos)))
+        return [state.digest(), *(self._table(number).digest for number in tables)]
 
-    def match(self, table: int, parts: Bytes, wanted: bool) -> tuple[Bytes | None, int, Bools]:
-        """Match events with a table.
+    def _match(self, tables: Sequence[int], parts: Bytes) -> tuple[Bytes | None, list[int], Bools]:
+        """Match events with tables.
 
         Returns:
-            answers, packed, shape (events, bytes), None if they are not wanted; the number of
-            lanes; and the refused events, shape (events,).
+            answers, packed, shape (events, bytes), None at the brokers that do not need them; the
+            lanes of each table; and the refused events, shape (events,).
         """
-        held = self._tables.get(table)
-        answers, refused = self._broker.publish(
-            parts, table=self._broker.new_table() if held is None else held, sealed=True
-        )
-        packed = np.packbits(answers, axis=1) if wanted else None
-        return packed, answers.shape[1], refused
+        held = [self._table(number) for number in tables]
+        answers, refused = self._broker.publish(parts, tables=held, sealed=True)
+        packed = None if self._party else np.packbits(answers, axis=1)
+        return packed, [table.used for table in held], refused
+
+    def _table(self, number: int) -> ShareTable:
+        held = self._tables.get(number)
+        return self._broker.new_table() if held is None else held
 
 
 def _run(line: Connection, settings: tuple[Any, ...]) -> None:
@@ -142,14 +171,14 @@ def _run(line: Connection, settings: tuple[Any, ...]) -> None:
 
     threading.Thread(target=end_with_parent, daemon=True).start()
     worker = _Worker(party, number, trio, OperatorKey(key), matcher)
-    orders: SimpleQueue[tuple[str, tuple[Any, ...]]] = SimpleQueue()
+    orders: SimpleQueue[Order | None] = SimpleQueue()
 
     def read() -> None:
         # In a thread of its own: the ring can be ended while the worker waits for others.
         try:
             while True:
                 order = line.recv()
-                if order[0] == "leave":
+                if order == _LEAVE:
                     worker.leave()
                 else:
                     orders.put(order)
@@ -158,9 +187,10 @@ def _run(line: Connection, settings: tuple[Any, ...]) -> None:
 
     threading.Thread(target=read, daemon=True).start()
     while True:
-        verb, arguments = orders.get()
+        order, start = orders.get(), time.process_time()
         try:
-            line.send((True, getattr(worker, verb)(*arguments)))
+            done = worker.sent_bytes() if order is None else worker.obey(order)
+            line.send((True, done, time.process_time() - start))
         except CcbpsError as error:
             # Others may wait for this one.
             worker.leave()
@@ -173,6 +203,9 @@ _KINDS: Final = {kind.__name__: kind for kind in (DecodeError, NetworkError, Pee
 class Workers(Confined):
     """All workers of a broker, from the process that started them.
 
+    Attributes:
+        seconds: seconds of processor time that the workers have used for orders.
+
     Args:
         party: number of the broker.
         trio: the three brokers.
@@ -184,7 +217,7 @@ class Workers(Confined):
         context = multiprocessing.get_context("spawn")
         self._lines: list[Connection] = []
         self._processes: list[Any] = []
-        self._sending, self._is_broken = threading.Lock(), False
+        self._sending, self._is_broken, self.seconds = threading.Lock(), False, 0.0
         for number in range(trio.workers):
             line, other = context.Pipe()
             settings = (party, number, trio, key.export_secret(), matcher)
@@ -214,106 +247,70 @@ class Workers(Confined):
         """End all rings, also while workers wait for others."""
         for line in self._lines:
             with suppress(NetworkError):
-                self._send(line, "leave")
-
-    def join(self, attempt: int) -> None:
-        """Connect the workers with those of the other two brokers.
-
-        Raises:
-            NetworkError: not all three brokers came in time.
-            PeerError: another broker has other parameters, or another attempt.
-        """
-        self._all("join", attempt)
+                self._send(line, _LEAVE)
 
     def sent_bytes(self) -> int:
-        """Return the bytes of masked sums that all workers handed to their rings."""
-        return sum(self._all("sent_bytes"))
+        """Return the bytes that all workers handed to their rings."""
+        return sum(self._all(None))
 
-    def reset(self) -> None:
-        """Forget all tables."""
-        self._all("reset")
-
-    def greet(self, hellos: Sequence[bytes]) -> Bools:
-        """Take hellos of clients, and return those that are refused, shape (count,).
-
-        Hellos that are known change nothing.
-        """
-        return np.asarray(np.any(self._all("greet", [*hellos]), axis=0), dtype=np.bool_)
-
-    def forget(self, clients: Sequence[bytes]) -> None:
-        """Forget clients."""
-        self._all("forget", [*clients])
-
-    def verify(self, parts: Bytes) -> Bools:
-        """Return the interests that are refused, shape (count,).
+    def obey(self, order: Order) -> Bools:
+        """Let the workers obey an order, and return the rows that they mark, shape (count,).
 
         Raises:
-            NetworkError: a connection broke.
+            NetworkError: a connection broke, or not all three brokers came in time.
+            PeerError: the brokers do not stand at the same place, or have other parameters.
         """
-        self._send(self._lines[0], "verify", parts)
-        (refused,) = self._results(self._lines[:1])
-        return np.asarray(refused)
+        marks, count = np.zeros(len(order.rows), dtype=np.bool_), len(self._lines)
+        chosen = order.chosen
+        places: list[Any] = [slice(None)] * count
+        if order.verb in ("put", "remove"):
+            places = [np.flatnonzero(chosen % count == number) for number in range(count)]
+        elif order.verb == "verify":
+            places = [slice(number, None, count) for number in range(count)]
+        for line, at in zip(self._lines, places, strict=True):
+            lanes = lane_bytes(chosen[at] // count) if order.lanes else b""
+            self._send(line, structs.replace(order, rows=order.rows[at], lanes=lanes))
+        for at, own in zip(places, self._results(), strict=True):
+            marks[at] |= own
+        return marks
 
-    def put(self, table: int, chosen: Index, parts: Bytes) -> Bools:
-        """Put interests into lanes, and return those that are refused, shape (count,).
+    def digests(self, order: Order) -> list[bytes]:
+        """Return a digest of the clients, and one of each table of an order."""
+        each = zip(*self._all(order), strict=True)
+        return [sha256(b"".join(digests)).digest() for digests in each]
 
-        Raises:
-            NetworkError: a connection broke.
-            PeerError: the brokers do not stand at the same place.
-        """
-        count, refused = len(self._lines), np.zeros(len(parts), dtype=np.bool_)
-        rows = [np.flatnonzero(chosen % count == number) for number in range(count)]
-        for line, own in zip(self._lines, rows, strict=True):
-            self._send(line, "put", table, chosen[own] // count, parts[own])
-        for own, result in zip(rows, self._results(), strict=True):
-            refused[own] = result
-        return refused
-
-    def remove(self, table: int, chosen: Index) -> None:
-        """Remove the interests of lanes."""
-        count = len(self._lines)
-        for number, line in enumerate(self._lines):
-            self._send(line, "remove", table, chosen[chosen % count == number] // count)
-        self._results()
-
-    def drop(self, table: int) -> None:
-        """Forget a table."""
-        self._all("drop", table)
-
-    def match(self, table: int, parts: Bytes) -> tuple[Bools, Bools]:
-        """Match events with a table.
-
-        Args:
-            table: number of the table.
-            parts: this broker's parts of events, shape (events, bytes).
+    def match(self, order: Order) -> tuple[list[Bools], Bools]:
+        """Match events, the rows of an order, with its tables.
 
         Returns:
-            answers, shape (events, lanes); and the refused events, shape (events,).
+            at broker 0 answers by table, each of shape (events, lanes), at the others nothing; and
+            the refused events, shape (events,).
 
         Raises:
             NetworkError: a connection broke.
             PeerError: the brokers do not stand at the same place.
         """
-        results = self._all("match", table, parts, True)
-        count, width = len(results), max(lanes for _, lanes, _ in results)
-        out = np.zeros((len(parts), width * count), dtype=np.bool_)
+        results, count = self._all(order), len(self._lines)
+        refused = np.asarray(np.any([own for *_, own in results], axis=0), dtype=np.bool_)
+        widths = [max(lanes) for lanes in zip(*(lanes for _, lanes, _ in results), strict=True)]
+        events = len(order.rows)
+        out = [np.zeros((events, width * count), dtype=np.bool_) for width in widths]
         for number, (packed, lanes, _) in enumerate(results):
-            own = np.unpackbits(packed, axis=1, count=lanes)
-            out[:, number::count][:, :lanes] = own.view(np.bool_)
-        return out, np.asarray(np.any([refused for *_, refused in results], axis=0))
+            if packed is None:
+                return [], refused
+            own, start = np.unpackbits(packed, axis=1, count=sum(lanes)).view(np.bool_), 0
+            for table, width in zip(out, lanes, strict=True):
+                table[:, number::count][:, :width] = own[:, start : start + width]
+                start += width
+        return out, refused
 
-    def help_to_match(self, table: int, parts: Bytes) -> Bools:
-        """Match as `match` does, but return the refused events only."""
-        results = self._all("match", table, parts, False)
-        return np.asarray(np.any([refused for *_, refused in results], axis=0))
-
-    def _all(self, verb: str, *arguments: Any) -> list[Any]:
-        """Let all workers do the same, and return their results."""
+    def _all(self, order: Order | None) -> list[Any]:
+        """Give all workers the same order, and return their results."""
         for line in self._lines:
-            self._send(line, verb, *arguments)
+            self._send(line, order)
         return self._results()
 
-    def _send(self, line: Connection, verb: str, *arguments: Any) -> None:
+    def _send(self, line: Connection, order: Order | str | None) -> None:
         """Give an order to a worker; any thread may do it.
 
         Raises:
@@ -321,20 +318,20 @@ class Workers(Confined):
         """
         try:
             with self._sending:
-                line.send((verb, arguments))
+                line.send(order)
         except OSError:
             self._is_broken = True
             raise NetworkError("a worker of this broker has ended") from None
 
-    def _results(self, lines: Sequence[Connection] = ()) -> list[Any]:
-        """Return a result of each worker, or of some.
+    def _results(self) -> list[Any]:
+        """Return the result of each worker.
 
         Raises:
             CcbpsError: the error of one of them, once all have come to their end.
         """
         results: dict[int, Any] = {}
         failed: tuple[str, str] | None = None
-        pending = [*enumerate(lines or self._lines)]
+        pending = [*enumerate(self._lines)]
         while pending:
             ready = wait([line for _, line in pending])
             for number, line in [pair for pair in pending if pair[1] in ready]:
@@ -346,6 +343,7 @@ class Workers(Confined):
                     good, result = False, ["NetworkError", "a worker of this broker has ended"]
                 if good:
                     results[number] = result[0]
+                    self.seconds += result[1]
                 elif failed is None:
                     failed = str(result[0]), str(result[1])
                     self.leave()  # others wait for the one that failed

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from ccbps import Schema, UInt
+from ccbps.arrow import binary_column
 from ccbps.columnar import shares
+from ccbps.columnar.share_opening import opened_keys
 from ccbps.columnar.shares import MESSAGE, SIDE, ShareMatching
 from ccbps.errors import DecodeError, KeyMismatchError, NetworkError, PeerError
 from ccbps.keys import ClientKey, FileKey, OperatorKey
@@ -37,7 +42,8 @@ Changes = Mapping[tuple[str, int], bytes | None]
 class World:
     """Three operators and two clients, with all messages."""
 
-    def __init__(self, folder: Path, port: int) -> None:
+    def __init__(self, folder: Path, port: int, matcher: ThreeBrokerMatch = MATCHER) -> None:
+        self.matcher = matcher
         keys = [OperatorKey.generate() for _ in range(3)]
         self.sources = []
         for party, key in enumerate(keys):
@@ -48,15 +54,18 @@ class World:
             Operator.of(key, f"127.0.0.1:{port + 2 * party}") for party, key in enumerate(keys)
         )
         public = [operator.public for operator in self.operators]
-        publisher = MATCHER.publisher(ClientKey.generate(public))
-        subscriber = MATCHER.subscriber(ClientKey.generate(public))
+        keys_ = [ClientKey.generate(public) for _ in range(2)]
+        self.publisher, subscriber = matcher.publisher(keys_[0]), matcher.subscriber(keys_[1])
+        (folder / "subscriber").write_text(keys_[1].to_text())
+        self.subscriber = FileKey(folder / "subscriber")
+        publisher = self.publisher
         self.hellos = [*zip(publisher.hellos, subscriber.hellos, strict=True)]
         self.events = publisher.encode(RECORDS)
         self.interests = subscriber.encode(PREDICATES)
 
     def matching(self, party: int, **changes: Any) -> ShareMatching:
         arguments = {
-            "matcher": MATCHER,
+            "matcher": self.matcher,
             "key": self.sources[party],
             "party": party,
             "operators": self.operators,
@@ -65,6 +74,7 @@ class World:
             "kept": ("event",),
             "on_error": "reject",
             "workers": 2,
+            "job": "test",
             "host": "127.0.0.1",
             "seconds": 20,
         }
@@ -202,3 +212,120 @@ def test_workers_that_do_not_fit_do_not_meet(world: World) -> None:
     results = world.run(changes=[few, few, {**few, "key": world.sources[0]}])
     assert isinstance(results[2], KeyMismatchError)
     assert "did not come in time" in str(results[0])
+
+
+def test_workers_of_different_jobs_do_not_meet(world: World) -> None:
+    """Otherwise each would have the rows of the other job set aside, and be done."""
+    jobs = {"on_error": "drop", "seconds": 0.5}
+    old = {("event", row): None for row in range(35)}
+    new = {("event", row): None for row in range(35, 70)}
+    results = world.run([new, old, new], [{**jobs, "job": name} for name in ("b", "a", "b")])
+    assert all(isinstance(error, NetworkError) for error in results)
+    assert any(isinstance(error, PeerError) for error in results)
+
+
+class KilledError(Exception):
+    """End of a worker, as of one whose process is killed."""
+
+
+@pytest.mark.parametrize(
+    ("place", "together"), [("meeting", False), ("amid", True), ("end", True), ("ready", True)]
+)
+def test_a_worker_that_begins_again_while_the_others_run(
+    world: World, place: str, together: bool
+) -> None:
+    """Broker 1's first attempt ends at some place. As Spark does, whoever fails begins again."""
+    attempts, results = [0, 0, 0], [None] * 3
+
+    def rows(party: int) -> Iterator[pa.RecordBatch]:
+        for number, batch in enumerate(world.rows(party, {})):
+            if place == "amid" and party == 1 and attempts[1] == 1 and number == 5:
+                raise KilledError
+            yield batch
+
+    def ready() -> None:
+        raise KilledError
+
+    def attempt(party: int) -> set[tuple[str, int]]:
+        attempts[party] += 1
+        victim = party == 1 and attempts[1] == 1
+        seconds = 0.4 if victim and place == "meeting" else 20
+        matching = world.matching(party, on_error="raise", seconds=seconds)
+        ends = [ready] if victim and place == "ready" else []
+        batches: list[pa.RecordBatch] = []
+        for batch in matching.matches(1, rows(party), *ends):
+            batches.append(batch)
+            if victim and place == "end" and sum(map(len, batches)) == len(EXPECTED):
+                raise KilledError
+        return pairs(pa.Table.from_batches(batches))
+
+    def run(party: int) -> None:
+        time.sleep(party == 2 and place == "meeting")
+        while results[party] is None and attempts[party] < 5:
+            with suppress(KilledError, NetworkError):
+                results[party] = attempt(party)
+
+    threads = [threading.Thread(target=run, args=(party,)) for party in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [found == EXPECTED for found in results] == [True] * 3
+    # Or the first attempts of the others have met broker 1's second one, with the same answers.
+    assert attempts == ([2, 2, 2] if together else [1, 2, 1])
+
+
+@pytest.fixture(scope="module")
+def hiding(tmp_path_factory: pytest.TempPathFactory) -> World:
+    matcher = ThreeBrokerMatch.box(SCHEMA, reveal="subscriber")
+    return World(tmp_path_factory.mktemp("operators"), free_ports(6), matcher)
+
+
+@pytest.mark.parametrize("cells", [1 << 24, 1 << 14])
+def test_shares_of_answers_are_opened_by_their_subscriber(
+    hiding: World, cells: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shares, "CELLS", cells)
+    tables = hiding.run([{}, {("event", 9): None}, {("interest", 7): None}])
+    rows = [table.filter(pc.is_valid(table["share"])) for table in tables]
+    # A row for each pair, whatever matches, at all three.
+    assert {table.num_rows for table in rows} == {69 * (len(PREDICATES) - 1)}
+    ids = [rows[0]["subscription"], rows[0]["event"]]
+    assert all(table.select([0, 1, 2]) == rows[0].select([0, 1, 2]) for table in rows)
+    event, interest = ids[1].to_numpy(), [int(name[1:]) for name in ids[0].to_pylist()]
+    sent = hiding.events[:, :HEAD_BYTES][event], hiding.publisher.commitments(hiding.events)[event]
+    contents = *sent, hiding.interests[:, :HEAD_BYTES][interest]
+    columns = [binary_column(np.ascontiguousarray(content)) for content in contents]
+    columns += [rows[0]["attempt"].combine_chunks()]
+    columns += [table["share"].combine_chunks() for table in rows]
+    arguments = hiding.matcher, hiding.subscriber
+    names = ["subscription", "event"]
+
+    keys, reasons = opened_keys(*arguments, columns, names, ids, reject=True)
+    assert not reasons.any()
+    matched = keys.is_valid().to_numpy(zero_copy_only=False)
+    found = {*zip(ids[0].filter(keys.is_valid()).to_pylist(), event[matched].tolist(), strict=True)}
+    assert found == {(s, n) for s, n in EXPECTED if s != "s7" and n != 9}
+    real = hiding.publisher.payload_keys(hiding.events)[event[matched]]
+    assert keys.drop_null().to_pylist() == [key.tobytes() for key in real]
+
+    # What is missing or altered has a reason, and no key; other rows do not change.
+    bad = columns[-1].to_pylist()
+    bad[3], bad[5], bad[8] = None, bytes(16), b"short"
+    changed = [*columns[:-1], pa.array(bad, pa.binary())]
+    others, reasons = opened_keys(*arguments, changed, names, ids, reject=True)
+    assert np.flatnonzero(reasons != None).tolist() == [3, 5, 8]  # noqa: E711
+    assert "broker 2 of this attempt is missing" in reasons[3]
+    assert "do not fit the commitment" in reasons[5]
+    assert "broker 2 has not 16 bytes" in reasons[8]
+    assert others.take([3, 5, 8]).null_count == 3
+    rest = np.delete(np.arange(len(matched)), [3, 5, 8])
+    assert others.take(rest).equals(keys.take(rest))
+    strange = [*columns]
+    strange[2] = binary_column(
+        hiding.events[: len(columns[2]), :HEAD_BYTES].repeat(80, 0)[: len(event)]
+    )
+    _, reasons = opened_keys(*arguments, strange, names, ids, reject=True)
+    assert {*reasons} == {"the interest is of another client or matcher"}
+    with pytest.raises(DecodeError, match=r"subscription='s\d+', event=\d+: the share of broker 2"):
+        opened_keys(*arguments, changed, names, ids, reject=False)

@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from ccbps.encodings.formula import encoding as encoding_module
 from ccbps.encodings.formula.encoding import FormulaEncoding
 from ccbps.encodings.formula.rank_one import RankOne
 from ccbps.errors import ParameterError, ShapeError
@@ -359,6 +360,40 @@ def test_a_thread_s_decoder_serves_any_calls(calls: list[tuple[int, int]]) -> No
 
     with wished("arrays"), ThreadPoolExecutor(3) as threads:
         list(threads.map(check, range(3)))
+
+
+@pytest.mark.parametrize("batch", [1, 2, 64, 65])
+def test_a_thread_s_encoder_serves_any_calls_and_keeps_no_secret(batch: int) -> None:
+    encoding = made(NAMED["box"])
+    runs = []
+    for turn in range(3):
+        event = packed(inputs_of(encoding, batch, turn)[0])
+        runs.append((event, uniform(encoding, batch, turn)))
+
+    def encoded(turn: int) -> Bytes:
+        return encoding.encode_event(*runs[turn])
+
+    with wished("arrays"):
+        alone = []
+        for turn in range(3):  # a thread of its own has no encoder yet
+            with ThreadPoolExecutor(1) as thread:
+                alone.append(thread.submit(encoded, turn).result())
+        for turn in (0, 1, 1, 2, 0):
+            assert np.array_equal(encoded(turn), alone[turn])
+
+        def nested(start: int, stop: int) -> Bytes:
+            assert np.array_equal(encoded(1), alone[1])
+            return runs[0][1][start:stop]
+
+        out = np.empty_like(alone[0])
+        assert np.array_equal(encoding.encode_event(runs[0][0], nested, out), alone[0])
+        kept = vars(encoding_module._thread).get("encoder")
+    assert (kept is None) == (batch > 64)
+    if kept:
+        registers = kept._planes._registers.copy()
+        registers[encoding.publisher.one] = 0  # a constant of all messages
+        for part in (registers, kept._joined, kept._messages, kept._masks):
+            assert not part.any()
 
 
 def test_blocks_leave_nothing_behind_for_the_next_one() -> None:

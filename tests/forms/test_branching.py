@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
@@ -274,12 +275,12 @@ def erased(form: Form, template: Form) -> Form:
     """The form without the bounds that are private in the template."""
     if isinstance(form, InRange) and isinstance(template, InRange):
         low = None if template.low is None else form.low
-        return replace(form, low=low, high=None if template.high is None else form.high)
+        return structs.replace(form, low=low, high=None if template.high is None else form.high)
     if isinstance(form, HammingWithin) and isinstance(template, HammingWithin):
-        return replace(form, value=None if template.value is None else form.value)
+        return structs.replace(form, value=None if template.value is None else form.value)
     if isinstance(form, (AllOf, AnyOf, AtLeastOf)):
         parts = zip(form.parts, template.children, strict=True)
-        return replace(form, parts=tuple(erased(part, other) for part, other in parts))
+        return structs.replace(form, parts=tuple(erased(part, other) for part, other in parts))
     return form
 
 

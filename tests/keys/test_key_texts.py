@@ -26,6 +26,7 @@ from ccbps.keys.role_key import KeyUpdate, RoleKey
 from ccbps.keys.sources import EnvKey, FileKey, Key
 from ccbps.keys.text_form import KINDS, is_key_text, write_key
 from ccbps.records import write
+from ccbps.shares.clients import BrokerKey
 from tests.support.tracebacks import locals_outside
 
 SECRETS = st.binary(min_size=32, max_size=32)
@@ -361,3 +362,14 @@ def test_what_is_no_key_says_where_it_was_read(
             source.load()
         assert "letmein" not in str(caught.value)
         assert caught.value.__cause__ is None and caught.value.__context__ is None
+
+
+def test_the_keys_of_a_broker_and_of_one_of_three_brokers_are_told_apart() -> None:
+    hello_key = BrokerKey.generate()
+    role_key = RoleKey.make(bytes(32), "broker", bytes(6), 0, {})
+    assert BrokerKey.from_text(hello_key.to_text()) == hello_key
+    with pytest.raises(KeyMismatchError, match="this is a broker's key, wanted the key by which"):
+        BrokerKey.from_text(role_key.to_text())
+    for read in (RoleKey.from_text, ccbps.keys.from_text):
+        with pytest.raises(KeyMismatchError, match="this is the key by which one of three brokers"):
+            read(hello_key.to_text())

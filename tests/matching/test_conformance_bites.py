@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hmac
 import os
 import re
@@ -13,6 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from ccbps import Schema, SharedSeed, wire
 from ccbps.arrays import Bytes
@@ -222,9 +222,7 @@ def a_fingerprint_forgets_the_parameters(real: Any, scheme: Scheme) -> dict[str,
 @fault("the card and the costs are whole")
 def the_card_promises_what_the_broker_sees(patch: Patch) -> None:
     real = AdditiveMaskMatch.leakage.fget  # type: ignore[attr-defined]
-    bold = property(
-        lambda self: dataclasses.replace(real(self), protects=frozenset({Protects.MATCH}))
-    )
+    bold = property(lambda self: structs.replace(real(self), protects=frozenset({Protects.MATCH})))
     patch.setattr(AdditiveMaskMatch, "leakage", bold)
 
 
@@ -676,7 +674,7 @@ class Reusable(ToyMatch):
 
     @property
     def leakage(self) -> LeakageCard:
-        return dataclasses.replace(super().leakage, security="perfect")
+        return structs.replace(super().leakage, security="perfect")
 
 
 class Modest(AffineMatch):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import Struct, structs
 
 from ccbps import Category, Decimal, Keyword, Schema, Text, Timestamp, UInt
 from ccbps.errors import PredicateError
@@ -30,9 +31,8 @@ SCHEMA = Schema(
 
 def dumped(node: Any) -> Any:
     """A tree with the types of all constants and all places, which == leaves out."""
-    if dataclasses.is_dataclass(node) and not isinstance(node, type):
-        parts = [dumped(getattr(node, part.name)) for part in dataclasses.fields(node)]
-        return type(node).__name__, parts
+    if isinstance(node, Struct):
+        return type(node).__name__, [dumped(part) for part in structs.astuple(node)]
     return [dumped(part) for part in node] if isinstance(node, tuple) else (type(node), repr(node))
 
 

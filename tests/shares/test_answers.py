@@ -97,9 +97,11 @@ def test_subscribers_open_their_answers_and_no_others() -> None:
         return answers
 
     answers = brokers(act)
-    # A bit for each gate and lane, in words of 64 lanes, and two words that check the vectors. No
-    # answer is opened, and products with keys go to subscribers only.
-    assert sizes == [20 * FORM.program.gates * 128 // 8 + 2 * 8] * 3
+    # A bit for each gate and lane, in words of 64 lanes. The check of an event: a tag, two words
+    # and two bits; twice a part of a coin. No answer is opened, and products with keys go to
+    # subscribers only.
+    check = 20 * (16 + 2 * 8) + 2 * (3 + 32)
+    assert sizes == [20 * FORM.program.gates * 128 // 8 + check] * 3
     assert {part.shares.shape for part in answers} == {(20, 83, 16)}
     promised = commitments(sent[0], ann.payload_keys(sent[0]))
     for one, some, at in ((bob, texts[0], np.arange(80)), (eve, texts[1], np.arange(80, 83))):

@@ -33,6 +33,15 @@ def operators() -> list[Operator]:
     return [Operator.of(key, f"127.0.0.1:{port + 2 * i}") for i, key in enumerate(KEYS)]
 
 
+def at_once(run: Callable[[int], None]) -> None:
+    """Run a function for parties 0, 1 and 2, each in a thread."""
+    threads = [threading.Thread(target=run, args=(party,)) for party in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
 def met(operators: list[Operator], act: Callable[[int, Ring], Any], *delays: float) -> list[Any]:
     """Results of three workers that come after some seconds each, or their errors."""
     results: list[Any] = [None] * 3
@@ -53,11 +62,7 @@ def met(operators: list[Operator], act: Callable[[int, Ring], Any], *delays: flo
         except NetworkError as error:
             results[party] = error
 
-    threads = [threading.Thread(target=run, args=(party,)) for party in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(run)
     return results
 
 
@@ -123,11 +128,7 @@ def test_workers_that_are_killed_while_they_meet_and_come_again(
             except NetworkError as error:
                 results[party] = error
 
-    threads = [threading.Thread(target=run, args=(party,)) for party in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(run)
     assert len(set(results)) == 1, results
 
 

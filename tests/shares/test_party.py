@@ -134,6 +134,21 @@ def test_only_the_messages_of_cheats_are_refused(kind: str) -> None:
         assert np.array_equal(answers, expected)
 
 
+def test_equal_events_of_a_cheat_do_not_hide_each_other() -> None:
+    ann, bits = client(), FORM.event_rows(events(4))
+    row = bits[1, : (1 << FORM.digit_bits[0]) - 1]
+    row[np.flatnonzero(row == 0)[:2]] = 1
+    bits[2] = bits[1]
+    sent, wanted = share(ann, "event", bits), interests(ann, predicates(3))
+
+    def act(party: Party, number: int) -> Any:
+        party.greet(ann.hellos[number])
+        party.subscribe(wanted[number])
+        return party.publish(sent[number])[1].tolist()
+
+    assert brokers(act) == [[False, True, True, False]] * 3
+
+
 def test_a_cheat_would_read_another_interest() -> None:
     """Without the comparison, a difference in x_2 turns the answer by y_2 + y_0."""
     schema = Schema(x=UInt(1))
@@ -236,7 +251,7 @@ def test_a_sealed_message_that_broker_0_alters_is_refused_alone() -> None:
         table = party.new_table()
         given = np.array([7, 3, 64, 130, 0])
         lanes = party.subscribe(parts[0][number], table=table, chosen=given, sealed=True)
-        return lanes, party.publish(parts[1][number], table=table, sealed=True)
+        return lanes, party.publish(parts[1][number], tables=[table], sealed=True)
 
     for lanes_, (answers, refused) in brokers(act):
         assert lanes_.tolist() == [7, 3, -1, 130, 0]

@@ -15,7 +15,7 @@ from ccbps.predicates import Predicate, Schema, UInt
 from ccbps.shares.clients import HEAD_BYTES, BrokerKey, Client, expand
 from ccbps.shares.replicated import Evaluation, unpacked, whole_vectors
 from ccbps.shares.ring import Ring
-from ccbps.shares.table import ShareTable, batches
+from ccbps.shares.table import Batch, ShareTable, _groups, batches
 from tests.support.three_brokers import Three, share, together
 
 SCHEMA = Schema(price=UInt(8), volume=UInt(6))
@@ -66,10 +66,10 @@ def test_interests_come_and_go() -> None:
         with Ring(party, lower, upper, CONTEXT) as ring:
             for group in messages:
                 add(table, party, group)
-                matched, unit = table.match(ring, unit, *events_of(party))
+                matched, unit = Batch(*events_of(party), [table]).match(ring, unit)
                 answers.append(matched)
             table.remove(np.array(removed))
-            matched, unit = table.match(ring, unit, *events_of(party))
+            matched, unit = Batch(*events_of(party), [table]).match(ring, unit)
             answers.append(matched)
         table.remove(np.array([63, 1 << 20]))  # nothing is there
         assert len(table) == sum(counts) - len(removed)
@@ -102,7 +102,7 @@ def test_brokers_with_other_tables_part(fault: str) -> None:
         if other and fault == "events":
             heads, events = heads[::-1], (events[0][::-1], events[1][::-1])
         with Ring(party, lower, upper, CONTEXT) as ring:
-            return table.match(ring, 0, heads, events)
+            return Batch(heads, events, [table]).match(ring, 0)
 
     errors = together(act)
     assert all(isinstance(error, NetworkError) for error in errors), errors
@@ -113,7 +113,7 @@ def test_an_empty_table_matches_nothing() -> None:
     def act(party: int, lower: Channel, upper: Channel) -> Any:
         with Ring(party, lower, upper, CONTEXT) as ring:
             table = ShareTable(EVALUATION, FORM.rows, HEAD_BYTES)
-            return table.match(ring, 4, *events_of(party))
+            return Batch(*events_of(party), [table]).match(ring, 4)
 
     for matched, unit in together(act):
         assert matched.shape == (len(EVENTS), 0) and unit == 4
@@ -153,3 +153,19 @@ def test_units_of_few_lanes_have_more_events(lanes: int, size: int) -> None:
     found = [*batches(1000, lanes)]
     assert [row for rows in found for row in range(1000)[rows]] == [*range(1000)]
     assert {rows.stop - rows.start for rows in found} == {size}
+
+
+def test_small_blocks_are_evaluated_as_one() -> None:
+    def filled(count: int) -> ShareTable:
+        table = ShareTable(EVALUATION, 1, 4)
+        bits = np.zeros((count, 1), np.uint8)
+        table.add(np.zeros((count, 4), np.uint8), (bits, bits))
+        return table
+
+    sizes = 1, 70, 5000, 3, 4096, 64, 70_000, 5
+    groups = [[piece.block.used for piece in group] for group in _groups([*map(filled, sizes)])]
+    assert groups == [[1, 70], [5000], [3, 4096, 64], [65_536], [4464], [5]]
+    pieces = [piece for group in _groups([*map(filled, sizes)]) for piece in group]
+    ends = np.cumsum([piece.block.used for piece in pieces])
+    assert [piece.lanes.stop for piece in pieces] == ends.tolist()
+    assert [piece.places.start for piece in pieces] == [0, 64, 0, 0, 64, 4160, 0, 0, 0]

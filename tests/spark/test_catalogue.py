@@ -44,6 +44,7 @@ CHOSEN: Final[dict[type[Matcher], Matcher]] = {
         matching.OFSGPMatch(KINDS, 2, group="S5"),
         matching.FSGPMatch(KINDS, 2),
         matching.UGPMatch(SMALL, 0),
+        matching.ThresholdMatch(SMALL),
         matching.TagMatch(KINDS, topic=["kind"]),
         matching.broken.AdditiveMaskMatch(KINDS),
         matching.broken.PrefixMatch(KINDS),
@@ -132,6 +133,9 @@ def wishes(spark: SparkSession, matcher: Matcher) -> tuple[DataFrame, dict[str, 
     if matcher.schema is SMALL:
         texts[:2] = [("s0", "x >= 2"), ("s1", "x < 2")]
         wanted = {"s0": {2, 3}, "s1": {0, 1}}
+    if matcher.operators == ("hamming", "not"):
+        texts[:2] = [("s0", "hamming(x, 3) <= 0"), ("s1", "hamming(x, 3) <= 1")]
+        wanted = {"s0": {3}, "s1": {1, 2, 3}}
     return spark.createDataFrame(texts, "subscription string, predicate string"), wanted
 
 

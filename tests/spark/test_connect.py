@@ -27,6 +27,7 @@ FILES = [
     "tests/spark/test_store_answers.py",
     "tests/spark/test_suggest.py",
     "tests/spark/test_vocabulary.py",
+    "tests/spark/test_share_stores.py",
 ]
 # Whose slow tests, too, say something of Connect.
 WHOLE = ["tests/spark/test_streams.py", "tests/spark/test_store_generations.py"]

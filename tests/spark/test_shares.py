@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ccbps import spark as cs
 from ccbps.keys import ClientKey, OperatorKey
+from ccbps.matching import ThreeBrokerMatch
 from ccbps.shares.clients import HEAD_BYTES
 from tests.spark.cluster_program import SCHEMA, THREE
 from tests.spark.processes import kill, processes
@@ -53,34 +54,44 @@ def meant(count: int) -> set[tuple[str, int]]:
 
 
 def encoded(
-    spark: SparkSession, folder: Path, public: Sequence[bytes], count: int
+    spark: SparkSession,
+    folder: Path,
+    public: Sequence[bytes],
+    count: int,
+    matcher: ThreeBrokerMatch = THREE,
 ) -> tuple[DataFrame, DataFrame, list[tuple[bytes, ...]]]:
     """Events and interests of two clients, and the clients' hellos by broker."""
     publisher, subscriber = (ClientKey.generate(public) for _ in range(2))
     wanted = spark.createDataFrame([*PREDICATES.items()], "subscription string, predicate string")
     events = cs.encode_events(
         spark.range(0, count, 1, 2).selectExpr(*QUOTES),
-        THREE,
+        matcher,
         save(folder / "publisher", publisher),
         keep=["event"],
     )
-    interests = cs.encode_interests(wanted, THREE, save(folder / "subscriber", subscriber))
-    roles = THREE.publisher(publisher), THREE.subscriber(subscriber)
+    interests = cs.encode_interests(wanted, matcher, save(folder / "subscriber", subscriber))
+    roles = matcher.publisher(publisher), matcher.subscriber(subscriber)
     return events, interests, [*zip(*(role.hellos for role in roles), strict=True)]
 
 
 class Clients:
     """Three operators, and what clients encode for them in a session."""
 
-    def __init__(self, spark: SparkSession, folder: Path, count: int) -> None:
-        self.folder, self.expected = folder, meant(count)
+    def __init__(
+        self,
+        spark: SparkSession,
+        folder: Path,
+        count: int,
+        matcher: ThreeBrokerMatch = THREE,
+    ) -> None:
+        self.folder, self.expected, self.matcher = folder, meant(count), matcher
         keys, port = [OperatorKey.generate() for _ in range(3)], free_ports(6)
         self.operators = [
             cs.Operator.of(key, f"127.0.0.1:{port + 2 * party}") for party, key in enumerate(keys)
         ]
         self.sources = [save(folder / f"operator-{n}", key) for n, key in enumerate(keys)]
         public = [operator.public for operator in self.operators]
-        events, interests, self.hellos = encoded(spark, folder, public, count)
+        events, interests, self.hellos = encoded(spark, folder, public, count, matcher)
         self.events = stored(events, folder / "all-events")
         self.interests = stored(interests, folder / "all-interests")
 
@@ -90,6 +101,7 @@ class Clients:
         folder.mkdir()
         for name, df in (("events", self.events), ("interests", self.interests)):
             df.select(df.columns[0], f"broker_{party}").write.parquet(str(folder / name))
+        (folder / "matcher").write_text(self.matcher.to_json())
         for number, operator in enumerate(self.operators):
             (folder / f"operator-{number}").write_bytes(operator.to_bytes())
         for number, hello in enumerate(self.hellos[party]):
@@ -124,7 +136,10 @@ def test_encoders_give_a_column_for_each_broker(spark: SparkSession, tmp_path: P
 
 @contextmanager
 def applications(
-    clients: Clients, *options: str, masters: Sequence[str] = ("local[2,4]",) * 3
+    clients: Clients,
+    *options: str,
+    masters: Sequence[str] = ("local[2,4]",) * 3,
+    late: int | None = None,
 ) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Three applications, which end with the block."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "JDK_JAVA_OPTIONS": JAVA_OPTIONS}
@@ -134,6 +149,7 @@ def applications(
             data, key = clients.hand_out(party), clients.sources[party].path
             log = stack.enter_context((clients.folder / f"{party}.log").open("wb"))
             command = [sys.executable, PROGRAM, masters[party], f"{party}", key, data, *options]
+            command += ["late"] * (party == late)
             process = subprocess.Popen(
                 [*map(str, command)],
                 env=environment,
@@ -146,17 +162,24 @@ def applications(
         yield running
 
 
-def check(clients: Clients, running: list[subprocess.Popen[bytes]]) -> None:
+def check(
+    clients: Clients,
+    running: list[subprocess.Popen[bytes]],
+    expected: Mapping[str, set[tuple[str, int]]] | None = None,
+) -> None:
     """All applications end, with all matches and no others, and no key in what they leave."""
+    expected = {"matched": clients.expected} if expected is None else expected
     keys = [source.load().export_secret() for source in clients.sources]
     needles = [form for key in keys for form in (key, key.hex().encode(), base64.b64encode(key))]
     for party, process in enumerate(running):
         log, data = clients.folder / f"{party}.log", clients.folder / f"{party}"
         assert process.wait(240) == 0, log.read_text()[-3000:]
-        rows = pq.read_table(data / "matched").to_pylist()
-        found = [(row["subscription"], row["event"]) for row in rows]
-        assert len(found) == len(clients.expected)
-        assert {*found} == clients.expected
+        for name, pairs in expected.items():
+            rows = pq.read_table(data / name)
+            assert rows.column_names[0] == "subscription"
+            found = [*zip(*(column.to_pylist() for column in rows.columns), strict=True)]
+            assert len(found) == len(pairs)
+            assert {*found} == pairs
         left = [log.read_bytes(), *(content for _, content in contents(data))]
         assert any(b"SparkListenerJobStart" in content for content in left)
         assert not any(needle in content for content in left for needle in needles)
@@ -168,6 +191,41 @@ def test_three_applications_match(spark: SparkSession, tmp_path: Path) -> None:
     clients = Clients(spark, tmp_path, 600)
     with applications(clients, masters=["local[2,4]", "local[2]", "connect"]) as running:
         check(clients, running)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(MODE != "classic", reason="it has sessions of its own")
+def test_three_applications_make_answers_for_the_subscriber_alone(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    matcher = ThreeBrokerMatch.box(SCHEMA, reveal="subscriber")
+    clients = Clients(spark, tmp_path, 90, matcher)
+    with applications(clients) as running:
+        check(clients, running, {})
+    rows = [spark.read.parquet(str(tmp_path / f"{party}" / "matched")) for party in range(3)]
+    assert [df.count() for df in rows] == [90 * len(PREDICATES)] * 3
+    key = cs.FileKey(tmp_path / "subscriber")
+    opened = cs.open_shares(rows, clients.events, clients.interests, matcher, key).toArrow()
+    found = [*zip(*(opened[name].to_pylist() for name in opened.column_names[:2]), strict=True)]
+    assert len(found) == len(clients.expected)
+    assert {*found} == clients.expected
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(MODE != "classic", reason="it has sessions of its own")
+def test_three_applications_match_their_stores(spark: SparkSession, tmp_path: Path) -> None:
+    clients = Clients(spark, tmp_path, 600)
+    # Interests below 30 come first; each third one ends before the second match, and two more go.
+    left = {f"s{n}" for n in range(40) if n % 3 and n not in (4, 10)}
+    later = {pair for pair in clients.expected if pair[0] in left}
+    expected = {
+        "first": {(s, n) for s, n in clients.expected if int(s[1:]) < 30 and n < 400},
+        "second": later,
+        "third": {pair for pair in later if pair[1] >= 400},
+    }
+    assert all(expected.values())
+    with applications(clients, "stores", masters=["local[2,4]", "local[2]", "connect"]) as running:
+        check(clients, running, expected)
 
 
 @pytest.mark.slow
@@ -193,3 +251,31 @@ def test_a_stage_whose_worker_was_killed_is_repeated(spark: SparkSession, tmp_pa
     for own in attempts:
         assert len(own) >= 4
         assert len({*own}) == len(own)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(MODE != "classic", reason="it has sessions of its own")
+def test_a_stage_repeated_at_one_operator_meets_the_first_stages_of_the_others(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    clients = Clients(spark, tmp_path, 600)
+    victim, late = 1, 2
+
+    def loads(party: int) -> list[str]:
+        path = clients.folder / f"{party}" / "loads"
+        return path.read_text().split() if path.exists() else []
+
+    def wait_for(count: int) -> None:
+        until = time.monotonic() + 120
+        while len(loads(0)) < 2 or len(loads(victim)) < count:
+            assert time.monotonic() < until
+            assert running[victim].poll() is None
+            time.sleep(0.05)
+
+    with applications(clients, "slowly", late=late) as running:
+        wait_for(2)
+        os.kill(int(loads(victim)[0]), 9)
+        wait_for(4)
+        (clients.folder / f"{late}" / "go").touch()
+        check(clients, running)
+    assert [len(loads(party)) for party in range(3)] == [2, 4, 2]

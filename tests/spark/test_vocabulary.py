@@ -27,6 +27,7 @@ SESSION = ObliviousTopicMatch(SCHEMA, ["a"], group="toy64")
 PAYLOADS = ObliviousTopicMatch(SCHEMA, ["a"], payload_bytes=8, group="toy64")
 THREE = ThreeBrokerMatch.box(SCHEMA)
 HIDING = ThreeBrokerMatch.box(SCHEMA, reveal="subscriber")
+GRANTED = ThreeBrokerMatch.box(SCHEMA, grants=True)
 TEMPLATE = FormulaMatch(SCHEMA, "a < :limit")
 KEY = cs.FileKey("/nowhere")
 Call = Callable[..., Any]
@@ -79,14 +80,32 @@ CASES: list[tuple[str, Any, dict[str, Any], str]] = [
     ("decide", THREE, {"key": KEY}, "a part for each of three brokers: call encode_events"),
     ("encode event", THREE, {}, "a part for each of three brokers"),
     ("shares", ROUNDS, {}, "match_shares does not apply.*one pair and round; call match_pairs"),
-    ("shares", HIDING, {}, "brokers, which must not learn those of this matcher"),
+    ("shares", GRANTED, {}, "takes no grants, and this matcher demands them"),
+    ("open", HIDING, {"answers": []}, "answers must be of three operators, got 0"),
+    ("open", THREE, {}, "open_shares is for three brokers that do not learn the answers"),
+    ("open", ROUNDS, {}, "open_shares is for three brokers that do not learn the answers"),
+    ("open", HIDING, {}, r"column 'attempt' is missing: answers\[0\] has"),
     ("shares", THREE, {"party": 3}, "party must be a whole number from 0 to 2, got 3"),
     ("shares", THREE, {"operators": []}, "operators must be three, got 0"),
     ("shares", THREE, {"hellos": [bytes(33 << 20)]}, "at most 32 MiB"),
+    ("shares", THREE, {"job": 7}, "job must be"),
     ("shares", THREE, {"party": 0}, "'broker_1', which is for another broker"),
     ("shares", THREE, {}, "'subscription' is in both DataFrames"),
-    ("write", THREE, {}, "pairs and rounds, which ThreeBrokerMatch has not"),
+    ("shares", THREE, {"events": "/nowhere"}, "events='/nowhere': no message store is there"),
+    ("shares", THREE, {"interests": []}, "interests must be a path or a URI as text, or several"),
     # stores
+    ("write", THREE, {}, "party must be a whole number from 0 to 2, got None"),
+    ("write", THREE, {"party": 1, "subscription": "s"}, "its events are for all subscriptions"),
+    ("write", ROUNDS, {"party": 1}, "party= does not apply to FormulaMatch"),
+    ("read", THREE, {}, "have no pairs and rounds: call encode_events .* match_shares"),
+    ("provide", THREE, {}, "have no pairs and rounds"),
+    (
+        "drop",
+        ROUNDS,
+        {},
+        "subscriptions= does not apply to FormulaMatch: .* for one pair and round",
+    ),
+    ("drop", THREE, {"subscriptions": "s1"}, "subscriptions must be a list of names, got 's1'"),
     ("write", SERVER, {}, "pairs and rounds, which AdditiveMaskMatch has not"),
     ("write", ONE_FOR_ALL, {"subscription": "s"}, "subscription= does not .*serves all"),
     ("read", SESSION, {}, "pairs and rounds, which ObliviousTopicMatch has not"),
@@ -104,11 +123,15 @@ def calls(spark: SparkSession) -> dict[str, Call]:
     operators = [cs.Operator.of(key, f"10.0.0.{number}:7400") for number in range(3)]
     parted = df.selectExpr("*", "binary('') AS broker_1")
 
-    def shares(matcher: Any, **options: Any) -> Any:
-        arguments = {"party": 1, "operators": operators, "hellos": []}
-        return cs.match_shares(parted, parted, matcher, KEY, **{**arguments, **options})
+    def shares(matcher: Any, *, events: Any = parted, interests: Any = parted, **o: Any) -> Any:
+        arguments = {"party": 1, "operators": operators, "hellos": [], "job": "test"}
+        return cs.match_shares(events, interests, matcher, KEY, **{**arguments, **o})
+
+    def open_(matcher: Any, *, answers: Any = (df, df, df)) -> Any:
+        return cs.open_shares(answers, df, df, matcher, KEY)
 
     return {
+        "open": open_,
         "events": lambda matcher, **o: cs.encode_events(df, matcher, KEY, **o),
         "interests": lambda matcher, **o: cs.encode_interests(df, matcher, KEY, **o),
         "match": match,
@@ -120,6 +143,10 @@ def calls(spark: SparkSession) -> dict[str, Call]:
         "encode event": lambda matcher, **o: cs.encode_event_udf(matcher, KEY, **o),
         "encode interest": lambda matcher, **o: cs.encode_interest_udf(matcher, KEY, **o),
         "write": lambda matcher, **o: cs.write_messages(df, "/nowhere", matcher, kind="event", **o),
+        "provide": lambda matcher: cs.provided_rounds("/nowhere", matcher),
+        "drop": lambda matcher, subscriptions=(): cs.drop_interests(
+            "/nowhere", matcher, subscriptions
+        ),
         "read": lambda matcher, **o: cs.match_messages(spark, "/nowhere", "/nowhere", matcher, **o),
     }
 

@@ -111,6 +111,7 @@ STEPS = st.lists(
         ROUNDS.map(lambda rounds: ("add", rounds)),
         ROUNDS.map(lambda rounds: ("alter", rounds)),
         st.tuples(st.just("drop"), st.integers(0, 31)),
+        st.tuples(st.just("leave"), st.lists(st.sampled_from(["s0", "s1", "s3"]))),
         st.tuples(st.just("compact"), st.integers(1, 4)),
     ),
     max_size=8,
@@ -164,6 +165,10 @@ def test_a_store_holds_what_a_dictionary_would(
                 low = {key for key in kept if key[1] < argument}
                 assert gone == len(low)
                 kept -= low
+            elif step == "leave":
+                gone = {key for key in kept if key[0] in argument}
+                assert commit.drop_labels(folder, SPELT, "event", argument) == len(gone)
+                kept -= gone
             else:
                 compact(folder, argument)
                 assert len(Index.read(folder).parts) <= argument
@@ -327,6 +332,21 @@ def test_generations_and_dropped_rounds_that_come_while_a_store_is_compacted_cou
     with pytest.raises((ParameterError, DecodeError), match="compacted or"):
         compact(folder, 1)
     held(folder, {"s0": [2, 3, 5, 6]})
+
+
+def test_subscriptions_that_leave_while_a_store_is_compacted_do_not_come_back(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in (1, 2):
+        add(folder, {"s0": [n], "s1": [n], "s2": [n]})
+
+    def others() -> None:
+        assert commit.drop_labels(folder, SPELT, "event", ["s2", "s3"]) == 2
+        add(folder, {"s2": [1]})
+
+    Meanwhile(monkeypatch, merging, "plan_merge").todo = [others]
+    compact(folder, 1)
+    held(folder, {"s0": [1, 2], "s1": [1, 2], "s2": [1]})
 
 
 def test_a_reader_is_told_that_the_store_was_compacted(folder: Folder) -> None:

@@ -30,10 +30,10 @@ def test_a_trio_matches() -> None:
         leader.verify(wanted)
         table, lanes = leader.new_table(), np.arange(150)
         leader.put(table, lanes, wanted)
-        assert np.array_equal(leader.match(table, news)[0][:, :150], expected)
+        assert np.array_equal(leader.match([table], news)[0][0][:, :150], expected)
         leader.remove(table, lanes[::3])
         expected[:, ::3] = False
-        assert np.array_equal(leader.match(table, news)[0][:, :150], expected)
+        assert np.array_equal(leader.match([table], news)[0][0][:, :150], expected)
         assert np.array_equal(leader.match_once(wanted[1:2], news), expected[:, 1:2])
 
 
@@ -41,4 +41,11 @@ def test_brokers_that_do_not_learn_answers_cannot_deliver() -> None:
     parts, matcher = Parts(), ThreeBrokerMatch.box(SCHEMA, reveal="subscriber")
     for start in (parts.leader, lambda one: parts.follower(1, one)):
         with pytest.raises(ParameterError, match="deliver by the answers"):
+            start(matcher)
+
+
+def test_services_take_no_grants() -> None:
+    parts, matcher = Parts(), ThreeBrokerMatch.box(SCHEMA, grants=True)
+    for start in (parts.leader, lambda one: parts.follower(1, one)):
+        with pytest.raises(ParameterError, match="services take no grants of an authority"):
             start(matcher)

@@ -37,7 +37,7 @@ from ccbps.encodings.rows import (
     require_rows,
     used_bits,
 )
-from ccbps.encodings.straight_line.planes import array_planes, kernel_rows
+from ccbps.encodings.straight_line.planes import LanePlanes, array_planes, kernel_rows
 from ccbps.encodings.straight_line.program import WORD, StraightLine
 from ccbps.errors import ParameterError, ShapeError
 from ccbps.programs.formula import Formula
@@ -220,6 +220,8 @@ class FormulaEncoding(PairEncoding):
         for start in range(0, batch, encoder.rows):
             stop = min(start + encoder.rows, batch)
             encoder.encode(draw(start, stop), inputs, places[start:stop], out[start:stop])
+        if isinstance(encoder, ArrayEncoder):
+            encoder.keep()
         return out
 
     def _decoder(self, batch: int) -> ArrayDecoder | CompiledDecoder:
@@ -238,7 +240,7 @@ class FormulaEncoding(PairEncoding):
 
             row_bytes = self.randomness_bytes
             return CompiledEncoder(program, self._random_bytes, mask_bits, row_bytes, width)
-        return ArrayEncoder(program, self._random_bytes, mask_bits, batch)
+        return ArrayEncoder.kept(program, self._random_bytes, mask_bits, batch)
 
 
 # -- passes over rows of bytes in NumPy -----------------------------------------------------------
@@ -249,30 +251,61 @@ _thread: Final = threading.local()
 class ArrayEncoder:
     """Encoder of one party; see `ccbps.encodings.formula.compiled_rows.CompiledEncoder`."""
 
+    @classmethod
+    def kept(
+        cls, program: StraightLine, random_bytes: int, mask_bits: int, batch: int
+    ) -> ArrayEncoder:
+        """Return the encoder that the thread kept, if it suits the batch, or another.
+
+        It is the caller's until the next `keep`: the source of randomness may encode, too.
+        """
+        encoder: ArrayEncoder | None = vars(_thread).pop("encoder", None)
+        if (
+            encoder is None
+            or encoder._program is not program
+            or encoder.rows != kernel_rows(program, batch)
+        ):
+            encoder = cls(program, random_bytes, mask_bits, batch)
+        return encoder
+
     def __init__(
         self, program: StraightLine, random_bytes: int, mask_bits: int, batch: int
     ) -> None:
-        self._planes = array_planes(program, batch)
+        self._program, self._planes = program, array_planes(program, batch)
         self.rows = rows = self._planes.rows
         self._joined = np.zeros((rows, program.inputs), dtype=np.uint64)
         self._messages = np.empty((rows, program.outputs), dtype=np.uint64)
         self._masks = np.zeros((rows, program.outputs), dtype=np.uint64)
-        self._random_bytes, self._mask_bits = random_bytes, mask_bits
+        self._random_bytes, self._masked = random_bytes, -(-mask_bits // 8)
+        self._drawn = self._joined.view(np.uint8)[:, :random_bytes]
+        self._inputs = self._joined[:, -(-random_bytes // 8) :]
+        self._mask = self._masks.view(np.uint8)[:, : self._masked]
+        self._last = used_bits(mask_bits) if mask_bits % 8 else None
+        self._octets = self._messages.view(np.uint8)
+
+    def keep(self) -> None:
+        """Wipe out all that is secret, and let the thread's next batch have the encoder.
+
+        An encoder of more than a few rows is not kept: to wipe it costs as much as to make it.
+        """
+        if isinstance(self._planes, LanePlanes):
+            self._planes.clear()
+            for part in (self._joined, self._messages, self._masks):
+                part.fill(0)
+            _thread.encoder = self
 
     def encode(self, random: Bytes, inputs: Words, index: Index, out: Bytes) -> None:
         """Write messages of rows of randomness, and of rows of inputs by `index`."""
-        count, drawn, masked = len(out), self._random_bytes, -(-self._mask_bits // 8)
-        joined, messages, masks = self._joined[:count], self._messages[:count], self._masks[:count]
-        copy_rows(random[:, :drawn], joined.view(np.uint8)[:, :drawn])
-        inputs.take(index, axis=0, out=joined[:, -(-drawn // 8) :])
-        self._planes.run(self._joined, messages)
-        if masked:
-            mask = masks.view(np.uint8)[:, :masked]
-            copy_rows(random[:, drawn : drawn + masked], mask)
-            if self._mask_bits % 8:
-                mask[:, -1] &= used_bits(self._mask_bits)
-            np.bitwise_xor(messages, masks, out=messages)
-        copy_rows(messages.view(np.uint8)[:, : out.shape[1]], out)
+        count, drawn = len(out), self._random_bytes
+        copy_rows(random[:, :drawn], self._drawn[:count])
+        inputs.take(index, axis=0, out=self._inputs[:count])
+        self._planes.run(self._joined, self._messages[:count])
+        if self._masked:
+            copy_rows(random[:, drawn : drawn + self._masked], self._mask[:count])
+            if self._last is not None:
+                self._mask[:, -1] &= self._last
+            np.bitwise_xor(self._messages, self._masks, out=self._messages)
+        copy_rows(self._octets[:count, : out.shape[1]], out)
 
 
 class ArrayDecoder:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, TypeAlias
+
+from msgspec import Struct
 
 from ccbps.encodings.straight_line.program import StraightLineBuilder
 from ccbps.programs.formula import And, Formula, Sum
@@ -26,8 +27,7 @@ Matrix: TypeAlias = tuple[Numbers, ...]
 """Slots, n rows of V."""
 
 
-@dataclass(frozen=True, slots=True)
-class Gate:
+class Gate(Struct, frozen=True):
     """Product for the broker to add: slots[targets] += slots[lefts] (x) slots[rights]."""
 
     lefts: Numbers

@@ -35,8 +35,9 @@ Kolesnikov, ASIACRYPT 2005 (formulas); Heath and Kolesnikov, CCS 2021 (outer pro
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
+
+from msgspec import Struct
 
 from ccbps.encodings.formula.gates import (
     GATE_ONE,
@@ -59,8 +60,7 @@ Content: TypeAlias = set[tuple[int | None, tuple[int, ...]]]
 Frozen: TypeAlias = frozenset[tuple[int | None, tuple[int, ...]]]
 
 
-@dataclass(slots=True)
-class Term:
+class Term(Struct):
     """Part of one party of targets[b][v]: rows[b] times the sum of c * value in columns[v].
 
     Attributes:

@@ -115,12 +115,16 @@ class LanePlanes:
         levels, size, self._outputs = program.lanes
         kind = _LANES[max(0, (batch - 1).bit_length() - 3)]
         self._registers = registers = np.empty(size, dtype=kind)
-        registers[program.one] = (1 << self.rows) - 1
-        registers[program.one + 1] = 0
         self._levels = [
             (lefts, rights, registers[products], registers[summed], starts, registers[sums])
             for lefts, rights, products, summed, starts, sums in levels
         ]
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget the rows of the last call."""
+        self._registers.fill(0)
+        self._registers[self._program.one] = (1 << self.rows) - 1
 
     def run(self, rows: Words, out: Words | Bools) -> None:
         """Run the program on rows, as `ArrayPlanes.run`."""

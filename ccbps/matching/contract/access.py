@@ -236,7 +236,8 @@ class RoundAccess(Access):
             raise ParameterError(
                 f"{type(self._scheme).__name__} needs rounds: a number for each message, used once"
             )
-        reader = self._claim(rounds, count, pairs, content)
+        used = as_rounds(rounds, count)
+        reader = self._claim(used, count, pairs, content)
         sizes, digest, kind = self._scheme.sizes, self._scheme.digest, self._kind
         pieces = sizes.pieces
 
@@ -258,13 +259,12 @@ class RoundAccess(Access):
         def tags(start: int, stop: int) -> Bytes:
             return round_tags(messages[start:stop], kind, digest)
 
-        return Draw(self._fresh, shared, tags)
+        return Draw(self._fresh, shared, tags, lambda start, stop: used[start:stop])
 
     def _claim(
-        self, rounds: ArrayLike, count: int, pairs: Labels, content: Content
+        self, numbers: Rounds, count: int, pairs: Labels, content: Content
     ) -> RandomnessReader:
         """Return the reader of some rounds' randomness, which are used from now on."""
-        numbers = as_rounds(rounds, count)
         column = pair_column(pairs, count)
         if self._broadcast and column is not None and self._kind == Kind.EVENT:
             raise ParameterError(

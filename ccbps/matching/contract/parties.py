@@ -53,6 +53,10 @@ class Party:
             self.subscriber = matcher.subscriber(self.broker.public)
             for role in (self.publisher, self.subscriber):
                 self.broker.greet(role.hellos)
+            if matcher.grants:
+                authority = matcher.authority(self.broker.public)
+                self.broker.name_authority(authority.hellos)
+                self.broker.grant(authority.grant("TRUE", to=self.subscriber.client))
             self.keys = {}
             return
         if matcher.keying is Keying.SERVER:

@@ -65,6 +65,17 @@ class MatcherRole(Confined):
         """
         return self._shares.client.hellos
 
+    @property
+    def client(self) -> bytes:
+        """Public name of this client of three brokers, 16 bytes, for an authority's grants.
+
+        It follows from the client's key and the matcher.
+
+        Raises:
+            ParameterError: the matcher does not have three brokers.
+        """
+        return self._shares.client.keys.client
+
     def seal(self, messages: Bytes) -> Bytes:
         """Seal messages for a way through broker 0, which cannot read the parts of the others.
 

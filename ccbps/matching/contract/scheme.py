@@ -23,16 +23,16 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from hashlib import sha256
 from typing import Any, ClassVar, Final, Literal, Self
 
 import numpy as np
+from msgspec import Struct
 
-from ccbps.arrays import Bools, Bytes, Randomness
-from ccbps.checks import Printable
+from ccbps.arrays import Bools, Bytes, Randomness, Rounds
+from ccbps.checks import Printable, Redacted
 from ccbps.circuits import Circuit
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import CcbpsError, ParameterError, UnsupportedPredicateError
@@ -123,8 +123,7 @@ class Operation(Enum):
     SIGNATURE = "signature made and checked"
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(Struct, frozen=True):
     """One line of a scheme's cost: operations that can be counted, and priced on a machine.
 
     Example:
@@ -157,8 +156,7 @@ class Cost:
         return f"{self.count:,.15g} x {self.operation.value}{of}{note}"
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
+class Sizes(Struct, frozen=True):
     """Sizes of bodies and of shared randomness, in bytes.
 
     Attributes:
@@ -181,8 +179,11 @@ def _not_shared(start: int, stop: int, piece: int = 0) -> Bytes:
     raise ParameterError("a scheme with a key server shares no randomness of rounds")
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Draw:
+def _no_rounds(start: int, stop: int) -> Rounds:
+    raise ParameterError("messages of this scheme have no rounds")
+
+
+class Draw(Redacted, frozen=True):
     """Randomness for one call of an encoder.
 
     Attributes:
@@ -192,6 +193,8 @@ class Draw:
             Ask for each of them once, and for a message's first piece first.
         tags: ``tags(start, stop)`` gives 7 public bytes of each of these messages, the same on both
             sides. Ask for them after the first piece.
+        rounds: ``rounds(start, stop)`` gives the numbers of these messages' rounds. They are the
+            same on both sides, and public only if a scheme sends them.
         payload_keys: ``payload_keys(start, stop)`` gives 16 secret bytes of each of these events,
             by which a subscriber opens its payload; for schemes with three brokers.
     """
@@ -199,6 +202,7 @@ class Draw:
     fresh: Randomness
     shared: Callable[[int, int, int], Bytes] = _not_shared
     tags: Callable[[int, int], Bytes] = _not_shared
+    rounds: Callable[[int, int], Rounds] = _no_rounds
     payload_keys: Callable[[int, int], Bytes] = _not_shared
 
     def rows(self, start: int, stop: int) -> Bytes:

@@ -22,7 +22,6 @@ import os
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from itertools import islice
@@ -31,6 +30,8 @@ from threading import Lock
 from typing import Any, Final
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ccbps.arrays import Bools, Bytes, Index
 from ccbps.checks import instance
@@ -59,8 +60,7 @@ class _Head(Record, frozen=True):
     ids: list[InterestId]
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(Struct, frozen=True, dict=True):
     """Interests whose content was made together.
 
     Attributes:

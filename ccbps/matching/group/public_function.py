@@ -22,21 +22,27 @@ from numpy.typing import NDArray
 from ccbps.algebra import Group
 from ccbps.arrays import Bools
 from ccbps.checks import choice, whole
-from ccbps.circuits import Circuit, CircuitBuilder, Gate, Op, Wire, blocks, networks
+from ccbps.circuits import Circuit, CircuitBuilder, Wire, blocks, networks
 from ccbps.circuits.bristol import BristolCircuit
 from ccbps.circuits.networks import NETWORKS, NetworkName
-from ccbps.errors import EventError, ParameterError, PredicateTypeError
-from ccbps.forms.bits import event_bits
+from ccbps.errors import ParameterError
 from ccbps.leakage import Protects
 from ccbps.matching.contract.scheme import Interest
 from ccbps.matching.group.group_match import PROPOSED, GroupMatch
+from ccbps.matching.public_circuits import (
+    CIRCUIT_FIELDS,
+    answers,
+    circuit_over,
+    described,
+    from_described,
+    private_bits,
+)
 from ccbps.predicates import Events, HammingWithin, Predicate, Schema, UInt
 from ccbps.programs.barrington import preserving, preserving_length
 from ccbps.programs.group import PreservingProgram
 
 WIDEST: Final = 64
 """Largest number of bits of a value whose Hamming distance is proposed."""
-CIRCUIT_FIELDS: Final = ("inputs", "gates", "outputs")
 
 
 class PublicFunctionMatch(GroupMatch):
@@ -91,17 +97,9 @@ class PublicFunctionMatch(GroupMatch):
             ParameterError: the circuit's inputs are not these bits, or a file's values not these
                 attributes; it does not have one output, or its program is too long.
         """
-        if isinstance(circuit, BristolCircuit):
-            circuit = _in_order(circuit, schema, private)
-        inputs = schema.bits + private.bits
-        if circuit.inputs != inputs:
-            raise ParameterError(
-                f"the circuit must have {schema.bits} + {private.bits} = {inputs} inputs, one for "
-                f"each bit of the schema and of private, got {circuit.inputs}"
-            )
-        self.circuit, self.private = circuit.cone(), private
+        self.circuit, self.private = circuit_over(schema, private, circuit).cone(), private
         # Few gates can make a long program: each level has four times the length.
-        needed = preserving_length(self.circuit, range(schema.bits, inputs))
+        needed = preserving_length(self.circuit, range(schema.bits, self.circuit.inputs))
         elements = self._affordable_group(group, needed)
         blank = self._program(schema, np.zeros(private.bits, dtype=np.bool_), elements)
         self._positions = blank.index
@@ -141,30 +139,15 @@ class PublicFunctionMatch(GroupMatch):
         return cls(schema, _hamming_circuit(schema, "x", limit, chosen), private, group=group)
 
     def parameters(self) -> dict[str, Any]:
-        return {
-            "inputs": self.circuit.inputs,
-            "gates": [list(map(int, gate)) for gate in self.circuit.gates],
-            "outputs": list(self.circuit.outputs),
-            "private": json.loads(self.private.to_json()),
-            "group": self.group.name,
-        }
+        private = json.loads(self.private.to_json())
+        return {**described(self.circuit), "private": private, "group": self.group.name}
 
     @classmethod
     def from_parameters(cls, schema: Schema, parameters: Mapping[str, Any]) -> Self:
         if parameters.keys() != {*CIRCUIT_FIELDS, "private", "group"}:
             raise ParameterError("the parameters are not those of a PublicFunctionMatch")
-        inputs, gates, outputs = (parameters[name] for name in CIRCUIT_FIELDS)
-        lists = [[inputs], outputs, *(gates if isinstance(gates, list) else [None])]
-        if not all(isinstance(numbers, list) for numbers in lists) or any(
-            type(number) is not int for numbers in lists for number in numbers
-        ):
-            raise ParameterError("a circuit is described by lists of whole numbers")
-        if any(len(gate) != 3 or gate[0] not in list(Op) for gate in gates):
-            raise ParameterError("gates must be lists of an operation and two wires")
         private = Schema.from_json(json.dumps(parameters["private"]))
-        ops = tuple(Gate(Op(op), a, b) for op, a, b in gates)
-        circuit = Circuit(inputs, ops, tuple(outputs))
-        return cls(schema, circuit, private, group=parameters["group"])
+        return cls(schema, from_described(parameters), private, group=parameters["group"])
 
     @classmethod
     def propose(cls, schema: Schema, predicate: Predicate) -> Iterator[Self]:
@@ -193,51 +176,10 @@ class PublicFunctionMatch(GroupMatch):
 
     def prepare(self, interest: Interest) -> PreservingProgram:
         """Return the circuit's program with the private values in it."""
-        return self._program(self.schema, self._private_bits(interest), self.group)
+        return self._program(self.schema, private_bits(self.private, interest), self.group)
 
     def meaning(self, interest: Any, events: Events) -> Bools:
-        bits = event_bits(events)
-        private = np.broadcast_to(self._private_bits(interest), (len(bits), self.private.bits))
-        return self.circuit.evaluate(np.hstack([bits, private]))[:, 0]
-
-    def _private_bits(self, interest: Any) -> Bools:
-        """Return an interest's values as the circuit's last inputs."""
-        if isinstance(interest, (str, Predicate)) or not isinstance(interest, Mapping):
-            raise ParameterError(
-                "an interest is a mapping with the values of "
-                f"{', '.join(self.private)}, got {type(interest).__name__}"
-            )
-        missing = [name for name in self.private if name not in interest]
-        unknown = [str(name) for name in interest if name not in tuple(self.private)]
-        if missing or unknown:
-            problem = f"lacks {', '.join(missing)}" if missing else f"has no {', '.join(unknown)}"
-            names = ", ".join(self.private)
-            raise ParameterError(f"an interest {problem}; private values: {names}")
-        try:
-            bits: Bools = event_bits(self.private.encode([dict(interest)]))[0]
-            return bits
-        except EventError as error:
-            name = error.attribute
-        # Raised outside the handler: the error and its frames hold the private value.
-        where = "the private values" if name is None else f"the private value of {name!r}"
-        raise PredicateTypeError(f"{where} cannot be encoded as {self.private!r} asks")
-
-
-def _in_order(file: BristolCircuit, schema: Schema, private: Schema) -> Circuit:
-    """Return a file's circuit, most significant bits first, if its values are the attributes."""
-    attributes = {repr(name): schema[name].bits for name in schema}
-    attributes |= {f"private {name!r}": private[name].bits for name in private}
-    # The old format writes a value of no bits where there is one operand only.
-    widths = [width for width in file.input_widths if width]
-    if widths != list(attributes.values()):
-        expected = ", ".join(f"{name} {bits}" for name, bits in attributes.items())
-        raise ParameterError(
-            "a Bristol circuit's values must be the attributes, bit for bit: "
-            f"{expected}; the file's have {', '.join(map(str, widths)) or 'no'} bits. Give "
-            "attributes of these widths, or pass BristolCircuit.most_significant_first() if its "
-            "bits, in that order, are those of the attributes"
-        )
-    return file.most_significant_first()
+        return answers(self.circuit, self.private, interest, events)
 
 
 def _hamming_circuit(

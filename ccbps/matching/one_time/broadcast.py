@@ -14,10 +14,10 @@ broker alone, over encrypted links. Sources and proof: `ccbps.encodings.broadcas
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
+from msgspec.structs import replace
 
 from ccbps.arrays import Bytes, Words
 from ccbps.checks import whole

@@ -25,11 +25,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from hashlib import sha256
 from typing import Any, Final
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import ArrayLike
 
 from ccbps.arrays import Bytes, Randomness, Rounds, Words

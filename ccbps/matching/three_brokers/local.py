@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from ccbps.arrays import Bools, Bytes
 from ccbps.errors import DecodeError, NetworkError
+from ccbps.keys.plain_key import PARTIES
 from ccbps.keys.secret import Confined
 from ccbps.matching.contract.access import require_width
 from ccbps.matching.contract.matcher import Matcher
+from ccbps.predicates import Predicate
 from ccbps.shares.answers import add_pads
-from ccbps.shares.clients import HEAD_BYTES, BrokerKey, SharedKeys, part_of
+from ccbps.shares.clients import HEAD_BYTES, BrokerKey, SharedKeys, part_of, sealed_part
 from ccbps.shares.party import Party
-from ccbps.shares.replicated import PARTIES
 from ccbps.shares.ring import LocalLink, Ring, local_links
 from ccbps.wire import Cause, raise_for
+
+_REFUSED_GRANTS: Final = (
+    "it is not the authority's, was altered, or is not newer than the client's last one"
+)
 
 
 class LocalBrokers(Confined):
@@ -43,6 +48,8 @@ class LocalBrokers(Confined):
         self.public = tuple(key.public for key in self._keys)
         self._hellos: list[Sequence[bytes]] = []
         self._clients: list[dict[bytes, SharedKeys]] = [{} for _ in range(PARTIES)]
+        self._authority: Sequence[bytes] | None = None
+        self._grants: list[Bytes] = []
 
     def __repr__(self) -> str:
         return f"<LocalBrokers of {self._matcher!r}>"
@@ -58,12 +65,32 @@ class LocalBrokers(Confined):
             self._clients[party][keys.client] = keys
         self._hellos.append(hellos)
 
-    def match_all(self, events: Any, interests: Any) -> Bools:
+    def name_authority(self, hellos: Sequence[bytes]) -> None:
+        """Name the client that gives grants, by its hellos for brokers 0, 1 and 2.
+
+        Raises:
+            DecodeError: they are not for these brokers and their public parameters.
+        """
+        for party, (key, hello) in enumerate(zip(self._keys, hellos, strict=True)):
+            key.open(party, hello, self._matcher.digest)
+        self._authority = hellos
+
+    def grant(self, messages: Bytes) -> None:
+        """Take grants of the authority, as `ThreeBrokerAuthority.grant` makes them.
+
+        The brokers check them when they match, and refuse to match if they refuse one.
+        """
+        self._grants.append(messages)
+
+    def match_all(
+        self, events: Any, interests: Any, grant: str | Predicate | None = "TRUE"
+    ) -> Bools:
         """Encode and match all events with all interests.
 
         Args:
             events: records, as `Publisher.encode` takes them.
             interests: predicates, as `Subscriber.encode` takes them.
+            grant: events that an authority lets the subscriber see, where clients need grants.
 
         Returns:
             bool, shape (events, interests).
@@ -72,7 +99,11 @@ class LocalBrokers(Confined):
         subscriber = self._matcher.subscriber(self.public)
         sent = publisher.encode(events), subscriber.encode(interests)
         hellos = [*self._hellos, publisher.hellos, subscriber.hellos]
-        answers = self._worked(*sent, hellos)
+        authority, grants = None, []
+        if self._matcher.grants:
+            giver = self._matcher.authority(self.public)
+            authority, grants = giver.hellos, [giver.grant(grant, to=subscriber.client)]
+        answers = self._worked(*sent, hellos, authority, grants)
         if self._matcher.reveal != "brokers":
             answers = [subscriber.open(*sent, answers, publisher.commitments(sent[0])).matched]
         matched: Bools = answers[0]
@@ -100,11 +131,13 @@ class LocalBrokers(Confined):
             bool, shape (events, interests).
 
         Raises:
-            DecodeError: some are no messages of such clients, or their shares are malformed.
+            DecodeError: some are no messages of such clients, their shares are malformed, or the
+                brokers refuse a grant.
+            ParameterError: clients need grants, and no authority is named.
         """
         require_width(self._matcher, events, "event")
         require_width(self._matcher, interests, "interest")
-        answers = self._worked(events, interests, self._hellos)
+        answers = self._worked(events, interests, self._hellos, self._authority, self._grants)
         if self._matcher.reveal == "brokers":
             matched: Bools = answers[0]
             return matched
@@ -116,16 +149,26 @@ class LocalBrokers(Confined):
         return np.asarray(total.any(axis=2))
 
     def _worked(
-        self, events: Bytes, interests: Bytes, hellos: Sequence[Sequence[bytes]]
+        self,
+        events: Bytes,
+        interests: Bytes,
+        hellos: Sequence[Sequence[bytes]],
+        authority: Sequence[bytes] | None,
+        grants: Sequence[Bytes],
     ) -> list[Any]:
         """Return what each of the three brokers makes of messages."""
 
         def serve(number: int, lower: LocalLink, upper: LocalLink) -> tuple[Any, Bools]:
             try:
                 with Ring(number, lower, upper, self._matcher.digest) as ring:
-                    party = self._matcher.broker(number, self._keys[number], ring)
+                    named = None if authority is None else authority[number]
+                    party = self._matcher.broker(number, self._keys[number], ring, authority=named)
                     for hello in hellos:
-                        party.greet(hello[number])
+                        if hello[number] != named:
+                            party.greet(hello[number])
+                    for messages in grants:
+                        if party.grant(sealed_part(number, messages, "grant")).any():
+                            raise DecodeError("the brokers refuse a grant: " + _REFUSED_GRANTS)
                     return self._work(party, part_of(number, events), part_of(number, interests))
             finally:
                 lower.close()
@@ -144,6 +187,7 @@ class LocalBrokers(Confined):
     def _work(self, party: Party, events: Bytes, interests: Bytes) -> tuple[Any, Bools]:
         lanes = party.subscribe(interests)
         if (lanes < 0).any():
+            raise_for(party.examine("interest", interests))
             raise DecodeError("some interests are held differently by two brokers")
         if self._matcher.reveal == "brokers":
             return party.publish(events)

@@ -27,26 +27,39 @@ from typing import Any, ClassVar, Final, Literal, Self, get_args
 import numpy as np
 
 from ccbps.arrays import Bytes, Randomness
-from ccbps.checks import choice, whole
+from ccbps.checks import choice, flag, whole
 from ccbps.dictionary import DictionaryColumn
 from ccbps.encodings.rows import used_bits
 from ccbps.errors import CcbpsError, ParameterError
 from ccbps.forms.digits import MAX_WINDOW, BoxDigits, DigitForm, FormulaDigits, HiddenDigits
-from ccbps.keys.plain_key import ClientKey
+from ccbps.keys.plain_key import PARTIES, ClientKey
 from ccbps.leakage import LeakageCard, Protects
 from ccbps.matching.contract.matcher import ANSWERS_ONLY
-from ccbps.matching.contract.scheme import Cost, Draw, Operation, SharesScheme, Side, Sizes
+from ccbps.matching.contract.scheme import (
+    Cost,
+    Draw,
+    Operation,
+    SharesScheme,
+    Side,
+    Sizes,
+    bound_predicate,
+)
 from ccbps.matching.contract.traffic import Traffic
 from ccbps.matching.templates import MAX_SIZE, MOST_PROPOSED, HiddenMatcher
 from ccbps.matching.three_brokers.local import LocalBrokers
-from ccbps.matching.three_brokers.roles import ThreeBrokerPublisher, ThreeBrokerSubscriber
+from ccbps.matching.three_brokers.roles import (
+    ThreeBrokerAuthority,
+    ThreeBrokerPublisher,
+    ThreeBrokerSubscriber,
+)
 from ccbps.predicates import Events, Predicate, Schema
+from ccbps.predicates.codes import Intervals
 from ccbps.predicates.form import Form
 from ccbps.predicates.hiding import HiddenTree, LeafKind
 from ccbps.shares.answers import ATTEMPT_BYTES, COMMITMENT_BYTES, PAD_BLOCKS, PAYLOAD_KEY_BYTES
-from ccbps.shares.clients import HEAD_BYTES, BrokerKey
+from ccbps.shares.clients import GRANT_HEAD_BYTES, HEAD_BYTES, BrokerKey, sealed_bytes
 from ccbps.shares.party import Party
-from ccbps.shares.replicated import PARTIES, WORD
+from ccbps.shares.replicated import WORD
 from ccbps.shares.ring import Ring
 from ccbps.wire import padding_causes
 
@@ -60,6 +73,8 @@ LAYOUT = 1
 MOST_TABLES = 4
 """Greatest number of tables for each gate that is allowed."""
 DIGITS = 4
+COMPARED_BYTES: Final = 32
+"""Bytes that a broker sends another one to compare what they hold of an event."""
 COMPARED_DIGITS: Final = (2, 3, 4, 5, 6)
 """Bits of a digit that a planner compares."""
 """Bits of a digit by default: the fewest bytes and bits a pair together, and the fastest."""
@@ -92,15 +107,24 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
         digits: bits of a digit, by attribute.
         intervals: intervals of an attribute, for a box; or None.
         reveal: parties that learn the answers: "brokers" or "subscriber".
+        grants: True if clients need grants of an authority.
         size: number of gates: bits that each broker sends for a pair, but for the answer.
     """
 
     name = "three brokers"
-    _own_parameters: ClassVar[tuple[str, ...]] = ("hidden", "digits", "intervals", "reveal")
+    _own_parameters: ClassVar[tuple[str, ...]] = (
+        "hidden",
+        "digits",
+        "intervals",
+        "reveal",
+        "grants",
+    )
     digits: Mapping[str, int]
     intervals: Mapping[str, int] | None = None
     reveal: Reveal
+    grants: bool
     _form: FormulaDigits | BoxDigits | HiddenDigits
+    _grant_form: BoxDigits | None
 
     def __init__(
         self,
@@ -109,6 +133,7 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
         *,
         digits: int | Mapping[str, int] = DIGITS,
         reveal: Reveal = "brokers",
+        grants: bool = False,
         max_gates: int = MAX_SIZE,
     ) -> None:
         """Write the layers of a template.
@@ -121,6 +146,9 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
                 longer, and take fewer gates and layers.
             reveal: parties that learn the answers: "brokers", or "subscriber" for nobody else, at
                 16 bytes a pair from each broker to the subscriber.
+            grants: True if each client needs a grant: an authority says, unknown to the brokers,
+                which events it may see at all. A grant is a box: of one interval for an attribute,
+                or of as many as the matcher's, where it is a box.
             max_gates: largest number of gates.
 
         Raises:
@@ -131,9 +159,8 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
         more = f"; for any formula, {type(self).__name__}.hidden(schema, ...)"
         form = self._template_form(schema, template, more)
         windows = _windows(schema, digits)
-        self._use_form(
-            schema, FormulaDigits(schema, windows, form, _most(max_gates)), reveal, max_gates
-        )
+        digits_form = FormulaDigits(schema, windows, form, _most(max_gates))
+        self._use_form(schema, digits_form, reveal, grants, max_gates)
 
     @classmethod
     def box(
@@ -143,6 +170,7 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
         intervals: int | Mapping[str, int] = 1,
         digits: int | Mapping[str, int] = DIGITS,
         reveal: Reveal = "brokers",
+        grants: bool = False,
         max_gates: int = MAX_SIZE,
     ) -> Self:
         """Make the matcher that hides which attributes a predicate constrains, and how.
@@ -156,6 +184,7 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
                 then 1 for the others. Each takes ``4 m - 4`` gates more for a code of m digits.
             digits: bits of a digit, as for a template.
             reveal: parties that learn the answers, as for a template.
+            grants: True if each client needs a grant, as for a template.
             max_gates: largest number of gates.
 
         Raises:
@@ -166,7 +195,7 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
         matcher.operators = ("=", "<", "interval", "prefix", "in", "and", "not")
         matcher.intervals = _intervals(schema, intervals, windows)
         form = BoxDigits(schema, windows, matcher.intervals, most)
-        matcher._use_form(schema, form, reveal, max_gates)
+        matcher._use_form(schema, form, reveal, grants, max_gates)
         return matcher
 
     @classmethod
@@ -179,6 +208,7 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
         leaf: LeafKind = "box",
         digits: int | Mapping[str, int] = DIGITS,
         reveal: Reveal = "brokers",
+        grants: bool = False,
         max_gates: int = MAX_SIZE,
     ) -> Self:
         """Make the matcher that hides the formula itself.
@@ -190,6 +220,7 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
             leaf: kind of the leaves, as for `FormulaMatch.hidden`.
             digits: bits of a digit, as for a template.
             reveal: parties that learn the answers, as for a template.
+            grants: True if each client needs a grant, as for a template.
             max_gates: largest number of gates.
 
         Raises:
@@ -200,7 +231,8 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
         # One leaf tells how many gates there would be, before they are made.
         one = HiddenDigits(schema, windows, 0, leaf, _most(max_gates))
         _check_gates(max(one.program.gates, len(one.tables) // MOST_TABLES) << levels, max_gates)
-        matcher._use_form(schema, HiddenDigits(schema, windows, levels, leaf), reveal, max_gates)
+        form = HiddenDigits(schema, windows, levels, leaf)
+        matcher._use_form(schema, form, reveal, grants, max_gates)
         return matcher
 
     def _use_form(
@@ -208,11 +240,19 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
         schema: Schema,
         form: FormulaDigits | BoxDigits | HiddenDigits,
         reveal: Reveal,
+        grants: bool,
         max_gates: int,
     ) -> None:
-        _check_gates(form.program.gates, max_gates)
+        self.grants, self._grant_form = flag("grants", grants), None
+        _check_gates(form.program.gates + self.grants, max_gates)
         self._form, self.digits = form, form.windows
         self.reveal = choice("reveal", reveal, get_args(Reveal))
+        if self.grants:
+            ones, most = dict.fromkeys(schema, 1), _most(max_gates)
+            boxes = form if isinstance(form, BoxDigits) else None
+            boxes = boxes or BoxDigits(schema, self.digits, ones, most)
+            _check_gates(boxes.program.gates, max_gates)
+            self._grant_form = boxes
         sizes = Sizes(-(-self._bits("event") // 8), -(-self._bits("interest") // 8))
         self._set_up(schema, sizes)
 
@@ -231,17 +271,22 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
     @property
     def size(self) -> int:
         """Number of gates."""
-        return self._form.program.gates
+        return self._form.program.gates + self.grants
 
     @property
     def form(self) -> DigitForm:
         """Lookups and layers, for brokers."""
         return self._form
 
+    @property
+    def grant_form(self) -> BoxDigits | None:
+        """Lookups and layers of grants; None if clients need none."""
+        return self._grant_form
+
     def parameters(self) -> dict[str, Any]:
         intervals = None if self.intervals is None else dict(self.intervals)
         own = {"digits": dict(self.digits), "intervals": intervals, "reveal": self.reveal}
-        return {**super().parameters(), **own}
+        return {**super().parameters(), **own, "grants": self.grants}
 
     @classmethod
     def _again(cls, schema: Schema, template: Any, options: dict[str, Any]) -> Self:
@@ -274,15 +319,17 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
                     yield changed
 
     def traffic(self, events: int, subscriptions: int, *, topics: int | None = None) -> Traffic:
-        """Return the bytes of each link, without hellos and tests of shares.
+        """Return the bytes of each link, without hellos, grants, and comparisons of batches.
 
-        Brokers 1 and 2 get messages, and broker 0 the heads. Lanes are filled up to whole words.
+        The latter are 64 bytes and two bits an event. Brokers 1 and 2 get messages, and broker 0
+        the heads. Lanes are filled up to whole words.
         """
         pairs, words = events * subscriptions, -(-subscriptions // WORD)
         publisher = events * (2 * self.event_bytes + HEAD_BYTES)
         subscriber = subscriptions * (2 * self.interest_bytes + HEAD_BYTES)
         opened = not self._for_subscribers
-        brokers = PARTIES * events * words * (WORD // 8) * (self._form.program.gates + opened)
+        sums = words * (WORD // 8) * (self._form.program.gates + opened)
+        brokers = PARTIES * events * (sums + COMPARED_BYTES)
         if opened:
             return Traffic(publisher, subscriber, brokers)
         # Each subscription gets a commitment, and an attempt and a share from each broker.
@@ -291,9 +338,15 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
         return Traffic(publisher, subscriber, brokers, pairs * answer)
 
     def layout(self) -> Any:
-        form = self._form
-        layers = [[list(map(list, gate)) for gate in layer] for layer in form.program.layers]
-        return [LAYOUT, form.digit_bits, form.tables, layers]
+        forms = self._form, *([] if self._grant_form is None else [self._grant_form])
+        parts = [
+            [
+                form.tables,
+                [[list(map(list, gate)) for gate in layer] for layer in form.program.layers],
+            ]
+            for form in forms
+        ]
+        return [LAYOUT, self._form.digit_bits, *parts]
 
     @property
     def leakage(self) -> LeakageCard:
@@ -301,6 +354,9 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
         if self.intervals is not None:
             public += ", and how many intervals an attribute of a predicate has at the most"
         fields = self._subscribers_card() if self._for_subscribers else self._brokers_card()
+        if self.grants:
+            for name, texts in _GRANTS_CARD.items():
+                fields[name] = (*fields[name], *texts)
         protected = ANSWERS_ONLY.union(protects, fields.pop("protects"))
         return self._card(
             adversary="one of the three brokers, which follows the protocol and keeps all it sees, "
@@ -360,12 +416,19 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
         sizes, form = self.sizes, self._form
         shares = [2 * -(-size // 16) for size in (sizes.event, sizes.interest)]
         key = -(-HEAD_BYTES // 16) if self._for_subscribers else 0
-        costs = (
+        costs: tuple[Cost, ...] = (
             Cost("publisher", "event", Operation.AES_BLOCK, shares[0] + key),
             Cost("subscriber", "interest", Operation.AES_BLOCK, shares[1]),
             Cost("broker", "pair", Operation.BIT, form.table_rows[-1], note="on average"),
-            Cost("broker", "pair", Operation.AES_BLOCK, 2 * form.program.gates / 128),
+            Cost("broker", "pair", Operation.AES_BLOCK, 2 * self.size / 128),
         )
+        if self._grant_form is not None:
+            each, form = "for each client with a grant", self._grant_form
+            blocks = 2 * form.program.gates / 128
+            costs += (
+                Cost("broker", "event", Operation.BIT, form.table_rows[-1], note=each),
+                Cost("broker", "event", Operation.AES_BLOCK, blocks, note=each),
+            )
         if not self._for_subscribers:
             return costs
         return (
@@ -394,11 +457,26 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
                 ("reveal", REVEALED[self.reveal]),
                 (
                     "traffic",
-                    f"{program.gates:,} bits a pair sent by each broker, and {last}; "
-                    f"{len(program.layers) + 1} messages one after the other",
+                    f"{self.size:,} bits a pair sent by each broker, and {last}; "
+                    f"{len(program.layers) + self.grants + 1} messages one after the other",
                 ),
+                *self._grants_shown(),
             ]
         )
+
+    def _grants_shown(self) -> list[tuple[str, str]]:
+        """Return the line of `explain` on grants."""
+        if self._grant_form is None:
+            return []
+        program = self._grant_form.program
+        size = sealed_bytes(GRANT_HEAD_BYTES + -(-self._grant_form.rows // 8), "grant")
+        return [
+            (
+                "grants",
+                f"of {size:,} bytes, for each client; {program.gates:,} bits an event and client "
+                f"sent by each broker; {len(program.layers)} messages more, before the others",
+            )
+        ]
 
     def _sets_shown(self) -> list[tuple[str, str]]:
         """Return the line of `explain` on the sets that attributes of a box take."""
@@ -441,22 +519,66 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
         """Make the role that encodes predicates; arguments as for `publisher`."""
         return ThreeBrokerSubscriber(self, brokers, ledger, randomness)
 
-    def broker(self, party: int, key: BrokerKey, ring: Ring) -> Party:  # type: ignore[override]
+    def authority(
+        self, brokers: Sequence[bytes] | ClientKey, *, randomness: Randomness = os.urandom
+    ) -> ThreeBrokerAuthority:
+        """Make the role that gives grants; arguments as for `publisher`.
+
+        Raises:
+            ParameterError: clients need no grants.
+        """
+        if not self.grants:
+            raise ParameterError("this matcher demands no grants: make it with grants=True")
+        return ThreeBrokerAuthority(self, brokers, None, randomness)
+
+    def broker(  # type: ignore[override]
+        self, party: int, key: BrokerKey, ring: Ring, *, authority: bytes | None = None
+    ) -> Party:
         """Make one of the three brokers.
 
         Args:
             party: its number: 0, 1 or 2.
             key: its key.
             ring: connections to the other two, made for the matcher's `digest`.
+            authority: hello of the authority for this broker, by which the broker knows it, where
+                clients need grants.
+
+        Raises:
+            ParameterError: there is no authority and clients need grants, or the other way round.
+            DecodeError: `authority` is no hello for this broker.
         """
-        form, sealed = self._form, self._for_subscribers
-        return Party(party, form, key, ring, self.digest, for_subscribers=sealed)
+        return Party(
+            party,
+            self._form,
+            key,
+            ring,
+            self.digest,
+            for_subscribers=self._for_subscribers,
+            grant_form=self._grant_form,
+            authority=authority,
+        )
 
     def local(self) -> LocalBrokers:
         """Make three brokers in this process, for tests and notebooks."""
         return LocalBrokers(self)
 
-    # -- interests and messages -------------------------------------------------------------------
+    # -- interests, grants and messages -----------------------------------------------------------
+
+    def grant_row(self, predicate: str | Predicate | None) -> Bytes:
+        """Return the private bits of a grant, packed, shape (1, bytes).
+
+        Args:
+            predicate: a predicate that a box takes; None for no events.
+
+        Raises:
+            PredicateError: the predicate cannot be used.
+        """
+        form = self._grant_form
+        assert form is not None
+        sets: Mapping[str, Intervals] = dict.fromkeys(self.schema, ())
+        if predicate is not None:
+            sets = bound_predicate(self.schema, predicate, "a grant").sets(form.intervals)
+        return np.packbits(form.interest_rows([sets]), axis=1, bitorder="little")
 
     def _box_row(self, predicate: Predicate) -> Any:
         assert isinstance(self._form, BoxDigits)
@@ -489,6 +611,21 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
 
     def check(self, key: Mapping[str, Any], side: Side, bodies: Bytes) -> Bytes:
         return padding_causes((bodies[:, -1] & ~used_bits(self._bits(side))) != 0)
+
+
+_GRANTS_CARD: Final[Mapping[str, tuple[str, ...]]] = {
+    "hides": (
+        "which events a grant allows, and whether a subscription asks for more, beyond what the "
+        "answers to both together say",
+    ),
+    "learns": ("which client is the authority, which clients have a grant, and when each got one",),
+    "hazards": (
+        "the authority gives a grant to the name of another client than it means",
+        "brokers that lost all grants accept an earlier one again",
+        "clients pass on what they may see",
+    ),
+}
+"""Lines of the card where clients need grants."""
 
 
 def _windows(schema: Schema, digits: int | Mapping[str, int]) -> dict[str, int]:

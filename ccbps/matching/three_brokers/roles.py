@@ -7,12 +7,26 @@ with the commitment. The key opens the payload for those who match.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from time import time_ns
+from typing import Any
+
+import numpy as np
 
 from ccbps.arrays import Bytes
+from ccbps.checks import octets, whole
+from ccbps.encodings.rows import used_bits
 from ccbps.errors import ParameterError, ShapeError
-from ccbps.matching.contract.roles import Publisher, Subscriber
+from ccbps.matching.contract.roles import MatcherRole, Publisher, Subscriber
+from ccbps.predicates import Predicate
 from ccbps.shares.answers import OpenedAnswers, SealedAnswers, commitments, opened_answers
-from ccbps.shares.clients import HEAD_BYTES, SharedKeys, head_causes
+from ccbps.shares.clients import (
+    CLIENT_BYTES,
+    GRANTEE,
+    HEAD_BYTES,
+    NUMBER,
+    SharedKeys,
+    head_causes,
+)
 from ccbps.wire import raise_for
 
 
@@ -92,6 +106,66 @@ class ThreeBrokerSubscriber(Subscriber):
         own = _heads("interests", interests)
         raise_for(head_causes("interest", keys, own))
         return opened_answers(keys, _heads("events", events), own, sealed, commitments)
+
+
+class ThreeBrokerAuthority(MatcherRole):
+    """Says which events clients may see at all; made by `ThreeBrokerMatch.authority`.
+
+    Brokers know it by its hellos, which they get when they are made. They do not learn what it
+    grants.
+
+    Example:
+        >>> from ccbps import Schema, UInt
+        >>> from ccbps.matching import ThreeBrokerMatch
+        >>> matcher = ThreeBrokerMatch.box(Schema(price=UInt(16)), grants=True)
+        >>> brokers = matcher.local()
+        >>> authority = matcher.authority(brokers.public)
+        >>> subscriber = matcher.subscriber(brokers.public)
+        >>> len(authority.grant("price < 100", to=subscriber.client))
+        1
+    """
+
+    _role = "subscriber"
+    _last = 0
+
+    def grant(
+        self,
+        predicate: str | Predicate | None,
+        to: bytes | Sequence[bytes],
+        *,
+        number: int | None = None,
+    ) -> Bytes:
+        """Make grants, sealed for the three brokers (`ccbps.shares.clients.sealed_part`).
+
+        A grant takes the place of the client's earlier one, also for subscriptions that the brokers
+        have. Brokers see for whom it is and when it came, and nothing of what it says.
+
+        Args:
+            predicate: the events that the clients may see, as a predicate that a box takes; None
+                for no events.
+            to: public name of a client (`Subscriber.client`, 16 bytes), or of several ones.
+            number: number of these grants, greater than those of all earlier ones for the same
+                clients, below 2^64; None for nanoseconds since 1970.
+
+        Returns:
+            a message for each client, shape (clients, bytes).
+
+        Raises:
+            PredicateError: the predicate cannot be used.
+            ParameterError: `to` has no names of clients.
+        """
+        names = [to] if isinstance(to, bytes) else list(to)
+        rows = b"".join(octets("to", name, CLIENT_BYTES) for name in names)
+        now = max(time_ns(), self._last + 1) if number is None else number
+        self._last = whole("number", now, 0, (1 << 64) - 1)
+        matcher: Any = self.matcher
+        row, client = matcher.grant_row(predicate), self._shares.client
+        heads = client.heads("grant", len(names))
+        heads[:, GRANTEE] = np.frombuffer(rows, dtype=np.uint8).reshape(-1, CLIENT_BYTES)
+        heads[:, NUMBER] = np.frombuffer(self._last.to_bytes(8, "little"), dtype=np.uint8)
+        body = row ^ client.mask("grant", heads, row.shape[1])
+        body[:, -1] &= used_bits(matcher.grant_form.rows)
+        return client.seal("grant", np.concatenate([heads, body], axis=1))
 
 
 def _heads(name: str, messages: Bytes) -> Bytes:

@@ -1,0 +1,1 @@
+"""Garbled circuits: their plan, their hash and their messages."""
