@@ -12,6 +12,7 @@ take any library for encryption.
 from __future__ import annotations
 
 import hmac
+import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -187,7 +188,13 @@ class TrustedBroker(Plain):
 
     def __init__(self, schema: Schema, predicate: Predicate) -> None:
         super().__init__(schema, predicate)
-        self.interest_bytes = len(predicate.text.encode())
+        self.interest_bytes = len(self.ask())
+
+    def ask(self) -> bytes:
+        """Return the subscription's message: its text, and values of private constants."""
+        values = self.predicate.bound_values
+        bound = json.dumps(values, default=str) if values else ""
+        return (self.predicate.text + bound).encode()
 
     def encode(self, events: Events) -> Bytes:
         return self._packed(events)

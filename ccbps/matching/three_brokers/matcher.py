@@ -74,6 +74,8 @@ LAYOUT = 1
 MOST_TABLES = 4
 """Greatest number of tables for each gate that is allowed."""
 DIGITS = 4
+COMPARED_BYTES: Final = 32
+"""Bytes that a broker sends another one to compare what they hold of an event."""
 COMPARED_DIGITS: Final = (2, 3, 4, 5, 6)
 """Bits of a digit that a planner compares."""
 """Bits of a digit by default: the fewest bytes and bits a pair together, and the fastest."""
@@ -318,15 +320,17 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
                     yield changed
 
     def traffic(self, events: int, subscriptions: int, *, topics: int | None = None) -> Traffic:
-        """Return the bytes of each link, without hellos, tests of shares and grants.
+        """Return the bytes of each link, without hellos, grants, and comparisons of batches.
 
-        Brokers 1 and 2 get messages, and broker 0 the heads. Lanes are filled up to whole words.
+        The latter are 64 bytes and two bits an event. Brokers 1 and 2 get messages, and broker 0
+        the heads. Lanes are filled up to whole words.
         """
         pairs, words = events * subscriptions, -(-subscriptions // WORD)
         publisher = events * (2 * self.event_bytes + HEAD_BYTES)
         subscriber = subscriptions * (2 * self.interest_bytes + HEAD_BYTES)
         opened = not self._for_subscribers
-        brokers = PARTIES * events * words * (WORD // 8) * (self.size + opened)
+        sums = words * (WORD // 8) * (self.size + opened)
+        brokers = PARTIES * events * (sums + COMPARED_BYTES)
         if opened:
             return Traffic(publisher, subscriber, brokers)
         # Each subscription gets a commitment, and an attempt and a share from each broker.
