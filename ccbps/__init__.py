@@ -24,6 +24,7 @@ if TYPE_CHECKING or not on_first_use(__name__, "; matchers are in ccbps.matching
     from ccbps.keys import OneTimePad as OneTimePad
     from ccbps.keys import SeedRing as SeedRing
     from ccbps.keys import SharedSeed as SharedSeed
+    from ccbps.planner import plan as plan
     from ccbps.predicates import Bool as Bool
     from ccbps.predicates import Category as Category
     from ccbps.predicates import Decimal as Decimal

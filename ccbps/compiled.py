@@ -13,7 +13,8 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from typing import Any, Final
@@ -27,6 +28,22 @@ LOADING_WORDS: Final = 1 << 24
 long as loading takes (half a second, and 130 MB of memory)."""
 
 _treated = [0]
+_long_work = [0]
+
+
+@contextmanager
+def as_in_long_work() -> Iterator[None]:
+    """Choose in here as a process does that has worked for some time, to time it."""
+    _long_work[0] += 1
+    try:
+        yield
+    finally:
+        _long_work[0] -= 1
+
+
+def in_long_work() -> bool:
+    """Tell whether small amounts of work count as part of large ones."""
+    return _long_work[0] > 0
 
 
 def use_compiled(worthwhile: Callable[[], bool], problem: Callable[[], str]) -> bool:
@@ -90,7 +107,7 @@ def rows_compiled(batch: int, words: int, module: str) -> bool:
     def worthwhile() -> bool:
         if f"ccbps.{module}" not in sys.modules:
             _treated[0] += batch * words
-            if _treated[0] < LOADING_WORDS:
+            if _treated[0] < LOADING_WORDS and not in_long_work():
                 return False
         return batch >= COMPILED_BATCH
 

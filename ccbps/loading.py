@@ -20,6 +20,7 @@ EXTRAS: Final = {
     ),
     "mqtt": ("paho", "amqtt"),
     "networks": ("networkx",),
+    "plot": ("matplotlib.figure",),
     "spark": ("pyarrow", "pyspark"),
     "testing": ("pytest", "hypothesis"),
 }

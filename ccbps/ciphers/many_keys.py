@@ -91,7 +91,7 @@ def _fastest(rows: int, width: int) -> Callable[[Bytes, Bytes, Bytes], None]:
 
     def worthwhile() -> bool:
         _treated[0] += rows * width
-        return _treated[0] >= LOADING_BLOCKS
+        return _treated[0] >= LOADING_BLOCKS or compiled.in_long_work()
 
     if compiled.use_compiled(worthwhile, _numba_problem) and _has_instructions():
         from ccbps.ciphers import compiled_kernels

@@ -1,10 +1,9 @@
-"""``ccbps explain`` and ``ccbps check-predicate``: choose a matcher, examine a predicate."""
+"""``ccbps explain`` and ``ccbps check-predicate``: make a matcher, examine a predicate."""
 
 from __future__ import annotations
 
-import json
 from argparse import Namespace
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,8 +24,10 @@ from ccbps.cli.rejecting import usable
 from ccbps.errors import ParameterError, PredicateError
 from ccbps.matching import Matcher
 from ccbps.matching.contract.scheme import Keying
-from ccbps.matching.schemes import SCHEMES, proposals
+from ccbps.matching.schemes import SCHEMES
 from ccbps.matching.words.words import WordMatcher
+from ccbps.planner import plan
+from ccbps.planner.tables import first_of_kind
 from ccbps.predicates import Predicate, Schema
 
 MAKERS: Final = ("box", "hidden")
@@ -40,49 +41,26 @@ _REUSE: Final = {
 
 
 def _explain(arguments: Namespace) -> int:
-    r"""Show a matcher's costs and leakage; list the matchers that take a predicate.
+    r"""Make a matcher, and show its costs and leakage.
 
     A matcher is public: it defines how events and predicates become messages, and all parties
     need the same one. The command makes a matcher from a schema, the types of events' attributes.
     It prints sizes, operations and the leakage card: the data that the broker learns, and known
-    attacks.
-
-    With --for and a predicate it lists the matchers that take the predicate. A matcher may follow
-    from the predicate: give one of the same form whose constants may be known.
+    attacks. Which matcher to take, ccbps plan tells.
 
     Example:
-        ccbps explain --schema 'issue=Category(["AAPL", "IBM"]), price=UInt(16)' \
-            --for "issue = 'IBM' AND price < 120"
         ccbps explain --schema 'issue=Category(["AAPL", "IBM"]), price=UInt(16)' \
             --scheme TagMatch --out quotes.matcher
     """
     if arguments.matcher is not None:
         return _show(arguments, read_matcher(arguments.matcher))
     schema = read_schema(arguments.schema)
+    if arguments.scheme is None:
+        raise ParameterError("--scheme NAME selects a matcher; ccbps plan compares all of them")
     options = read_settings("--option", arguments.option)
     if arguments.template is not None:
         options["template"] = read_text(arguments.template)
-    if arguments.predicate is None:
-        if arguments.scheme is None:
-            raise ParameterError("--scheme NAME selects a matcher, and --for TEXT lists some")
-        return _show(arguments, _make_matcher(arguments, schema, options))
-    if options:
-        raise ParameterError("--for finds the options: leave out --template and --option")
-    predicate = schema.parse(read_text(arguments.predicate))
-    matchers = [*proposals(schema, predicate, include_broken=arguments.broken)]
-    if arguments.scheme is not None:
-        for matcher in matchers:
-            if type(matcher).__name__ == arguments.scheme:
-                return _show(arguments, matcher)
-        raise ParameterError(
-            f"no {arguments.scheme} takes this predicate; with --broken, matchers with a known "
-            "attack are asked, too"
-        )
-    if arguments.out is not None:
-        raise ParameterError("--out needs --scheme, which selects one of the matchers")
-    text = "\n".join(line for _, line in _table(matchers))
-    answer(arguments, text, matchers=[*map(_described, matchers)])
-    return 0 if matchers else 1
+    return _show(arguments, _make_matcher(arguments, schema, options))
 
 
 def _show(arguments: Namespace, matcher: Matcher) -> int:
@@ -135,22 +113,24 @@ def _make_matcher(arguments: Namespace, schema: Schema, options: dict[str, Any])
     return matcher
 
 
-def _table(matchers: Iterable[Matcher]) -> Iterator[tuple[Matcher | None, str]]:
-    """Yield a heading, and a line for each matcher: sizes, reuse and security. Broken ones last."""
+def _taking(predicate: Predicate) -> dict[Matcher, str]:
+    """Return the matchers that take a predicate, the first of each kind, with their names."""
+    found = plan(predicate.schema, predicate, events=1, subscriptions=1, brokers=3, timing=0)
+    return {
+        each.matcher: each.name
+        for each in first_of_kind(found.candidates)
+        if each.matcher is not None
+    }
+
+
+def _table(matchers: Mapping[Matcher, str]) -> Iterator[tuple[Matcher | None, str]]:
+    """Yield a heading, and a line for each matcher: sizes, reuse and security."""
     yield None, "event bytes  interest bytes  messages  security       matcher"
-    ordered = sorted(matchers, key=lambda matcher: matcher.leakage.security == "broken")
-    for matcher in ordered:
-        alike = [each.parameters() for each in ordered if repr(each) == repr(matcher)]
-        differences = "".join(
-            f" {name}={json.dumps(value)}"
-            for name, value in matcher.parameters().items()
-            if any(parameters.get(name) != value for parameters in alike)
-        )
+    for matcher, name in matchers.items():
         yield (
             matcher,
             f"{matcher.event_bytes:>11,}  {matcher.interest_bytes:>14,}  "
-            f"{_REUSE[matcher.keying]:<8}  {matcher.leakage.security:<13}  "
-            f"{repr(matcher).strip('<>')}{differences}",
+            f"{_REUSE[matcher.keying]:<8}  {matcher.leakage.security:<13}  {name}",
         )
 
 
@@ -178,7 +158,7 @@ def _check_predicate(arguments: Namespace) -> int:
     except PredicateError as error:
         answer(arguments, str(error), aside=not arguments.json, usable=False, error=str(error))
         return 1
-    matchers = [*proposals(predicate.schema, predicate)] if matcher is None else [matcher]
+    matchers = _taking(predicate) if matcher is None else {matcher: repr(matcher).strip("<>")}
     lines = [*_meaning(predicate), *_takers(predicate, matchers)]
     values: dict[str, Any] = {"usable": True, "means": None, "private": predicate.unbound_names}
     if not predicate.unbound_names:
@@ -213,7 +193,7 @@ def _meaning(predicate: Predicate) -> Iterator[str]:
         yield f"box         no: {error.reason}"
 
 
-def _takers(predicate: Predicate, matchers: Iterable[Matcher]) -> Iterator[str]:
+def _takers(predicate: Predicate, matchers: Mapping[Matcher, str]) -> Iterator[str]:
     """Yield lines on the matchers that take a predicate, and on how some of them widen it."""
     title = "taken by"
     for matcher, line in _table(matchers):
@@ -247,11 +227,6 @@ EXPLAIN: Final = Command(
     (
         OneOf(SCHEMA, Option("--matcher FILE", "explain the matcher in a file"), required=True),
         Option("--scheme NAME", "name such as TagMatch, FormulaMatch.box or FormulaMatch.hidden"),
-        Option(
-            "--for TEXT",
-            "predicate: list the matchers that take it, or make that of --scheme for it",
-            dest="predicate",
-        ),
         Option("--broken", "take matchers with a known attack, too", action="store_true"),
         Option("--template TEXT", "public predicate, with :name for private constants"),
         Option(

@@ -35,11 +35,16 @@ from ccbps.shares.operators import Operator
 
 T = TypeVar("T")
 
-MATCHER: Final = Option("--matcher FILE", "matcher that explain --out wrote", required=True)
-OPERATORS: Final = "public files of the operators of brokers 0, 1 and 2"
-SCHEMA: Final = Option(
-    "--schema TEXT", "schema of events: 'price=UInt(16), ...' as in Python, or its JSON text"
+MATCHER: Final = Option(
+    "--matcher FILE", "matcher that plan --out or explain --out wrote", required=True
 )
+OPERATORS: Final = "public files of the operators of brokers 0, 1 and 2"
+_SCHEMA: Final = (
+    "--schema TEXT",
+    "schema of events: 'price=UInt(16), ...' as in Python, or its JSON text",
+)
+SCHEMA: Final = Option(*_SCHEMA)
+SCHEMA_NEEDED: Final = Option(*_SCHEMA, required=True)
 
 NUMBERS: Final = 1 << 63
 """Rounds, and numbers of publications, are below it: SQLite's integers and messages hold them."""
@@ -97,7 +102,7 @@ def read_value(text: str) -> Any:
 
 
 def read_matcher(path: str) -> Matcher:
-    """Return the matcher that ``ccbps explain --out`` wrote to a file.
+    """Return the matcher that ``ccbps plan --out`` or ``ccbps explain --out`` wrote to a file.
 
     Raises:
         DecodeError: the file holds no matcher.

@@ -20,6 +20,7 @@ from ccbps.cli.encode import ENCODE
 from ccbps.cli.files import FILTER, MATCH
 from ccbps.cli.grant import GRANT
 from ccbps.cli.keygen import KEYGEN
+from ccbps.cli.planning import PLAN
 from ccbps.cli.publish import PUBLISH
 from ccbps.cli.servers import BROKER, LEDGER
 from ccbps.cli.subscribe import SUBSCRIBE
@@ -27,6 +28,7 @@ from ccbps.cli.trio import TRIO
 from ccbps.errors import BrokenSchemeWarning, CcbpsError
 
 COMMANDS: Final[tuple[Command, ...]] = (
+    PLAN,
     EXPLAIN,
     CHECK_PREDICATE,
     FILTER,
@@ -45,8 +47,8 @@ ABOUT: Final = """\
 Confidential content-based publish/subscribe. A publisher has events, a subscriber has a predicate,
 and a broker that nobody trusts decides which events match.
 
-Choose a matcher (explain), see how it takes your predicates (check-predicate), and make keys for
-all parties (keygen). Then run a broker, subscribe and publish; or work on files, with filter,
+Choose a matcher (plan, explain), see how it takes your predicates (check-predicate), and make keys
+for all parties (keygen). Then run a broker, subscribe and publish; or work on files, with filter,
 encode and match. The examples in the help of these commands belong together: paste them one after
 the other.
 

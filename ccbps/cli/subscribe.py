@@ -158,7 +158,7 @@ SUBSCRIBE: Final = Command(
             "predicate, or values of private constants as JSON (default: only receive)",
             nargs="?",
         ),
-        Option("--matcher FILE", "matcher that explain --out wrote"),
+        Option("--matcher FILE", "matcher that plan or explain wrote"),
         Option("--key FILE", "subscriber's key, or its seed"),
         *CLIENT,
         Option(

@@ -12,6 +12,8 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.keys.role_key import RoleKey as RoleKey
     from ccbps.matching.catalogue import *  # noqa: F403
     from ccbps.matching.contract.broker import Broker as Broker
+    from ccbps.matching.contract.estimate import Estimate as Estimate
+    from ccbps.matching.contract.estimate import Seconds as Seconds
     from ccbps.matching.contract.key_server import KeyServer as KeyServer
     from ccbps.matching.contract.matcher import Matcher as Matcher
     from ccbps.matching.contract.roles import Publisher as Publisher
@@ -21,7 +23,7 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.matching.contract.scheme import Keying as Keying
     from ccbps.matching.contract.scheme import Operation as Operation
     from ccbps.matching.contract.table import Table as Table
+    from ccbps.matching.contract.traffic import Traffic as Traffic
     from ccbps.matching.one_time.deferred import DeferredPublisher as DeferredPublisher
     from ccbps.matching.schemes import SCHEMES as SCHEMES
     from ccbps.matching.schemes import from_json as from_json
-    from ccbps.matching.schemes import proposals as proposals

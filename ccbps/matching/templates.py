@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, get_args
@@ -139,13 +139,29 @@ class TemplateMatcher(Matcher):
     @classmethod
     def propose(cls, schema: Schema, predicate: Predicate) -> Iterator[Self]:
         if predicate.schema == schema:
-            for make in cls._candidates(schema, predicate):
-                with suppress(CcbpsError):
-                    matcher = make()
-                    if matcher.template is None:
-                        matcher.prepare(predicate)
-                    yield matcher
-                    return
+            yield from cls._first(cls._candidates(schema, predicate), predicate)
+
+    @classmethod
+    def _first(cls, makers: Iterable[Callable[[], Self]], predicate: Predicate) -> Iterator[Self]:
+        """Yield the first matcher that takes a predicate, if there is any."""
+        for make in makers:
+            with suppress(CcbpsError):
+                matcher = make()
+                if matcher.template is None:
+                    matcher.prepare(predicate)
+                yield matcher
+                return
+
+    def _with(self, **parameters: Any) -> Self:
+        """Make the matcher that has other values of some `_own_parameters`.
+
+        Raises:
+            ParameterError: they are not possible.
+        """
+        options = {**self.parameters(), **parameters}
+        template = options.pop("template")
+        del options[self._size_name]
+        return self._again(self.schema, template, options)
 
     @classmethod
     def _candidates(cls, schema: Schema, predicate: Predicate) -> list[Callable[[], Self]]:
@@ -246,10 +262,23 @@ class HiddenMatcher(TemplateMatcher):
 
     @classmethod
     def _candidates(cls, schema: Schema, predicate: Predicate) -> list[Callable[[], Self]]:
-        # Hazard: the number of leaves follows from the predicate, and everybody sees it.
         levels = () if predicate.private_names else range(1, MOST_PROPOSED + 1)
-        hidden = [partial(cls.hidden, schema, depth=level, leaf="box") for level in levels]
-        return [*super()._candidates(schema, predicate), *hidden]
+        return [*super()._candidates(schema, predicate), *cls._trees(schema, levels)]
+
+    @classmethod
+    def _trees(cls, schema: Schema, levels: Iterable[int]) -> list[Callable[[], Self]]:
+        # Hazard: the number of leaves follows from the predicate, and everybody sees it.
+        return [partial(cls.hidden, schema, depth=level, leaf="box") for level in levels]
+
+    @classmethod
+    def variants(cls, schema: Schema, predicate: Predicate) -> Iterator[Self]:
+        """Yield the matchers of `propose`, and the smallest one that hides the formula."""
+        proposed = list(cls.propose(schema, predicate))
+        yield from proposed
+        if predicate.unbound_names or any(matcher.hidden_tree for matcher in proposed):
+            return
+        if predicate.schema == schema:
+            yield from cls._first(cls._trees(schema, range(MOST_PROPOSED + 1)), predicate)
 
     @property
     def _shape(self) -> str:

@@ -266,6 +266,14 @@ class Predicate(Printable, Redacted, frozen=True, eq=False, dict=True):
             return ()
         return tuple(name for name in self.private_names if name not in self._constants)
 
+    @property
+    def bound_values(self) -> dict[str, Any]:
+        """Values of the placeholders that `bind` was given, by name.
+
+        Hazard: they are the subscriber's secret.
+        """
+        return dict(self._constants)
+
     def bind(self, /, **values: Any) -> Predicate:
         """Make the subscription with these private constants.
 

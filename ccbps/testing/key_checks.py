@@ -17,7 +17,8 @@ import ccbps
 from ccbps.errors import DecodeError, EventError, KeyMismatchError, ParameterError
 from ccbps.keys.role_key import RoleKey
 from ccbps.matching import Keying
-from ccbps.testing.cases import Case, Party, check, keyed, one_time, updated
+from ccbps.matching.contract.parties import Party
+from ccbps.testing.cases import Case, check, keyed, one_time, updated
 
 SAMPLES: Final = 30
 """Altered keys of each role of a case."""

@@ -29,7 +29,8 @@ from ccbps.errors import (
 from ccbps.leakage import Protects
 from ccbps.matching import Answers, Cost, Matcher, from_json
 from ccbps.matching.contract.access import MAC_BYTES, header_bytes
-from ccbps.testing.cases import Case, Party, alone, brokered, check, keyed, one_time, refuses
+from ccbps.matching.contract.parties import Party
+from ccbps.testing.cases import Case, alone, brokered, check, keyed, one_time, refuses
 from ccbps.wire import Cause
 
 # -- descriptions ---------------------------------------------------------------------------------

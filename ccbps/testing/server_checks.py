@@ -29,9 +29,9 @@ from ccbps.errors import (
 from ccbps.matching import Matcher, RoleKey, Table
 from ccbps.matching.contract import broker as broker_module
 from ccbps.matching.contract.access import header_bytes
+from ccbps.matching.contract.parties import Party
 from ccbps.testing.cases import (
     Case,
-    Party,
     alone,
     brokered,
     check,

@@ -115,7 +115,7 @@ def test_the_story_of_help_with_real_processes(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     port, shown = free_port(), ""
-    for name in ("explain", "check-predicate", "filter", "keygen", "encode", "match"):
+    for name in ("plan", "explain", "check-predicate", "filter", "keygen", "encode", "match"):
         for line in EXAMPLES[name]:
             if line.startswith("printf "):
                 subprocess.run(["bash", "-c", line], check=True)
@@ -230,19 +230,12 @@ def test_a_signal_ends_a_server_whenever_and_wherever_it_comes(program: str) -> 
 # -- explain and check-predicate -----------------------------------------------------------------
 
 
-def test_explain_proposes_makes_and_reads_matchers(shell: Shell) -> None:
+def test_explain_makes_and_reads_matchers(shell: Shell) -> None:
     explain = f"ccbps explain {SCHEMA_OPTION}"
-    listing = f"{explain} --for \"issue = 'IBM' AND price < 9\""
-    heading, *rows = shell.done(listing).splitlines()
-    assert heading.startswith("event bytes")
-    assert not any("broken" in row for row in rows)
-    more = shell.done(f"{listing} --broken").splitlines()[1:]
-    assert more[: len(rows)] == rows, "broken matchers come last"
-    assert len(more) > len(rows)
-    assert all("broken" in row for row in more[len(rows) :])
-    for more in ("--scheme AspeMatch --for 'price < 9'", "--scheme AspeMatch --out aspe"):
-        assert "--broken" in shell.refused(f"{explain} {more}")
-        assert "AspeMatch" in shell.done(f"{explain} {more} --broken")
+    assert "ccbps plan" in shell.refused(explain)
+    broken = "--scheme AspeMatch --out aspe"
+    assert "--broken" in shell.refused(f"{explain} {broken}")
+    assert "AspeMatch" in shell.done(f"{explain} {broken} --broken")
     printed = shell.done(f"{explain} --scheme TagMatch --option 'topic=[\"issue\"]' --out m")
     matcher = from_json(Path("m").read_text())
     assert matcher == TagMatch(read_schema(SCHEMA), topic=["issue"])
@@ -251,7 +244,26 @@ def test_explain_proposes_makes_and_reads_matchers(shell: Shell) -> None:
     hidden = shell.done(f"{explain} --scheme FormulaMatch --template 'price < :limit'")
     assert "FormulaMatch" in hidden
     assert "limit" in hidden
-    assert "shape:       box" in shell.done(f"{explain} --scheme FormulaMatch --for 'price < 9'")
+
+
+def test_plan_lists_candidates_and_writes_one(shell: Shell) -> None:
+    plan = (
+        f"ccbps plan \"issue = 'IBM' AND price < :limit\" --value limit=9 {SCHEMA_OPTION} "
+        "--events 1000 --subscriptions 20 --timing 0"
+    )
+    text = shell.done(f"{plan} --hide constants --scheme BroadcastMatch --out m")
+    assert "1,000 events x 20 subscriptions" in text
+    assert "TagMatch" in text.partition("\nrefused\n")[2]
+    matcher = from_json(Path("m").read_text())
+    assert type(matcher).__name__ == "BroadcastMatch"
+    assert f"{matcher!r} written to m" in text
+    content = json.loads(shell.done(f"{plan} --json --allow-leak match --allow-leak formula"))
+    assert content["subscriptions"] == 20
+    first = content["candidates"][0]
+    assert first["bytes"]["total"] == sum(first["bytes"].values()) - first["bytes"]["total"]
+    assert {*first["leaks"]} <= {"match", "formula"}
+    shell.run(f"{plan} --budget-bytes 1", 1)
+    assert "hide must be names among event" in shell.refused(f"{plan} --hide price")
 
 
 @given(strategies.schemas())
@@ -478,6 +490,7 @@ def test_topics_skipped_records_payloads_and_patience(shell: Shell) -> None:
 CHECK = "check-predicate 'x < 1' --schema 'x=UInt(3)'"
 CLIENT = "subscribe --url mqtt://127.0.0.1:1 --name a"
 EXPLAIN = "explain --schema 'x=UInt(3)'"
+PLAN = "plan 'x < 1' --schema 'x=UInt(3)' --timing 0 --subscriptions 2"
 PUBLISH = "publish --matcher pairs --key seed --url mqtt://h --name a --state s --plain"
 
 
@@ -491,9 +504,10 @@ PUBLISH = "publish --matcher pairs --key seed --url mqtt://h --name a --state s 
         ("explain --schema 'UInt(3)'", "an attribute has no name"),
         ("explain --schema 'x=UInt(**3)'", "a name is missing"),
         (EXPLAIN, "--scheme NAME"),
-        (f"{EXPLAIN} --for 'x < 1' --option a=1", "leave out --template and --option"),
-        (f"{EXPLAIN} --for 'x < 1' --out a", "--out needs --scheme"),
-        (f"{EXPLAIN} --for 'x < 1' --scheme None", "no None takes this predicate"),
+        (f"{PLAN} --events 0", "events must be"),
+        (f"{PLAN} --events 2 --allow-leak a", "allow_leaks must be names"),
+        (f"{PLAN} --events 2 --out a --scheme None", "scheme must be"),
+        (f"{PLAN} --events 2 --out a --scheme UGPMatch --budget-bytes 1", "UGPMatch: "),
         (f"{EXPLAIN} --scheme None", "there is no matcher None"),
         (f"{EXPLAIN} --scheme TagMatch.box", "there is no matcher TagMatch.box"),
         (f"{EXPLAIN} --scheme TagMatch --option a=1", "not take these"),

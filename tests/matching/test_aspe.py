@@ -24,7 +24,7 @@ from ccbps.errors import (
 from ccbps.keys.role_key import RoleKey
 from ccbps.matching import KeyUpdate
 from ccbps.matching.broken import AspeMatch
-from ccbps.testing.cases import Party
+from ccbps.matching.contract.parties import Party
 from ccbps.wire import Cause
 from tests.support.effort import examples
 from tests.support.refusals import refused

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ccbps import Category, Keyword, OneTimePad, Schema, SharedSeed, Text, UInt
 from ccbps.errors import DecodeError, ParameterError, PredicateError, UnsupportedPredicateError
-from ccbps.matching import EqualityMatch, Matcher, MembershipMatch, TruthTableMatch, proposals
+from ccbps.matching import EqualityMatch, Matcher, MembershipMatch, TruthTableMatch
 from tests.support.effort import examples
 from tests.support.one_time import answered
 from tests.support.strategies import predicates, record, rows, schemas
@@ -125,11 +125,12 @@ def test_impossible_parameters_are_refused() -> None:
 
 
 def test_proposals_take_the_attributes_of_the_predicate() -> None:
-    found = {repr(m): m for m in proposals(QUOTES, QUOTES.parse("issue = 'IBM' AND price = 4"))}
-    assert "<EqualityMatch over issue, price>" in found
-    found = {repr(m): m for m in proposals(QUOTES, QUOTES.parse("price IN (1, 5, 9)"))}
-    assert "<MembershipMatch of 4 values over price>" in found
-    assert not any(name.startswith("<EqualityMatch") for name in found)
+    found = EqualityMatch.propose(QUOTES, QUOTES.parse("issue = 'IBM' AND price = 4"))
+    assert [*map(repr, found)] == ["<EqualityMatch over issue, price>"]
+    several = QUOTES.parse("price IN (1, 5, 9)")
+    found = MembershipMatch.propose(QUOTES, several)
+    assert [*map(repr, found)] == ["<MembershipMatch of 4 values over price>"]
+    assert not [*EqualityMatch.propose(QUOTES, several)]
 
 
 @pytest.mark.parametrize("bits", [1, 2, 3, 5, 6, 7, 12, 16])

@@ -15,7 +15,7 @@ from ccbps import Keyword, Schema, UInt
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import ParameterError, UnsupportedPredicateError
 from ccbps.leakage import Protects
-from ccbps.matching import BroadcastMatch, FormulaMatch, from_json, proposals
+from ccbps.matching import BroadcastMatch, FormulaMatch, from_json
 from ccbps.predicates.hiding import DoesNotFit, hide
 from ccbps.programs.formula import gates
 from tests.support.effort import examples
@@ -204,8 +204,10 @@ def test_text_form_equality_and_card(scheme: Any) -> None:
 
 def test_what_is_no_box_is_proposed_a_hidden_formula() -> None:
     wanted = SMALL.parse("a < 7 AND b = 2 OR c = 3")
-    found = [m for m in proposals(SMALL, wanted) if isinstance(m, FormulaMatch)]
+    found = list(FormulaMatch.propose(SMALL, wanted))
     assert [m.hidden_tree for m in found] == [(1, "box")]
     assert found[0].prepare(wanted) is not None
-    box = [m for m in proposals(SMALL, SMALL.parse("a < 7")) if isinstance(m, FormulaMatch)]
-    assert [m.hidden_tree for m in box] == [None]
+    box = SMALL.parse("a < 7")
+    assert [m.hidden_tree for m in FormulaMatch.propose(SMALL, box)] == [None]
+    # A planner compares the box with the smallest tree, too.
+    assert [m.hidden_tree for m in FormulaMatch.variants(SMALL, box)] == [None, (0, "box")]

@@ -22,9 +22,9 @@ from ccbps import Category, Schema, SharedSeed, UInt
 from ccbps.keys.sources import FileKey
 from ccbps.matching import BranchingMatch, BroadcastMatch, FormulaMatch
 from ccbps.matching.contract.access import header_bytes
+from ccbps.matching.contract.parties import Party
 from ccbps.matching.contract.scheme import PairScheme
 from ccbps.testing import conformance_tests
-from ccbps.testing.cases import Party
 from tests.support import toy_scheme
 from tests.support.toy_scheme import ToyMatch
 

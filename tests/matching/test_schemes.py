@@ -1,11 +1,10 @@
-"""Matchers from texts that anybody may have written, and proposals: what they must not cost."""
+"""Matchers from texts that anybody may have written, and what they must not cost."""
 
 from __future__ import annotations
 
 import copy
 import json
 import pickle
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccbps import Category, Decimal, Schema, SharedSeed, UInt
+from ccbps import Decimal, Schema, SharedSeed, UInt
 from ccbps.algebra import A5, S5
 from ccbps.circuits import CircuitBuilder
 from ccbps.circuits.universal import universal_circuit
-from ccbps.errors import BrokenSchemeWarning, DecodeError, EventError, ParameterError
+from ccbps.errors import DecodeError, EventError, ParameterError
 from ccbps.matching import (
     BranchingMatch,
     BroadcastMatch,
@@ -30,10 +29,9 @@ from ccbps.matching import (
     TagMatch,
     UGPMatch,
     from_json,
-    proposals,
     templates,
 )
-from ccbps.matching.broken import AdditiveMaskMatch, PaillierRangeMatch
+from ccbps.matching.broken import PaillierRangeMatch
 from ccbps.matching.contract.matcher import MAX_TEXT, MAX_TEXT_BYTES
 from ccbps.matching.contract.roles import interest_column
 from ccbps.matching.group.universal import least_length
@@ -262,26 +260,6 @@ def test_a_modulus_has_a_greatest_length() -> None:
     text = text_of(PaillierRangeMatch(SMALL, 256, toy=True), modulus_bits=16_400)
     cheap_refusal(lambda: from_json(text), "from 128 to 16,384, got 16400")
     assert PaillierRangeMatch(SMALL, 16_384).modulus_bits == 16_384
-
-
-# -- proposals ----------------------------------------------------------------------------------
-
-
-def test_proposals_are_silent() -> None:
-    schema = Schema(issue=Category(["AAPL", "IBM"]), price=UInt(8))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        predicate = schema.parse("price < 10 AND issue = 'IBM'")
-        shown = []
-        for matcher in proposals(schema, predicate, include_broken=True):
-            shown.append(matcher)
-            # Between two of them whoever makes a broken one is told.
-            refused(BrokenSchemeWarning, "", AdditiveMaskMatch, schema)
-    broken = [matcher for matcher in shown if matcher.leakage.security == "broken"]
-    assert AdditiveMaskMatch in map(type, broken)
-    assert all("[broken]" in repr(m) for m in broken if type(m).__repr__ is Matcher.__repr__)
-    without = [*map(repr, proposals(schema, predicate))]
-    assert without == [repr(matcher) for matcher in shown if matcher not in broken]
 
 
 # -- columns of interests -----------------------------------------------------------------------

@@ -17,6 +17,7 @@ PACKAGES = (
     "ccbps.rounds",
     "ccbps.matching",
     "ccbps.matching.broken",
+    "ccbps.planner",
     "ccbps.predicates",
     "ccbps.delivery",
     "ccbps.filters",

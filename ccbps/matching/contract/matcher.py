@@ -28,16 +28,18 @@ from functools import lru_cache
 from typing import Any, Final, Self
 
 from ccbps.arrays import Randomness
-from ccbps.checks import other_version, text
+from ccbps.checks import other_version, text, whole
 from ccbps.errors import BrokenSchemeWarning, DecodeError, ParameterError, PredicateError
 from ccbps.keys.randomness import RandomnessSource
 from ccbps.keys.role_key import RoleKey
 from ccbps.leakage import LeakageCard, Protects
 from ccbps.matching.contract.access import MAC_BYTES, header_bytes, message_bytes, round_bytes
 from ccbps.matching.contract.broker import Broker
+from ccbps.matching.contract.estimate import Estimate, measured_rates, rounds_of, seconds_of
 from ccbps.matching.contract.key_server import KeyServer
 from ccbps.matching.contract.roles import Publisher, Subscriber
 from ccbps.matching.contract.scheme import Keying, Scheme, ServerScheme, Sizes
+from ccbps.matching.contract.traffic import Traffic, traffic_of
 from ccbps.predicates import Schema
 from ccbps.predicates.described import from_text as read_description
 from ccbps.predicates.described import to_text, types_of
@@ -112,6 +114,7 @@ def matcher_fields(text: str) -> dict[str, Any]:
 _SHOWN: Final = (
     "broker",
     "costs",
+    "estimate",
     "event_bytes",
     "explain",
     "fingerprint",
@@ -178,6 +181,60 @@ class Matcher(Scheme):
     def randomness_bytes(self) -> int:
         """Bytes of shared randomness that one round uses; 0 where there are no rounds."""
         return round_bytes(self)
+
+    def traffic(self, events: int, subscriptions: int, *, topics: int | None = None) -> Traffic:
+        """Return the bytes of each link for events that each meet all subscriptions.
+
+        Args:
+            events: number of events.
+            subscriptions: number of subscriptions.
+            topics: number of a publisher's topics, where the matcher has sessions.
+        """
+        return traffic_of(self, events, subscriptions)
+
+    def estimate(
+        self,
+        *,
+        events: int,
+        subscriptions: int,
+        interest: Any = None,
+        topics: int | None = None,
+    ) -> Estimate:
+        """Estimate bytes and, by trying all roles for about a tenth of a second, seconds.
+
+        Example:
+            >>> from ccbps import Schema, UInt
+            >>> from ccbps.matching import FormulaMatch
+            >>> matcher = FormulaMatch.box(Schema(price=UInt(16)))
+            >>> estimate = matcher.estimate(events=1000, subscriptions=10)
+            >>> estimate.traffic.total == 10_000 * (matcher.event_bytes + matcher.interest_bytes)
+            True
+            >>> estimate.rounds, estimate.seconds
+            (10000, None)
+
+        Args:
+            events: number of events.
+            subscriptions: number of subscriptions that each event meets.
+            interest: a subscription to try, as `Subscriber.encode` takes it; None for bytes alone.
+                Its constants do not leave the process.
+            topics: number of a publisher's topics, where the matcher has sessions.
+
+        Raises:
+            ParameterError: a number is not positive, or the interest is not one.
+            PredicateError: the matcher does not take the interest.
+        """
+        whole("events", events, 1)
+        whole("subscriptions", subscriptions, 1)
+        seconds = None
+        if interest is not None:
+            self.prepare(interest)
+            rates = measured_rates(self, interest, subscriptions, topics or 1)
+            seconds = seconds_of(rates, events, subscriptions)
+        return Estimate(
+            self.traffic(events, subscriptions, topics=topics),
+            seconds,
+            rounds_of(self, events, subscriptions),
+        )
 
     def __dir__(self) -> list[str]:
         # What users need; authors of schemes know the other names from the contract.

@@ -364,6 +364,15 @@ class Scheme(Printable, ABC):
             return
         yield matcher
 
+    @classmethod
+    def variants(cls, schema: Schema, predicate: Predicate) -> Iterator[Self]:
+        """Yield the matchers of this scheme that a planner compares.
+
+        By default, those of `propose`. Override this where other parameters may cost less or show
+        less. The hazard of `propose` is the same.
+        """
+        yield from cls.propose(schema, predicate)
+
     # -- interests ------------------------------------------------------------------------------
 
     @abstractmethod

@@ -13,7 +13,7 @@ broker alone, over encrypted links. Sources and proof: `ccbps.encodings.broadcas
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
@@ -161,6 +161,12 @@ class BroadcastMatch(FormulaScheme):
 
     def parameters(self) -> dict[str, Any]:
         return {**super().parameters(), "window": self.window}
+
+    @classmethod
+    def variants(cls, schema: Schema, predicate: Predicate) -> Iterator[Self]:
+        """Yield the matchers of every window: longer ones shorten events and lengthen interests."""
+        for matcher in super().variants(schema, predicate):
+            yield from (matcher._with(window=window) for window in range(1, MOST_WINDOW + 1))
 
     @property
     def leakage(self) -> LeakageCard:

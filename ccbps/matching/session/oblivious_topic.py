@@ -53,6 +53,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,7 @@ from ccbps.matching.contract.broker import Broker
 from ccbps.matching.contract.key_server import KeyServer
 from ccbps.matching.contract.matcher import Matcher
 from ccbps.matching.contract.scheme import Cost, Operation, SessionScheme, Sizes, bound_predicate
+from ccbps.matching.contract.traffic import Traffic
 from ccbps.matching.session.layout import WIRE_VERSION, Layout, role_key
 from ccbps.matching.session.roles import ObliviousPublisher, ObliviousSubscriber
 from ccbps.predicates import Predicate, Schema
@@ -221,6 +223,26 @@ class ObliviousTopicMatch(Matcher, SessionScheme):
             f"{self.sizes.event_per_request} bytes for each request that was answered"
         )
         return self._explain([("topic", ", ".join(self.attributes)), ("sessions", sessions)])
+
+    def traffic(self, events: int, subscriptions: int, *, topics: int | None = None) -> Traffic:
+        """Return the bytes of each link: requests and answers, and each event to everybody.
+
+        Args:
+            events: number of events.
+            subscriptions: number of requests, each of another subscriber.
+            topics: number of the publisher's topics; by default, one for each subscription, or
+                every topic that there is if these are fewer.
+        """
+        if topics is None:
+            values = prod(self.schema[name].size for name in self.attributes)
+            topics = max(1, min(subscriptions, values))
+        answers = subscriptions * self.session_bytes(topics)
+        sent = events * self.event_bytes_for(subscriptions)
+        return Traffic(
+            publisher=answers + sent,
+            subscriber=subscriptions * self.interest_bytes,
+            deliveries=answers + subscriptions * sent,
+        )
 
     def session_bytes(self, topics: int) -> int:
         """Return the bytes of a session message of a publisher with that many topics."""

@@ -18,8 +18,10 @@ together read everything. Source: [AFLNO16]; the layers are those of `ccbps.form
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
+from itertools import product
 from typing import Any, ClassVar, Final, Literal, Self, get_args
 
 import numpy as np
@@ -28,7 +30,7 @@ from ccbps.arrays import Bytes, Randomness
 from ccbps.checks import choice, flag, whole
 from ccbps.dictionary import DictionaryColumn
 from ccbps.encodings.rows import used_bits
-from ccbps.errors import ParameterError
+from ccbps.errors import CcbpsError, ParameterError
 from ccbps.forms.digits import MAX_WINDOW, BoxDigits, DigitForm, FormulaDigits, HiddenDigits
 from ccbps.keys.plain_key import PARTIES, ClientKey
 from ccbps.leakage import LeakageCard, Protects
@@ -42,6 +44,7 @@ from ccbps.matching.contract.scheme import (
     Sizes,
     bound_predicate,
 )
+from ccbps.matching.contract.traffic import Traffic
 from ccbps.matching.templates import MAX_SIZE, MOST_PROPOSED, HiddenMatcher
 from ccbps.matching.three_brokers.local import LocalBrokers
 from ccbps.matching.three_brokers.roles import (
@@ -53,10 +56,11 @@ from ccbps.predicates import Events, Predicate, Schema
 from ccbps.predicates.codes import Intervals
 from ccbps.predicates.form import Form
 from ccbps.predicates.hiding import HiddenTree, LeafKind
-from ccbps.shares.answers import PAD_BLOCKS, PAYLOAD_KEY_BYTES
+from ccbps.shares.answers import ATTEMPT_BYTES, COMMITMENT_BYTES, PAD_BLOCKS, PAYLOAD_KEY_BYTES
 from ccbps.shares.clients import GRANT_HEAD_BYTES, HEAD_BYTES, BrokerKey, sealed_bytes
 from ccbps.shares.event_check import CHECK_MESSAGES
 from ccbps.shares.party import Party
+from ccbps.shares.replicated import WORD
 from ccbps.shares.ring import Ring
 from ccbps.wire import padding_causes
 
@@ -70,6 +74,10 @@ LAYOUT = 1
 MOST_TABLES = 4
 """Greatest number of tables for each gate that is allowed."""
 DIGITS = 4
+COMPARED_BYTES: Final = 32
+"""Bytes that a broker sends another one to compare what they hold of an event."""
+COMPARED_DIGITS: Final = (2, 3, 4, 5, 6)
+"""Bits of a digit that a planner compares."""
 """Bits of a digit by default: the fewest bytes and bits a pair together, and the fastest."""
 PREPARED = 1 << 12
 """Interests whose tables are filled at a time."""
@@ -295,6 +303,40 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
             return [box, *others]
         # Hazard: as for leaves, everybody sees the number.
         return [box, partial(cls.box, schema, intervals=MOST_PROPOSED), *others]
+
+    @classmethod
+    def variants(cls, schema: Schema, predicate: Predicate) -> Iterator[Self]:
+        """Yield the matchers of several digits, with answers for the brokers or the subscriber.
+
+        Longer digits take longer messages, and fewer bits between the brokers.
+        """
+        for matcher in super().variants(schema, predicate):
+            for digits, reveal in product(COMPARED_DIGITS, get_args(Reveal)):
+                with suppress(CcbpsError):
+                    same = dict.fromkeys(schema, digits)
+                    changed = matcher._with(digits=same, reveal=reveal)
+                    if matcher.template is None:
+                        changed.prepare(predicate)
+                    yield changed
+
+    def traffic(self, events: int, subscriptions: int, *, topics: int | None = None) -> Traffic:
+        """Return the bytes of each link, without hellos, grants, and comparisons of batches.
+
+        The latter are 64 bytes and two bits an event. Brokers 1 and 2 get messages, and broker 0
+        the heads. Lanes are filled up to whole words.
+        """
+        pairs, words = events * subscriptions, -(-subscriptions // WORD)
+        publisher = events * (2 * self.event_bytes + HEAD_BYTES)
+        subscriber = subscriptions * (2 * self.interest_bytes + HEAD_BYTES)
+        opened = not self._for_subscribers
+        sums = words * (WORD // 8) * (self.size + opened)
+        brokers = PARTIES * events * (sums + COMPARED_BYTES)
+        if opened:
+            return Traffic(publisher, subscriber, brokers)
+        # Each subscription gets a commitment, and an attempt and a share from each broker.
+        answer = COMMITMENT_BYTES + PARTIES * (ATTEMPT_BYTES + PAYLOAD_KEY_BYTES)
+        publisher += events * COMMITMENT_BYTES
+        return Traffic(publisher, subscriber, brokers, pairs * answer)
 
     def layout(self) -> Any:
         forms = self._form, *([] if self._grant_form is None else [self._grant_form])

@@ -1,0 +1,340 @@
+"""Estimates of a matcher: bytes by counting, and seconds by running all of its roles on a sample.
+
+Bytes are exact. Seconds are those that a sample takes on this machine: random events, and one
+subscription again and again. They are seconds of a processor, as the operating system counts them
+for this process, so that other processes matter little. The sample grows until it takes some
+milliseconds, and each step counts by its best run. Counting `Cost` operations and pricing them does
+not do: most of a batch's time is spent between them, on memory and on calls of NumPy.
+
+Events meet interests in batches here. A role that encodes a message at a time takes longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from time import process_time
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from ccbps.compiled import as_in_long_work
+from ccbps.dictionary import DictionaryColumn
+from ccbps.matching.contract.parties import Party
+from ccbps.matching.contract.scheme import Answers, Keying
+from ccbps.matching.contract.traffic import Traffic
+from ccbps.predicates import Events, Predicate, Schema
+from ccbps.predicates.codes import pack
+
+RoleName = Literal["publisher", "subscriber", "broker"]
+Unit = Literal["event", "interest", "pair"]
+Rates = Mapping[tuple[RoleName, Unit], float]
+"""Seconds of a role for each unit of its work."""
+
+ENOUGH: Final = 0.004
+"""Seconds of a sample that is large enough."""
+HEAVY: Final = 0.2
+"""Seconds of a sample from which it is not repeated."""
+MOST_ROWS: Final = 1 << 13
+"""Greatest number of rows of a sample."""
+MOST_PAIRS: Final = 1 << 20
+"""Greatest number of pairs of a sample, where events meet a table of interests."""
+TABLE: Final = 1 << 10
+"""Greatest number of interests that the events of a sample meet."""
+LANES: Final = 1 << 8
+"""Greatest number of interests that three brokers hold in a sample."""
+PREPARING: Final = 0.03
+"""Seconds, about, to encode the interests that the events of a sample meet."""
+RUNS: Final = 3
+"""Runs of a sample, of which the best counts."""
+REQUESTS: Final = 4
+"""Requests of a sample, where there are sessions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seconds:
+    """Seconds, or processor cores, of each role.
+
+    Example:
+        >>> from ccbps.matching import Seconds
+        >>> Seconds(publisher=2.0, subscriber=1.0, broker=0.5).total
+        3.5
+
+    Attributes:
+        publisher: seconds of the publisher.
+        subscriber: seconds of all subscribers together.
+        broker: seconds of the broker, or of each one of several.
+    """
+
+    publisher: float
+    subscriber: float
+    broker: float
+
+    @property
+    def total(self) -> float:
+        """Sum over the roles."""
+        return self.publisher + self.subscriber + self.broker
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Bytes and seconds of a matcher, for a number of events and subscriptions.
+
+    Example:
+        >>> from ccbps import Schema, UInt
+        >>> from ccbps.matching import Estimate, TagMatch
+        >>> estimate = TagMatch(Schema(price=UInt(8))).estimate(
+        ...     events=1000, subscriptions=10, interest="price < 5"
+        ... )
+        >>> isinstance(estimate, Estimate), estimate.rounds, estimate.seconds.total > 0
+        (True, 0, True)
+
+    Attributes:
+        traffic: bytes by link.
+        seconds: seconds of a processor by role; None if no interest was given to try.
+        rounds: rounds that are used up; 0 where messages are reusable.
+    """
+
+    traffic: Traffic
+    seconds: Seconds | None
+    rounds: int
+
+
+def rounds_of(matcher: Any, events: int, subscriptions: int) -> int:
+    """Return the rounds that are used up, 0 where messages are reusable."""
+    if matcher.keying is not Keying.ROUNDS:
+        return 0
+    return events if matcher.answers is Answers.ROUND else events * subscriptions
+
+
+def seconds_of(rates: Rates, events: int, subscriptions: int) -> Seconds:
+    """Return the seconds of all work."""
+    counts: dict[str, float] = {
+        "event": events,
+        "interest": subscriptions,
+        "pair": events * subscriptions,
+    }
+    return _summed(rates, counts)
+
+
+def cores_of(rates: Rates, events_per_second: float, subscriptions: int) -> Seconds:
+    """Return the cores that are busy while events come; what is done once counts as nothing."""
+    counts: dict[str, float] = {
+        "event": events_per_second,
+        "pair": events_per_second * subscriptions,
+    }
+    return _summed(rates, counts)
+
+
+def _summed(rates: Rates, counts: Mapping[str, float]) -> Seconds:
+    sums = dict.fromkeys(("publisher", "subscriber", "broker"), 0.0)
+    for (role, unit), seconds in rates.items():
+        sums[role] += seconds * counts.get(unit, 0)
+    return Seconds(**sums)
+
+
+def measured_rates(matcher: Any, interest: Any, subscriptions: int, topics: int = 1) -> Rates:
+    """Run all roles of a matcher on a sample.
+
+    Args:
+        matcher: the matcher.
+        interest: an interest that it takes.
+        subscriptions: number of subscriptions that each event meets.
+        topics: number of a publisher's topics, where the matcher has sessions.
+    """
+    with as_in_long_work():
+        if matcher.keying is Keying.SESSION:
+            return _session_rates(matcher, interest, topics)
+        party, sample = Party(matcher), _Sample(matcher.schema, interest)
+        measure = _round_rates if matcher.keying is Keying.ROUNDS else _reusable_rates
+        return measure(matcher, party, sample, subscriptions)
+
+
+def random_events(schema: Schema, count: int, inside: Predicate | None = None) -> Events:
+    """Return events of random values, or of the least values that a box allows."""
+    rng, codes = np.random.default_rng(count), {}
+    ranges = None if inside is None else inside.box().ranges
+    for name in schema:
+        kind = schema[name]
+        if ranges is not None:
+            drawn = pack([ranges[name][0]], kind.limbs)
+            codes[name] = np.repeat(drawn, count, axis=1)
+        elif kind.bits < 64:
+            codes[name] = rng.integers(0, kind.size, count, dtype=np.uint64)[None]
+        else:
+            octets = -(-kind.bits // 8)
+            few = [int.from_bytes(rng.bytes(octets)) % kind.size for _ in range(min(count, 64))]
+            codes[name] = pack((few * -(-count // 64))[:count], kind.limbs)
+    return Events(schema, count, codes)
+
+
+class _Sample:
+    """Events and interests of a sample."""
+
+    def __init__(self, schema: Schema, interest: Any) -> None:
+        self._schema, self._interest = schema, interest
+
+    def events(self, count: int) -> Events:
+        return random_events(self._schema, count)
+
+    def again(self, count: int) -> DictionaryColumn[Any]:
+        """Return one subscription in many rounds."""
+        return DictionaryColumn([self._interest], np.zeros(count, dtype=np.intp))
+
+    def different(self, count: int) -> DictionaryColumn[Any]:
+        """Return subscriptions that are prepared and encoded each by itself."""
+        return DictionaryColumn([self._interest] * count, np.arange(count, dtype=np.intp))
+
+
+def _clocked(call: Callable[[], object]) -> float:
+    start = process_time()
+    call()
+    return process_time() - start
+
+
+def unit_seconds(prepare: Callable[[int], Callable[[], object]], most: int, per: int = 1) -> float:
+    """Return the seconds of a unit of work, as a sample takes them.
+
+    Args:
+        prepare: ``prepare(n)`` makes ready what n units need, and returns the call to time.
+        most: greatest number of units.
+        per: divisor of the seconds.
+    """
+    count, before = 1, 0.0
+    while True:
+        # Twice: compiling, and whatever else is done once, is no part of the work.
+        taken = min(_clocked(prepare(count)) for _ in range(2))
+        # Nor is what each call takes, however many rows it has: then more rows take no longer.
+        if count >= most or (taken >= ENOUGH and (taken > 2 * before > 0 or taken > HEAVY)):
+            break
+        before = taken
+        count = min(most, count * (16 if taken < ENOUGH / 32 else 4))
+    runs = RUNS - 2 if taken < HEAVY else 0
+    return min([taken, *(_clocked(prepare(count)) for _ in range(runs))]) / (count * per)
+
+
+def _round_rates(matcher: Any, party: Party, sample: _Sample, subscriptions: int) -> Rates:
+    """Return the rates of a matcher whose broker answers pairs, or all interests of a round."""
+    shared = matcher.answers is Answers.ROUND
+    group = min(subscriptions, TABLE) if shared else 1
+    labels = [f"subscription {number}" for number in range(group)]
+
+    def events(count: int) -> Callable[[], object]:
+        batch, rounds = sample.events(count), party.rounds(count)
+        return lambda: party.publisher.encode(batch, rounds)
+
+    def interests(count: int) -> Callable[[], object]:
+        column, rounds = sample.again(count), party.rounds(count)
+        return lambda: party.subscriber.encode(column, rounds)
+
+    def matches(count: int) -> Callable[[], object]:
+        rounds = party.rounds(count)
+        sent = party.publisher.encode(sample.events(count), rounds)
+        column, pairs = sample.again(count * group), labels * count if group > 1 else None
+        repeated = [number for number in rounds for _ in range(group)]
+        asked = party.subscriber.encode(column, repeated, pairs=pairs)
+        if not shared:
+            return lambda: party.broker.match(sent, asked)
+
+        def each() -> None:
+            for row in range(count):
+                party.broker.match(sent[row : row + 1], asked[row * group : (row + 1) * group])
+
+        return each
+
+    return {
+        ("publisher", "event" if shared else "pair"): unit_seconds(events, MOST_ROWS),
+        ("subscriber", "pair"): unit_seconds(interests, MOST_ROWS),
+        ("broker", "pair"): unit_seconds(matches, -(-MOST_ROWS // group), group),
+    }
+
+
+def _reusable_rates(matcher: Any, party: Party, sample: _Sample, subscriptions: int) -> Rates:
+    """Return the rates of a matcher whose messages meet all messages of the other side."""
+    together = matcher.keying is Keying.BROKERS
+    brokers = 3 if together else 1
+
+    def events(count: int) -> Callable[[], object]:
+        batch = sample.events(count)
+        return lambda: party.publisher.encode(batch)
+
+    def interests(count: int) -> Callable[[], object]:
+        column = sample.different(count)
+        return lambda: party.subscriber.encode(column)
+
+    publisher = unit_seconds(events, MOST_ROWS)
+    subscriber = unit_seconds(interests, TABLE)
+    most = min(subscriptions, TABLE)
+    large = max(1, min(most, int(PREPARING / max(subscriber, 1e-9))))
+    kept = {size: party.subscriber.encode(sample.different(size)) for size in {large, 1}}
+
+    def meets(table: Any, match: Callable[..., object]) -> Callable[[int], Callable[[], object]]:
+        def prepare(count: int) -> Callable[[], object]:
+            sent = party.publisher.encode(sample.events(count))
+            return lambda: match(sent, table)
+
+        return prepare
+
+    if together:
+        large = min(large, LANES)
+        kept[large] = party.subscriber.encode(sample.different(large))
+        match = party.broker.match_messages
+        each = meets(kept[large], match)
+        # Connections, and the interests, are the same for any number of events.
+        least = min(_clocked(each(1)) for _ in range(RUNS))
+        many = 4
+        while True:
+            # The middle one, as threads that wait for one another take more or less.
+            taken = sorted(_clocked(each(many)) for _ in range(RUNS))[RUNS // 2]
+            if taken > max(8 * least, ENOUGH) or many >= MOST_ROWS:
+                break
+            many *= 8
+        slope = max(taken - least, 0.0) / (many - 1)
+        return {
+            ("publisher", "event"): publisher,
+            ("subscriber", "interest"): subscriber,
+            ("broker", "interest"): max(0.0, least - slope) / (large * brokers),
+            ("broker", "pair"): slope / (large * brokers),
+        }
+    preparing = unit_seconds(lambda _: lambda: party.broker.prepare(kept[large]), 1) / large
+    seconds = {}
+    for size, sent in kept.items():
+        each = meets(party.broker.prepare(sent), party.broker.match_all)
+        seconds[size] = unit_seconds(each, min(MOST_ROWS, MOST_PAIRS // size))
+    pair = max(0.0, seconds[large] - seconds[1]) / (large - 1) if large > 1 else 0.0
+    return {
+        ("publisher", "event"): publisher,
+        ("subscriber", "interest"): subscriber,
+        ("broker", "interest"): preparing,
+        ("broker", "event"): max(0.0, seconds[large] - large * pair),
+        ("broker", "pair"): pair,
+    }
+
+
+def _session_rates(matcher: Any, interest: Predicate, topics: int) -> Rates:
+    """Return the rates of a matcher whose parties talk first."""
+    publisher, subscriber = matcher.new_publisher([interest]), matcher.new_subscriber()
+    publisher.admit(subscriber.identity)
+    subscriber.trust(publisher.identity)
+    asking = unit_seconds(lambda count: lambda: subscriber.encode([interest] * count), REQUESTS)
+    requests = subscriber.encode([interest] * REQUESTS)
+    start = process_time()
+    sessions = publisher.answer(requests)
+    answering = process_time() - start
+    accepting = _clocked(lambda: subscriber.accept(sessions))
+    sent = [publisher.encode(random_events(matcher.schema, MOST_ROWS // 16, interest))]
+
+    def events(count: int) -> Callable[[], object]:
+        batch = random_events(matcher.schema, count, interest)
+        return lambda: publisher.encode(batch)
+
+    def opens(count: int) -> Callable[[], object]:
+        batch = sent[0][:count]
+        return lambda: subscriber.open(batch)
+
+    return {
+        ("publisher", "interest"): answering / REQUESTS * topics,
+        ("publisher", "pair"): unit_seconds(events, MOST_ROWS // 16, REQUESTS),
+        ("subscriber", "interest"): asking + accepting / REQUESTS * topics,
+        ("subscriber", "pair"): unit_seconds(opens, MOST_ROWS // 16, REQUESTS),
+    }
