@@ -81,6 +81,7 @@ def _described(place: int, candidate: Candidate) -> list[str]:
         f"   shows {leaks}; {candidate.security}",
         f"   needs {candidate.needs}",
         *(f"   learned: {fact}" for fact in candidate.learned),
+        *(f"   void if: {hazard}" for hazard in candidate.hazards),
     ]
 
 

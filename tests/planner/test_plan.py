@@ -459,6 +459,16 @@ def test_the_table_says_that_parameters_may_follow_from_constants() -> None:
     assert "parameters may follow from the constants" in planned(QUOTES, few).explain()
 
 
+def test_the_table_says_what_voids_a_card() -> None:
+    # Of two candidates that show the same, one may depend on every subscriber, and one on a pair.
+    found = planned(allow_leaks={"match", "formula"})
+    hazard = "the broker colludes with anyone who holds the seed"
+    for each in found.candidates:
+        said = any(hazard in text for text in each.to_dict()["hazards"])
+        assert said == (each.needs.startswith("one seed for the publisher and all"))
+    assert hazard in found.explain()
+
+
 def test_the_table_lists_one_candidate_of_each_kind() -> None:
     found = planned()
     short, full = found.explain().splitlines(), found.explain(every=True).splitlines()
