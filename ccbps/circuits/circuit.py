@@ -92,7 +92,7 @@ class Circuit(Printable, Redacted, frozen=True, dict=True):
     outputs: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        whole("inputs", self.inputs, 0)
+        force_setattr(self, "inputs", int(whole("inputs", self.inputs, 0)))
         gates = tuple(Gate(Op(op), int(a), int(b)) for op, a, b in self.gates)
         for wire, (op, a, b) in enumerate(gates, self.inputs):
             count = _OPERANDS[op]

@@ -76,7 +76,8 @@ PLAN: Final = Command(
         Option("--topics N", "topics of a publisher; by default as many as there are", type=int),
         Option(
             "--hide FACT",
-            "fact that nobody may learn: event, constants, attributes, formula, match, ...",
+            "fact that the broker may not learn: event, constants, attributes, formula, match, "
+            "...; with subscribers: in front, one that other subscribers may not learn",
             **REPEATED,
         ),
         Option(

@@ -41,8 +41,9 @@ DECODED: Final = 1 << 16
 """Numbers that are decoded together: more, since little is computed with each."""
 FAILURE: Final = 2.0**-64
 """Greatest chance that a round's words do not give its numbers."""
-SPARE_BYTES: Final = 8
-"""Bytes by which the bytes of a long number's randomness exceed the number."""
+SPARE_BYTES: Final = 10
+"""Bytes by which the bytes of a long number's randomness exceed the number: one of 1,026 numbers is
+missed with a chance below `FAILURE`."""
 
 
 class ThresholdEncoding(PairEncoding):

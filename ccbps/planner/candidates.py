@@ -112,6 +112,11 @@ class Candidate:
         return self.way.learns if isinstance(self.way, Plain) else self.way.leakage.learns
 
     @property
+    def hazards(self) -> tuple[str, ...]:
+        """Circumstances that void what is said of leaks, in the words of the leakage card."""
+        return () if isinstance(self.way, Plain) else self.way.leakage.hazards
+
+    @property
     def security(self) -> str:
         """Security: "perfect", "computational" or "broken"."""
         return "computational" if isinstance(self.way, Plain) else self.way.leakage.security
@@ -180,6 +185,7 @@ class Candidate:
             "security": self.security,
             "leaks": sorted(leak.name for leak in self.leaks),
             "learned": list(self.learned),
+            "hazards": list(self.hazards),
             "refused": list(self.refused),
         }
 

@@ -115,7 +115,10 @@ class Plan:
         return figure(self.load, self.candidates, path)
 
     def to_dict(self) -> dict[str, Any]:
-        """Convert the plan to plain data for JSON. It holds no constants of the predicate."""
+        """Convert the plan to plain data for JSON.
+
+        It holds no private constants. Templates are public, with the constants in their text.
+        """
         return {
             "events": self.load.events,
             "subscriptions": self.load.subscriptions,
@@ -172,12 +175,13 @@ def plan(
         events_per_second: rate of the events, for the cores that are needed.
         topics: number of topics of a publisher; by default as many as there are subscriptions, or
             values of a topic if these are fewer.
-        hide: facts that nobody may learn: "event", "constants", "attributes", "formula", "match",
-            "equality_of_events", "equality_of_interests", as in `ccbps.leakage.Protects`; with
-            "subscribers:" in front, facts that subscribers may not learn whom an event does not
-            match.
-        allow_leaks: facts that may be learned and do not count in the order; all others are hidden.
-            None for all facts but those of `hide`, and then all count in the order.
+        hide: facts that the broker may not learn: "event", "constants", "attributes", "formula",
+            "match", "equality_of_events", "equality_of_interests", as in
+            `ccbps.leakage.Protects`; with "subscribers:" in front, facts that subscribers may not
+            learn whom an event does not match.
+        allow_leaks: facts that may be learned and do not count in the order; all others are hidden,
+            from the broker and from subscribers. None for all facts but those of `hide`, and then
+            all count in the order.
         security: least security: "perfect", "computational" or "broken".
         brokers: number of independent brokers, 1 or 3.
         budget_bytes: greatest number of bytes on all links; None for no limit.

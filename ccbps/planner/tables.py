@@ -44,7 +44,12 @@ def explanation(
     lines += _aligned(rows)
     if hidden:
         lines.append(f"and {hidden} with other parameters, which come after those in the table")
-    lines += ["", "Seconds and cores are those of publisher, subscribers and broker.", ""]
+    lines += [
+        "",
+        "Seconds and cores are those of publisher, subscribers and broker.",
+        "Matchers are public, and their parameters may follow from the constants of the predicate.",
+        "",
+    ]
     for place, each in enumerate(shown, start=1):
         lines += _described(place, each)
     if refused:
@@ -76,6 +81,7 @@ def _described(place: int, candidate: Candidate) -> list[str]:
         f"   shows {leaks}; {candidate.security}",
         f"   needs {candidate.needs}",
         *(f"   learned: {fact}" for fact in candidate.learned),
+        *(f"   void if: {hazard}" for hazard in candidate.hazards),
     ]
 
 

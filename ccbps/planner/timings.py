@@ -1,7 +1,8 @@
 """Rates that were measured on this machine before, in a file of the user's cache folder.
 
-The file's name stands for the machine and for the versions of Python, NumPy and this library. What
-it holds is public: seconds, by the fingerprints of matchers and by numbers of subscriptions.
+The file's name stands for the machine and for the versions of Python, NumPy and this library. It
+holds seconds, by the fingerprints of matchers and by numbers of subscriptions. A matcher may follow
+from a predicate, and its fingerprint with it, so that only the user may read the file.
 """
 
 from __future__ import annotations

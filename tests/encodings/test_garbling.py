@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from hashlib import sha256, shake_256
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ccbps.circuits import Circuit, CircuitBuilder, Op, bristol
+from ccbps.circuits import Circuit, CircuitBuilder, Gate, Op, bristol
 from ccbps.encodings.garbling.encoding import GarbledEncoding
 from ccbps.encodings.garbling.hashing import BLOCK_BITS
 from ccbps.encodings.garbling.plan import GarblingPlan
@@ -121,6 +123,19 @@ def test_keys_differ_by_gate_circuit_and_block_of_rounds() -> None:
     keys = [*one.ciphers.keys(0), *one.ciphers.keys(1), *other.ciphers.keys(0)]
     assert len(set(keys)) == len(keys)
     assert len(one.ciphers.keys(0)) == one.plan.gates + one.plan.half_gates
+
+
+def test_keys_follow_from_the_numbers_of_the_circuit() -> None:
+    # As docs/matchers/garbled.md has it: no names of this library, no types of numbers.
+    name = sha256(b"[1, 2, [[3, 0, 1], [2, 2, -1], [3, 0, 3]], [4]]").digest()
+    block = (7).to_bytes(8, "little")
+    keys = shake_256(b"ccbps garbled circuit keys 1" + name + block).digest(16)
+    inputs: Any
+    for inputs in (2, np.int64(2)):
+        gates = (Op.AND, 0, 1), (Op.NOT, 2, -1), (Op.AND, 0, 3)
+        circuit = Circuit(inputs, tuple(Gate(*gate) for gate in gates), (4,))
+        assert type(circuit.inputs) is int
+        assert GarbledEncoding(circuit, 1).ciphers.keys(7)[0] == keys
 
 
 def test_what_the_garbler_knows_costs_nothing_or_half() -> None:

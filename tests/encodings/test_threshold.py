@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ccbps.encodings.threshold import ThresholdEncoding
+from ccbps.encodings.threshold import FAILURE, ThresholdEncoding
 from ccbps.errors import SamplingError, ShapeError
 from tests.support.effort import examples
 
@@ -143,6 +143,16 @@ def test_randomness_without_numbers_is_refused(bits: int, total: int, filling: i
         encoding.encode_interest(weights, limits, randomness)
     with pytest.raises(SamplingError, match="use another one"):
         encoding.simulate(np.zeros(2, dtype=np.bool_), randomness)
+
+
+@pytest.mark.parametrize("total", [96, 112, 1024])
+@pytest.mark.parametrize("bits", [1, 1024])
+def test_long_numbers_are_missed_no_more_often_than_said(bits: int, total: int) -> None:
+    encoding = ThresholdEncoding(bits, total)
+    drawn = encoding.randomness_bytes - 8 * -(-bits // 64)
+    values = 1 << 8 * drawn // (bits + 2)
+    rejected = values % encoding.prime / values
+    assert (bits + 2) * rejected + 1 / encoding.prime <= FAILURE
 
 
 @pytest.mark.parametrize(("bits", "total"), [(3, 3), (64, 64), (80, 100)])

@@ -262,6 +262,7 @@ def test_a_pad_and_batches_of_pairs() -> None:
 def test_the_card_says_what_is_public() -> None:
     box = GarbledMatch.box(STOCKS).leakage
     assert box.security == "computational" and "about 110 bits" in box.assumption
+    assert "epochs" in box.assumption  # rounds start afresh, and with them keys and tweaks
     assert Protects.ATTRIBUTES in box.protects
     template = GarbledMatch(STOCKS, "price < :p").leakage
     assert Protects.ATTRIBUTES not in template.protects

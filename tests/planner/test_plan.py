@@ -17,7 +17,7 @@ import ccbps
 from ccbps import Category, Schema, UInt
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import BrokenSchemeWarning, ParameterError
-from ccbps.matching import SCHEMES, Answers, Keying, Matcher, Traffic
+from ccbps.matching import SCHEMES, Answers, Keying, Matcher, MembershipMatch, Traffic
 from ccbps.matching.contract.estimate import Seconds, random_events
 from ccbps.matching.contract.parties import Party
 from ccbps.planner import Candidate, Plain, Plan, Refusal
@@ -446,6 +446,27 @@ def test_a_plan_shows_no_constants_of_the_predicate() -> None:
     found = planned(QUOTES, parsed(QUOTES, "issue = :issue AND price < :limit"))
     shown = found.explain() + repr(found) + json.dumps(found.to_dict())
     assert "SAP" not in shown.replace(QUOTES.to_json(), "")
+
+
+def test_the_table_says_that_parameters_may_follow_from_constants() -> None:
+    def members(text: str) -> int:
+        found = planned(QUOTES, text, hide={"constants"}).best("MembershipMatch")
+        assert isinstance(found, MembershipMatch)
+        return found.members
+
+    few, many = "price IN (1, 2)", "price IN (1, 2, 3)"
+    assert members(few) < members(many)
+    assert "parameters may follow from the constants" in planned(QUOTES, few).explain()
+
+
+def test_the_table_says_what_voids_a_card() -> None:
+    # Of two candidates that show the same, one may depend on every subscriber, and one on a pair.
+    found = planned(allow_leaks={"match", "formula"})
+    hazard = "the broker colludes with anyone who holds the seed"
+    for each in found.candidates:
+        said = any(hazard in text for text in each.to_dict()["hazards"])
+        assert said == (each.needs.startswith("one seed for the publisher and all"))
+    assert hazard in found.explain()
 
 
 def test_the_table_lists_one_candidate_of_each_kind() -> None:

@@ -36,6 +36,7 @@ EUROCRYPT 2015 (half gates); Feige, Kilian and Naor, STOC 1994 (the three partie
 
 from __future__ import annotations
 
+import json
 from hashlib import sha256
 from typing import Any, Final
 
@@ -98,8 +99,10 @@ class GarbledEncoding(PairEncoding):
             ParameterError: the circuit has fewer inputs.
         """
         self.plan = plan = GarblingPlan(circuit, event_bits)
-        name = sha256(repr((event_bits, circuit.inputs, circuit.gates, circuit.outputs)).encode())
-        self.ciphers = GateCiphers(name.digest(), plan.gates + plan.half_gates)
+        gates = [list(map(int, gate)) for gate in circuit.gates]
+        content = [plan.event_bits, circuit.inputs, gates, list(circuit.outputs)]
+        name = sha256(json.dumps(content).encode()).digest()
+        self.ciphers = GateCiphers(name, plan.gates + plan.half_gates)
         self.outputs = len(plan.outputs)
         self.table_bytes = LABEL_BYTES * plan.ciphertexts
         self.event_bytes = LABEL_BYTES * len(plan.used)

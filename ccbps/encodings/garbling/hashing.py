@@ -6,9 +6,9 @@ Of a label x, the tweak t of a pair, and the key k of a gate and a block of roun
 
 Sums are XORs, L and R the halves of 8 bytes. t is twice the number of the round, one more for the
 gate's second operand, and added to the first half. 2^16 rounds are a block. So a key schedule
-serves a whole batch, and a key no more than 2^18 hashes of a pair of parties. A single key for
-everything would save the schedules. But whoever enciphers 2^m blocks under a key that h hashes were
-made with finds one of their inputs with a chance of about h 2^(m - 128).
+serves a whole batch, and a key no more than 2^18 hashes of a pair of parties in one epoch of its
+seed. A single key for everything would save the schedules. But whoever enciphers 2^m blocks under a
+key that h hashes were made with finds one of their inputs with a chance of about h 2^(m - 128).
 
 Sources: Zahur, Rosulek and Evans, EUROCRYPT 2015; Guo, Katz, Wang and Yu, S&P 2020 (sigma); Guo,
 Katz, Wang, Weng and Yu, CRYPTO 2020 (why keys change).

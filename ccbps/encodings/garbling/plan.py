@@ -103,7 +103,7 @@ class GarblingPlan:
         Raises:
             ParameterError: the circuit has fewer inputs.
         """
-        whole("event_bits", event_bits, 0, circuit.inputs)
+        event_bits = int(whole("event_bits", event_bits, 0, circuit.inputs))
         self.event_bits, self.interest_bits = event_bits, circuit.inputs - event_bits
         self._builder, self._nodes = CircuitBuilder(), list[_Node | None]()
         outputs = self._read(circuit.cone())

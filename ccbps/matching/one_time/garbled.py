@@ -58,7 +58,7 @@ from ccbps.predicates.form import Form
 LAYOUT: Final = 1
 """Number of the rule by which bodies follow from the circuit; part of fingerprints."""
 KEY_BITS: Final = 128 - BLOCK_BITS - (HASHES_A_GATE - 1).bit_length()
-"""Bits of security against those who try labels, for one pair of parties."""
+"""Bits of security against those who try labels, for one pair of parties and epoch."""
 
 
 class GarbledMatch(TemplateScheme):
@@ -275,7 +275,8 @@ class GarbledMatch(TemplateScheme):
                 "AES-128 under public keys is an ideal cipher, and each round's randomness is "
                 "uniform, known only to the pair and used once; about "
                 f"{KEY_BITS} bits: 128 - log2({HASHES_A_GATE} hashes of a key in each of "
-                f"2^{BLOCK_BITS} rounds), and log2(n) fewer if n pairs of parties use the circuit"
+                f"2^{BLOCK_BITS} rounds), and log2(n) fewer if n pairs of parties, or epochs of "
+                "their seeds, use the circuit"
             ),
             hazards=(
                 "a round is used for two events or two predicates: two labels of one wire show "
