@@ -19,12 +19,13 @@ from hypothesis import HealthCheck, settings
 
 from tests.support import effort
 
+# Plans keep no timings: nothing is written to the user's folder, or read from it.
+os.environ.setdefault("CCBPS_CACHE", os.devnull)
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Profiles, with as many examples as the run has time for."""
     effort.everything = config.getoption("markexpr") != "not slow"
-    # Plans keep no timings: nothing is written to the user's folder, or read from it.
-    os.environ.setdefault("CCBPS_CACHE", os.devnull)
     # Collections by the default thresholds take a tenth of the time.
     gc.set_threshold(20_000, 20, 50)
     # Kernels start slowly (a program, its layout, its tiles), so no example has a deadline.
