@@ -13,18 +13,18 @@ attacks, and those whose clients talk first.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import Any, NamedTuple
 
 from report import Table, options
 from timing import machine, one_core, timed
 from tqdm import tqdm
-from workloads import SCHEMA, Roles, random_events, roles_of
+from workloads import SCHEMA, random_events
 
-from ccbps import Schema, SharedSeed, UInt
+from ccbps import Schema, UInt
 from ccbps.errors import CcbpsError
 from ccbps.matching import SCHEMES, Answers, Keying, Matcher
 from ccbps.matching.contract.matcher import making
+from ccbps.matching.contract.parties import Party
 
 MOST_BYTES = 1 << 22
 BATCH_BYTES = 1 << 24
@@ -83,52 +83,28 @@ def matchers(task: Task) -> Iterator[tuple[str, Matcher, Any]]:
                     yield name, matcher, interest
 
 
-def same(role: Any) -> Any:
-    """Return a role that serves any number of times."""
-    return role
-
-
 def steps(matcher: Matcher, interest: Any, count: int) -> list[tuple[Callable[[], Any], int]]:
     """Return actions that encode events, encode interests and match, with what each counts."""
-    events, rounds = random_events(matcher.schema, count), None
-    if matcher.keying is Keying.ROUNDS:
-        seed, rounds = SharedSeed.generate(), range(count)
-        # New roles each time, which have used no round yet.
-        roles = Roles(
-            *(partial(make, seed) for make in (matcher.publisher, matcher.subscriber)),
-            matcher.broker(),
-        )
-    elif matcher.keying is Keying.BROKERS:
-        three: Any = matcher
-        local = three.local()
-        made = [three.publisher(local.public), three.subscriber(local.public)]
-        for role in made:
-            local.greet(role.hellos)
-        roles = Roles(*(partial(same, role) for role in made), local)
-    else:
-        made = roles_of(matcher)
-        roles = Roles(partial(same, made.publisher), partial(same, made.subscriber), made.broker)
-    publisher, subscriber, broker = roles
-    given = {} if rounds is None else {"rounds": rounds}
-    if matcher.answers is Answers.ROUND:
-        names = [f"subscription {number}" for number in range(count)]
-        given_interests = {**given, "pairs": names}
-    else:
-        given_interests = given
-    interests = [interest] * count if rounds is None else interest
-    sent = publisher().encode(events, **given)
-    wanted = subscriber().encode(interests, **given_interests)
+    events, party = random_events(matcher.schema, count), Party(matcher)
+    labels = [f"subscription {number}" for number in range(count)]
+    pairs = labels if matcher.answers is Answers.ROUND else None
+    interests = interest if matcher.keying is Keying.ROUNDS else [interest] * count
+
+    def encode_events(rounds: Any = None) -> Any:
+        return party.publisher.encode(events, rounds or party.rounds(count))
+
+    def encode_interests(rounds: Any = None) -> Any:
+        return party.subscriber.encode(interests, rounds or party.rounds(count), pairs=pairs)
+
+    rounds, broker = party.rounds(count), party.broker
+    sent, wanted = encode_events(rounds), encode_interests(rounds)
     if matcher.keying is Keying.BROKERS:
-        matching, pairs = (lambda: broker.match_messages(sent[:16], wanted)), 16 * count
+        matching, matched = (lambda: broker.match_messages(sent[:16], wanted)), 16 * count
     elif matcher.answers is Answers.ALL:
-        matching, pairs = (lambda: broker.match_all(sent, wanted)), count * count
+        matching, matched = (lambda: broker.match_all(sent, wanted)), count * count
     else:
-        matching, pairs = (lambda: broker.match(sent, wanted)), count
-    return [
-        (lambda: publisher().encode(events, **given), count),
-        (lambda: subscriber().encode(interests, **given_interests), count),
-        (matching, pairs),
-    ]
+        matching, matched = (lambda: broker.match(sent, wanted)), count
+    return [(encode_events, count), (encode_interests, count), (matching, matched)]
 
 
 def measured(matcher: Matcher, interest: Any, limit: float) -> list[float] | None:

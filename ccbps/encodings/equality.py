@@ -28,8 +28,8 @@ import numpy as np
 from ccbps.algebra.binary_field import BinaryField
 from ccbps.arrays import Bools, Bytes, Index, Words
 from ccbps.checks import array, whole
-from ccbps.encodings.rows import Draw, PairEncoding, draw_rows
-from ccbps.errors import ParameterError, SamplingError, ShapeError
+from ccbps.encodings.rows import Draw, PairEncoding, blocks, draw_rows, message_index
+from ccbps.errors import ParameterError, SamplingError
 
 BLOCK: Final = 1 << 11
 """Slots treated together, so that a product's parts fit the cache."""
@@ -72,12 +72,11 @@ class EqualityEncoding(PairEncoding):
             ShapeError: a shape does not fit.
             SamplingError: a round gives no multiplier; no message may be sent.
         """
-        index = np.zeros(1, dtype=np.intp) if values.shape[1] == 1 else None
         draw, out = draw_rows(randomness, self.randomness_bytes, out, self.event_bytes)
         for at in self._blocks(len(out)):
-            here = values if index is not None else values[:, at]
-            each = np.broadcast_to(here[:, :, None], (len(values), here.shape[1], self.slots))
-            each = np.broadcast_to(each, (len(values), at.stop - at.start, self.slots))
+            here = values if values.shape[1] == 1 else values[:, at]
+            shape = len(values), at.stop - at.start, self.slots
+            each = np.broadcast_to(here[:, :, None], shape)
             self._write(each, self._parts(draw(at.start, at.stop)), out[at])
         return out
 
@@ -102,15 +101,9 @@ class EqualityEncoding(PairEncoding):
             SamplingError: as for events.
         """
         draw, out = draw_rows(randomness, self.randomness_bytes, out, self.interest_bytes)
-        rows = values.shape[1] if index is None else len(index)
-        if rows != len(out) and (index is not None or rows != 1):
-            raise ShapeError(f"{rows} interests do not fit {len(out)} messages")
+        index = message_index(values.shape[1], len(out), index)
         for at in self._blocks(len(out)):
-            count = at.stop - at.start
-            if index is not None:
-                here = values[:, index[at]]
-            else:
-                here = values[:, at] if rows > 1 else np.repeat(values, count, axis=1)
+            here = values[:, index[at]]
             parts = self._parts(draw(at.start, at.stop))
             if self.slots > 1:
                 here = np.take_along_axis(here, self._places(parts[0])[None], axis=2)
@@ -161,9 +154,7 @@ class EqualityEncoding(PairEncoding):
         return first, second
 
     def _blocks(self, batch: int) -> Iterator[slice]:
-        rows = max(1, BLOCK // self.slots)
-        for start in range(0, batch, rows):
-            yield slice(start, min(start + rows, batch))
+        return blocks(batch, BLOCK // self.slots)
 
     def _parts(self, rows: Bytes) -> tuple[Bytes, Words, Words]:
         """Return the bytes of the turn, the multipliers and the sums, (limbs, rows * slots)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -150,6 +150,31 @@ def require_inputs(
     # A negative one is as good as a large one.
     if index is not None and batch and index.astype(np.uint64).max() >= len(inputs):
         raise ShapeError(f"index must lie within the {len(inputs)} rows of {name} bits")
+
+
+def message_index(interests: int, batch: int, index: Index | None) -> Index:
+    """Return the interest of each message.
+
+    Args:
+        interests: number of interests.
+        batch: number of messages.
+        index: interest of each message; None where there is one for each, or one for all.
+
+    Raises:
+        ShapeError: they do not fit.
+    """
+    count = interests if index is None else len(index)
+    if count != batch and (index is not None or count != 1):
+        raise ShapeError(f"{count} interests do not fit {batch} messages")
+    if index is not None:
+        return index
+    return np.arange(batch) if interests == batch else np.zeros(batch, dtype=np.intp)
+
+
+def blocks(batch: int, rows: int) -> Iterator[slice]:
+    """Yield slices of at most so many rows, and at least one, that make up a batch."""
+    for start in range(0, batch, max(1, rows)):
+        yield slice(start, min(start + max(1, rows), batch))
 
 
 def draw_rows(

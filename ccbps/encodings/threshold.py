@@ -23,7 +23,7 @@ Sources: Feige, Kilian and Naor, STOC 1994, and [SSM] section 5 (thresholds by q
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -32,8 +32,15 @@ from ccbps.algebra.sign_primes import sign_prime
 from ccbps.algebra.small_prime import MOST_BITS, SmallPrime
 from ccbps.arrays import Bools, Bytes, Index, Numbers, Words
 from ccbps.checks import array, whole
-from ccbps.encodings.rows import Draw, PairEncoding, draw_rows, used_bits
-from ccbps.errors import SamplingError, ShapeError
+from ccbps.encodings.rows import (
+    Draw,
+    PairEncoding,
+    blocks,
+    draw_rows,
+    message_index,
+    used_bits,
+)
+from ccbps.errors import SamplingError
 
 BLOCK: Final = 1 << 14
 """Numbers that are encoded together."""
@@ -131,10 +138,7 @@ class ThresholdEncoding(PairEncoding):
             SamplingError: as for events.
         """
         draw, out = draw_rows(randomness, self.randomness_bytes, out, self.interest_bytes)
-        if index is None:
-            index = np.arange(len(out)) if len(weights) == len(out) else np.zeros(len(out), np.intp)
-            if len(weights) not in (1, len(out)):
-                raise ShapeError(f"{len(weights)} interests do not fit {len(out)} messages")
+        index = message_index(len(weights), len(out), index)
         for at in self._blocks(len(out)):
             turns, drawn = self._drawn(draw(at.start, at.stop))
             own, limit = weights[index[at]], limits[index[at]]
@@ -216,13 +220,11 @@ class ThresholdEncoding(PairEncoding):
         return np.concatenate([bits, numbers[:, -size:]], axis=1), numbers[:, :-size].copy()
 
     @property
-    def _order(self) -> Any:
+    def _order(self) -> Literal["little", "big"]:
         return "little" if self._small else "big"
 
     def _blocks(self, batch: int, numbers: int = BLOCK) -> Iterator[slice]:
-        rows = max(1, numbers // (self.bits + 2))
-        for start in range(0, batch, rows):
-            yield slice(start, min(start + rows, batch))
+        return blocks(batch, numbers // (self.bits + 2))
 
     def _drawn(self, rows: Bytes) -> tuple[Bytes, Any]:
         """Return the bits b, shape (rows, bits), and the numbers r, z and a of each row."""
@@ -272,7 +274,7 @@ class ThresholdEncoding(PairEncoding):
     def _long_sums(
         self, numbers: Bytes, chosen: Bytes, corrections: Bytes
     ) -> tuple[list[int], Bools]:
-        """Return sums as `_sums` does, and the rows in which a number is not below p."""
+        """Return the sums of chosen numbers and a correction, and the rows with one not below p."""
         totals, wide = [], np.zeros(len(numbers), dtype=np.bool_)
         largest = np.frombuffer(modular.to_bytes(self.prime, self.number_bytes), dtype=np.uint8)
         for row, own in enumerate(numbers):

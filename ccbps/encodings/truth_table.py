@@ -20,7 +20,7 @@ import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Index, Numbers, Words
 from ccbps.checks import array, whole
-from ccbps.encodings.rows import PairEncoding, used_bits
+from ccbps.encodings.rows import PairEncoding, blocks, used_bits
 
 MOST_BITS: Final = 20
 """Largest number of bits of an event: a table of 128 KiB."""
@@ -71,17 +71,16 @@ class TruthTableEncoding(PairEncoding):
             pieces: shared randomness.
             out: place of the messages, shape (batch, event_bytes).
         """
-        for start in range(0, len(values), BLOCK_EVENTS):
-            stop = min(start + BLOCK_EVENTS, len(values))
-            first = pieces(start, stop, 0)
-            sent = values[start:stop] ^ self._turns(first)
+        for at in blocks(len(values), BLOCK_EVENTS):
+            first = pieces(at.start, at.stop, 0)
+            sent = values[at] ^ self._turns(first)
             piece, place = np.divmod(sent >> 3, self._piece)
-            octets = first[np.arange(stop - start), TURN_BYTES + place]
+            octets = first[np.arange(len(sent)), TURN_BYTES + place]
             for row in np.flatnonzero(piece).tolist():
-                mask = pieces(start + row, start + row + 1, int(piece[row]))
+                mask = pieces(at.start + row, at.start + row + 1, int(piece[row]))
                 octets[row] = mask[0, TURN_BYTES + place[row]]
             sent |= (octets.astype(np.int64) >> (sent & 7) & 1) << self.bits
-            out[start:stop] = _octets(sent, self.event_bytes)
+            out[at] = _octets(sent, self.event_bytes)
         return out
 
     def encode_interest(self, tables: Bytes, index: Index, pieces: Pieces, out: Bytes) -> Bytes:
@@ -93,25 +92,23 @@ class TruthTableEncoding(PairEncoding):
             pieces: shared randomness.
             out: place of the messages, shape (batch, interest_bytes).
         """
-        rows, size = max(1, BLOCK_BYTES // self.interest_bytes), self._piece
         words = np.zeros((len(tables), -(-self.interest_bytes // 8) * 8), dtype=np.uint8)
         words[:, : self.interest_bytes] = tables
         flat, count = words.view("<u8").reshape(-1), words.shape[1] // 8
-        for start in range(0, len(index), rows):
-            stop = min(start + rows, len(index))
-            first = index[start:stop, None] * count
+        size, each = self._piece, count // self.pieces  # bytes and words of a piece
+        for at in blocks(len(index), BLOCK_BYTES // self.interest_bytes):
+            first = index[at, None] * count
             turns = np.empty((0, 1), dtype=np.int64)
             for piece in range(self.pieces):
-                mask = pieces(start, stop, piece)
+                mask = pieces(at.start, at.stop, piece)
                 if not piece:
                     turns = self._turns(mask)[:, None]
-                each = count // self.pieces
                 places = np.arange(piece * each, (piece + 1) * each) ^ (turns >> 6)
                 part = flat.take(first + places)
                 self._turn_words(part, turns)
                 octets = part.view(np.uint8)[:, :size]
-                at = slice(piece * size, (piece + 1) * size)
-                np.bitwise_xor(octets, mask[:, TURN_BYTES:], out=out[start:stop, at])
+                columns = slice(piece * size, (piece + 1) * size)
+                np.bitwise_xor(octets, mask[:, TURN_BYTES:], out=out[at, columns])
         if self.bits < 3:
             out &= used_bits(1 << self.bits)
         return out

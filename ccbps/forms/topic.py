@@ -19,21 +19,30 @@ from ccbps.predicates.attributes import Events
 from ccbps.predicates.codes import pack
 
 
-def topic_attributes(schema: Schema, attributes: Sequence[str] | None) -> tuple[str, ...]:
-    """Check the attributes that make a topic; return them in the schema's order, or all for None.
+def chosen_names(schema: Schema, names: Sequence[str] | None) -> tuple[str, ...]:
+    """Check a list of attributes; return them in the schema's order, or all for None.
 
     Raises:
-        ParameterError: none, not in the schema, or named twice.
+        ParameterError: no list of names, none, not in the schema, or named twice.
     """
-    if attributes is None:
+    if names is None:
         return schema.names
-    chosen = (attributes,) if isinstance(attributes, str) else tuple(attributes)
-    unknown = [name for name in chosen if name not in schema]
-    if unknown or not chosen or len(set(chosen)) != len(chosen):
-        raise ParameterError(
-            f"attributes must name some of {', '.join(schema)}, each once, got {chosen}"
-        )
-    return tuple(name for name in schema if name in chosen)
+    wanted, came = f"must name some of {', '.join(schema)}", f"each once, got {names!r}"
+    if isinstance(names, str) or not isinstance(names, Sequence) or not names:
+        raise ParameterError(f"attributes must be a list of names, which {wanted}, {came}")
+    for name in names:
+        if name not in schema.names:
+            raise ParameterError(f"no attribute {name!r}: attributes {wanted}, {came}")
+    if len(set(names)) < len(names):
+        raise ParameterError(f"attributes must differ: they {wanted}, {came}")
+    return tuple(name for name in schema if name in names)
+
+
+def topic_attributes(schema: Schema, attributes: Sequence[str] | None) -> tuple[str, ...]:
+    """Check the attributes that make a topic, as `chosen_names` does; a name stands for itself."""
+    if isinstance(attributes, str):
+        attributes = [attributes]
+    return chosen_names(schema, None if attributes is None else tuple(attributes))
 
 
 def topic_codes(events: Events, attributes: Sequence[str]) -> Words:

@@ -21,14 +21,14 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any, Final, Self
 
 from ccbps.arrays import Randomness
-from ccbps.checks import other_version, text, whole
+from ccbps.checks import other_version, whole
 from ccbps.errors import BrokenSchemeWarning, DecodeError, ParameterError, PredicateError
 from ccbps.keys.randomness import RandomnessSource
 from ccbps.keys.role_key import RoleKey
@@ -426,24 +426,6 @@ class Matcher(Scheme):
                 "the broker colludes with one of the two clients",
             ),
         )
-
-
-def chosen_names(schema: Schema, names: Sequence[str] | None) -> tuple[str, ...]:
-    """Return names of attributes in the schema's order; None for all of them.
-
-    Raises:
-        ParameterError: they are no list of different names in the schema, or there are none.
-    """
-    if names is None:
-        return tuple(schema)
-    if isinstance(names, str) or not isinstance(names, Sequence) or not names:
-        raise ParameterError(f"attributes must be a list of names, got {names!r}")
-    for name in names:
-        if text("attributes", name) not in schema:
-            raise ParameterError(f"no attribute {name!r} in the schema, only {', '.join(schema)}")
-    if len(set(names)) < len(names):
-        raise ParameterError(f"attributes must differ, got {', '.join(names)}")
-    return tuple(name for name in schema if name in names)
 
 
 @lru_cache(maxsize=64)

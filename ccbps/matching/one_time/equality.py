@@ -19,31 +19,30 @@ from typing import Any, Final, Self
 import numpy as np
 
 from ccbps.algebra.binary_field import MOST_BITS
-from ccbps.arrays import Bools, Bytes, Words
+from ccbps.arrays import Bytes, Words
 from ccbps.checks import whole
 from ccbps.dictionary import DictionaryColumn
 from ccbps.encodings.equality import EqualityEncoding
 from ccbps.errors import CcbpsError, ParameterError, UnsupportedPredicateError
 from ccbps.forms.bits import event_words, reversed_bits
+from ccbps.forms.topic import chosen_names
 from ccbps.leakage import LeakageCard, Protects
-from ccbps.matching.contract.matcher import Matcher, chosen_names
+from ccbps.matching.contract.matcher import Matcher
 from ccbps.matching.contract.scheme import (
     Cost,
     Draw,
     Operation,
     Operator,
-    PairScheme,
-    Sizes,
     bound_predicate,
 )
+from ccbps.matching.one_time.encoded import EncodedScheme
 from ccbps.predicates import Events, Predicate, Schema
-from ccbps.wire import padding_causes
 
 MOST_MEMBERS: Final = 1 << 12
 """Largest number of values of an interest."""
 
 
-class MembershipMatch(Matcher, PairScheme):
+class MembershipMatch(Matcher, EncodedScheme):
     """Public side: schema, attributes, number of values. It makes the three roles.
 
     Example:
@@ -102,10 +101,8 @@ class MembershipMatch(Matcher, PairScheme):
                 f"the attributes have codes of {bits:,} bits together, at most {MOST_BITS - 1:,} "
                 "are possible: take fewer attributes, or Keyword(bits), which hashes them"
             )
-        self.encoding = EqualityEncoding(width, slots)
         self._unused = _unused(self._values, width)
-        sizes = self.encoding.event_bytes, self.encoding.interest_bytes
-        self._set_up(schema, Sizes(*sizes, self.encoding.randomness_bytes))
+        self._set_up(schema, self._encoded_sizes(EqualityEncoding(width, slots)))
 
     _exact = False
     """Whether an element is no longer than needed for values, even if none of it is unused."""
@@ -138,12 +135,12 @@ class MembershipMatch(Matcher, PairScheme):
 
     def __repr__(self) -> str:
         many = "" if self.members == 1 else f" of {self.members} values"
-        return f"<{type(self).__name__}{many} over {', '.join(self.attributes)}>"
+        return f"<{type(self).__name__}{many} over {self._listed}>"
 
     def explain(self) -> str:
         return self._explain(
             [
-                ("compares", ", ".join(self.attributes)),
+                ("compares", self._listed),
                 ("values", f"at most {self.members:,} per interest"),
                 ("field", f"2^{self.encoding.field.bits} elements"),
             ]
@@ -240,13 +237,6 @@ class MembershipMatch(Matcher, PairScheme):
         values = np.concatenate(interests.values, axis=1)
         index = None if len(interests.values) == 1 else interests.index
         self.encoding.encode_interest(values, draw.rows, out, index=index)
-
-    def match_pairs(self, events: Bytes, interests: Bytes) -> tuple[Bools, Bytes]:
-        return self.match_behind(events, interests, np.empty((2, len(events), 0), dtype=np.uint8))
-
-    def match_behind(self, events: Bytes, interests: Bytes, heads: Bytes) -> tuple[Bools, Bytes]:
-        answers, stray = self.encoding.decode_with_heads(events, interests, heads)
-        return answers, padding_causes(stray)
 
 
 class EqualityMatch(MembershipMatch):

@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from ccbps.arrays import Bools, Bytes, Words
+from ccbps.arrays import Bytes, Words
 from ccbps.dictionary import DictionaryColumn
 from ccbps.encodings.rows import PairEncoding
 from ccbps.leakage import LeakageCard
-from ccbps.matching.contract.scheme import Cost, Draw, Operation, PairScheme, Sizes
+from ccbps.matching.contract.scheme import Cost, Draw, Operation
+from ccbps.matching.one_time.encoded import EncodedScheme
 from ccbps.matching.templates import TemplateMatcher
 from ccbps.predicates import Schema
-from ccbps.wire import padding_causes
 
 
-class TemplateScheme(TemplateMatcher, PairScheme):
+class TemplateScheme(TemplateMatcher, EncodedScheme):
     """Public side of a one-time scheme with a template or a box.
 
     Attributes:
@@ -26,15 +26,13 @@ class TemplateScheme(TemplateMatcher, PairScheme):
         size: number of nodes or AND gates.
     """
 
-    encoding: Any
     _form: Any
     """Form of the template or the box, which writes the private bits of an interest."""
 
     def _use(self, schema: Schema, form: Any, encoding: PairEncoding) -> None:
         """Keep the form and the encoding. Call this at the end of the constructor."""
-        self._form, self.encoding = form, encoding
-        sizes = encoding.event_bytes, encoding.interest_bytes, encoding.randomness_bytes
-        self._set_up(schema, Sizes(*sizes))
+        self._form = form
+        self._set_up(schema, self._encoded_sizes(encoding))
 
     @property
     def leakage(self) -> LeakageCard:
@@ -62,10 +60,3 @@ class TemplateScheme(TemplateMatcher, PairScheme):
         rows = interests.values[0] if one else np.concatenate(interests.values)
         index = None if one else interests.index
         self.encoding.encode_interest(rows, draw.rows, out, index=index)
-
-    def match_pairs(self, events: Bytes, interests: Bytes) -> tuple[Bools, Bytes]:
-        return self.match_behind(events, interests, np.empty((2, len(events), 0), dtype=np.uint8))
-
-    def match_behind(self, events: Bytes, interests: Bytes, heads: Bytes) -> tuple[Bools, Bytes]:
-        answers, stray = self.encoding.decode_with_heads(events, interests, heads)
-        return answers, padding_causes(stray)

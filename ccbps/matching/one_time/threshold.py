@@ -23,20 +23,19 @@ from ccbps.dictionary import DictionaryColumn
 from ccbps.encodings.threshold import ThresholdEncoding
 from ccbps.errors import ParameterError, UnsupportedPredicateError
 from ccbps.forms.bits import event_bits
+from ccbps.forms.topic import topic_attributes
 from ccbps.leakage import LeakageCard, Protects
-from ccbps.matching.contract.matcher import Matcher, chosen_names
+from ccbps.matching.contract.matcher import Matcher
 from ccbps.matching.contract.scheme import (
     Cost,
     Draw,
     Operation,
     Operator,
-    PairScheme,
-    Sizes,
     bound_predicate,
 )
+from ccbps.matching.one_time.encoded import EncodedScheme
 from ccbps.predicates import Events, Predicate, Schema, UInt
 from ccbps.predicates.form import AllOf, AnyOf, HammingWithin
-from ccbps.wire import padding_causes
 
 LIMIT: Final = "at_least"
 """Name of the limit of a score among the values of an interest."""
@@ -55,7 +54,7 @@ class _Sum(NamedTuple):
     limit: int
 
 
-class ThresholdMatch(Matcher, PairScheme):
+class ThresholdMatch(Matcher, EncodedScheme):
     """Public side: schema and attribute, or conditions and a bound. It makes the three roles.
 
     Example:
@@ -109,8 +108,7 @@ class ThresholdMatch(Matcher, PairScheme):
             ParameterError: there is no such attribute, one may be NULL, or they have more than
                 1,024 bits together.
         """
-        names = [attributes] if isinstance(attributes, str) else attributes
-        self.attributes = chosen_names(schema, names)
+        self.attributes = topic_attributes(schema, attributes)
         for name in self.attributes:
             kind = schema[name]
             if not isinstance(kind, UInt) or kind.nullable:
@@ -171,9 +169,8 @@ class ThresholdMatch(Matcher, PairScheme):
     _values: Schema
 
     def _use(self, schema: Schema, bits: int, total: int) -> None:
-        self.total, self.encoding = total, ThresholdEncoding(bits, total)
-        sizes = self.encoding.event_bytes, self.encoding.interest_bytes
-        self._set_up(schema, Sizes(*sizes, self.encoding.randomness_bytes))
+        self.total = total
+        self._set_up(schema, self._encoded_sizes(ThresholdEncoding(bits, total)))
 
     def parameters(self) -> dict[str, Any]:
         if self.conditions is None:
@@ -341,10 +338,3 @@ class ThresholdMatch(Matcher, PairScheme):
         weights = np.array([value.weights for value in interests.values])
         limits = np.array([value.limit for value in interests.values], dtype=np.int64)
         self.encoding.encode_interest(weights, limits, draw.rows, out, index=interests.index)
-
-    def match_pairs(self, events: Bytes, interests: Bytes) -> tuple[Bools, Bytes]:
-        return self.match_behind(events, interests, np.empty((2, len(events), 0), dtype=np.uint8))
-
-    def match_behind(self, events: Bytes, interests: Bytes, heads: Bytes) -> tuple[Bools, Bytes]:
-        answers, stray = self.encoding.decode_with_heads(events, interests, heads)
-        return answers, padding_causes(stray)

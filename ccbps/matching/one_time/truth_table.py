@@ -16,7 +16,7 @@ from typing import Any, Self, get_args
 
 import numpy as np
 
-from ccbps.arrays import Bools, Bytes, Numbers
+from ccbps.arrays import Bytes, Numbers
 from ccbps.dictionary import DictionaryColumn
 from ccbps.encodings.truth_table import MOST_BITS, TruthTableEncoding
 from ccbps.errors import ParameterError
@@ -27,15 +27,13 @@ from ccbps.matching.contract.scheme import (
     Draw,
     Operation,
     Operator,
-    PairScheme,
-    Sizes,
     bound_predicate,
 )
+from ccbps.matching.one_time.encoded import EncodedScheme
 from ccbps.predicates import Events, Predicate, Schema
-from ccbps.wire import padding_causes
 
 
-class TruthTableMatch(Matcher, PairScheme):
+class TruthTableMatch(Matcher, EncodedScheme):
     """Public side: the schema. It makes the three roles.
 
     Example:
@@ -72,10 +70,8 @@ class TruthTableMatch(Matcher, PairScheme):
                 f"events have {schema.bits} bits, and a table of all of them takes at most "
                 f"{MOST_BITS}: leave out attributes, narrow them, or take FormulaMatch.hidden"
             )
-        self.encoding = TruthTableEncoding(schema.bits)
-        sizes = self.encoding.event_bytes, self.encoding.interest_bytes
-        pieces = self.encoding.pieces
-        self._set_up(schema, Sizes(*sizes, self.encoding.randomness_bytes, pieces))
+        encoding = TruthTableEncoding(schema.bits)
+        self._set_up(schema, self._encoded_sizes(encoding, encoding.pieces))
 
     def parameters(self) -> dict[str, Any]:
         return {}
@@ -131,10 +127,3 @@ class TruthTableMatch(Matcher, PairScheme):
         self, key: Mapping[str, Any], interests: DictionaryColumn[Bytes], draw: Draw, out: Bytes
     ) -> None:
         self.encoding.encode_interest(np.stack(interests.values), interests.index, draw.shared, out)
-
-    def match_pairs(self, events: Bytes, interests: Bytes) -> tuple[Bools, Bytes]:
-        return self.match_behind(events, interests, np.empty((2, len(events), 0), dtype=np.uint8))
-
-    def match_behind(self, events: Bytes, interests: Bytes, heads: Bytes) -> tuple[Bools, Bytes]:
-        answers, stray = self.encoding.decode_with_heads(events, interests, heads)
-        return answers, padding_causes(stray)
