@@ -98,8 +98,9 @@ class _Tables:
     Attributes:
         values: value of each symbol in each row.
         accepted: for each symbol, True for the values that are no rejected draws.
-        codes: function of a cell's number: a number for the bits of the cell under each input of
-            its side, in each row; the same number for the same bits.
+        numbered: function of a cell's number: a number for the bits of the cell under each input
+            of its side, in each row, and the same under random pads; equal bits, equal numbers.
+        drawn: value of each symbol in these random pads.
     """
 
     def __init__(self, inputs: Inputs, wiring: Wiring, rng: np.random.Generator) -> None:
@@ -128,7 +129,8 @@ class _Tables:
             unstable = self._unstable(REPEATS, rng)
         self.accepted: list[Bools] = []
         self._examine(unstable)
-        self.codes = cache(self._codes)
+        self._draw_again(rng)
+        self.numbered = cache(self._numbered)
 
     def _bit(self, bit: int) -> Numbers:
         """Return the value of a bit of the pad in each row."""
@@ -146,9 +148,7 @@ class _Tables:
             for bit in self._wiring.colours:
                 pads[bit // 8] &= 255 ^ 1 << bit % 8
                 pads[bit // 8] |= (self._bit(bit) << bit % 8).astype(np.uint8)
-            rows = np.ascontiguousarray(pads.T)
-            for (side, place), runs in self._bodies.items():
-                runs.append(self._inputs.encode(side, place, rows))
+            self._encode(np.ascontiguousarray(pads.T), self._bodies)
         unstable = []
         for cell in self._wiring.cells:
             differ = np.zeros(len(self._numbers), dtype=np.bool_)
@@ -159,6 +159,26 @@ class _Tables:
                         differ |= (_picked(messages, cell.bits) != first).any(axis=1)
             unstable.append(differ)
         return unstable
+
+    def _encode(self, pads: Bytes, bodies: dict[tuple[str, int], list[Bytes]]) -> None:
+        """Append the messages of all inputs under these pads."""
+        for (side, place), runs in bodies.items():
+            runs.append(self._inputs.encode(side, place, pads))
+
+    def _draw_again(self, rng: np.random.Generator) -> None:
+        """Encode all inputs under random pads.
+
+        In the rows of the enumerated number, bits with one colour are equal: a cell that depends
+        on one of them seems to depend on another.
+        """
+        shape = len(self._numbers), self._inputs.matcher.randomness_bytes
+        pads = rng.integers(0, 256, shape, dtype=np.uint8)
+        self._again: dict[tuple[str, int], list[Bytes]] = {key: [] for key in self._bodies}
+        self._encode(pads, self._again)
+        self.drawn = [
+            _picked(pads, symbol).astype(np.int64) @ (1 << np.arange(len(symbol)))
+            for symbol in self._wiring.symbols
+        ]
 
     def _examine(self, unstable: list[Bools]) -> None:
         """Find the values that are no rejected draws, by the rows in which cells are unstable."""
@@ -207,17 +227,21 @@ class _Tables:
                 if causes.any() or (answers != answer).any():
                     raise Leak(f"some randomness gives a wrong answer to {inputs.describe((x, p))}")
 
-    def _codes(self, number: int) -> Numbers:
+    def _numbered(self, number: int) -> tuple[Numbers, Numbers]:
         cell = self._wiring.cells[number]
-        held = [
-            _picked(runs[0], cell.bits)
-            for (side, _), runs in self._bodies.items()
-            if side == cell.side
-        ]
+        held = np.array(
+            [
+                [_picked(runs[0], cell.bits) for runs in (self._bodies[key], self._again[key])]
+                for key in self._bodies
+                if key[0] == cell.side
+            ]
+        )
         if len(cell.bits) <= FEW_BITS:
-            return np.array(held) @ (1 << np.arange(len(cell.bits)))
-        packed = np.packbits(np.concatenate(held), axis=1)
-        return np.unique(packed, axis=0, return_inverse=True)[1].reshape(len(held), -1)
+            codes = held @ (1 << np.arange(len(cell.bits)))
+        else:
+            packed = np.packbits(held.reshape(-1, len(cell.bits)), axis=1)
+            codes = np.unique(packed, axis=0, return_inverse=True)[1].reshape(held.shape[:3])
+        return codes[:, 0], codes[:, 1]
 
 
 def _picked(messages: Bytes, bits: Sequence[int]) -> Bytes:
@@ -269,7 +293,8 @@ def _compare_counts(
                 for number in cells:
                     cell = wiring.cells[number]
                     if cell.side in sides:
-                        view = view * (1 << 24) + tables.codes(number)[cell.place(pair)][kept]
+                        codes, _ = tables.numbered(number)
+                        view = view * (1 << 24) + codes[cell.place(pair)][kept]
                 counts = np.unique(view, return_counts=True)
                 firsts = counts if firsts is None else firsts
                 if not all(map(np.array_equal, counts, firsts)):
@@ -287,17 +312,16 @@ def _compare_chances(
     def table(number: int, place: int) -> Numbers:
         """Return the codes of a cell by the values of its symbols, -1 where a draw is rejected."""
         symbols = wiring.cells[number].symbols
-        kept, shape = tables.kept(symbols), [sizes[symbol] for symbol in symbols]
-        index = np.zeros(np.count_nonzero(kept), dtype=np.int64)
-        for symbol in symbols:
-            index = index * sizes[symbol] + tables.values[symbol][kept]
-        codes = tables.codes(number)[place][kept]
-        usual = _most_frequent(index, codes, math.prod(shape))
-        if np.mean(usual[index] != codes) > RARE:
+        codes, again = (codes[place] for codes in tables.numbered(number))
+        index, kept = _indexed(tables.values, tables.accepted, symbols, sizes)
+        usual = _most_frequent(index, codes[kept], math.prod(sizes[symbol] for symbol in symbols))
+        drawn, valid = _indexed(tables.drawn, tables.accepted, symbols, sizes)
+        rare = np.mean(usual[index] != codes[kept]), np.mean(usual[drawn] != again[valid])
+        if max(rare) > RARE:
             raise Unproven(
                 f"a piece of a message depends on more randomness than was found; {_SMALLER}"
             )
-        return usual.reshape(shape)
+        return usual.reshape([sizes[symbol] for symbol in symbols])
 
     for sides, pairs in _claims(inputs):
         cells = [(n, cell) for n, cell in enumerate(wiring.cells) if cell.side in sides]
@@ -318,6 +342,21 @@ def _compare_chances(
             first = chances if first is None else first
             if not np.allclose(chances, first, rtol=1e-9, atol=1e-6):
                 _refuse(inputs, sides, pairs[0], pair)
+
+
+def _indexed(
+    values: Sequence[Numbers],
+    accepted: Sequence[Bools],
+    symbols: Sequence[int],
+    sizes: Sequence[int],
+) -> tuple[Numbers, Bools]:
+    """Return the values of some symbols as one number in the kept rows, and which rows are kept."""
+    kept = np.ones(len(values[0]) if values else 1, dtype=np.bool_)
+    index = np.zeros(len(kept), dtype=np.int64)
+    for symbol in symbols:
+        kept &= accepted[symbol][values[symbol]]
+        index = index * sizes[symbol] + values[symbol]
+    return index[kept], kept
 
 
 def _most_frequent(index: Numbers, codes: Numbers, size: int) -> Numbers:

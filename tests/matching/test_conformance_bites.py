@@ -34,6 +34,7 @@ from ccbps.matching import (
     OFSGPMatch,
     Publisher,
     Table,
+    TruthTableMatch,
 )
 from ccbps.matching.broken import AdditiveMaskMatch, AspeMatch, additive_mask
 from ccbps.matching.contract import access, broker, key_server, roles, table
@@ -44,6 +45,7 @@ from ccbps.matching.contract.scheme import Draw, Scheme, ServerScheme, Sizes
 from ccbps.testing import OFFERS, Case, Subject, cases, proofs
 from ccbps.testing.cases import CHECKS, NULLABLE, PLAIN, TINY
 from ccbps.testing.secrecy import SCHEME_CHECKS
+from ccbps.testing.views import Exact
 from ccbps.testing.wiring import Leak, Method
 from ccbps.wire import TAG_BYTES, Cause, Kind
 from tests.support.affine_scheme import AffineMatch
@@ -726,6 +728,14 @@ def test_interests_that_tell_before_their_event_which_are_equal_are_found(
 def test_a_perfect_scheme_is_enumerated_where_draws_are_rejected() -> None:
     (method,) = {getattr(one, "method", one) for one in proofs(Subject(AffineMatch)).values()}
     assert method is Method.ENUMERATED
+
+
+def test_a_message_that_rarely_depends_on_a_bit_is_unproven_and_no_leak() -> None:
+    """An event of 8 bits carries one of 256 bits of the pad, each rarely."""
+    accounts = proofs(Subject(TruthTableMatch, thorough=True))
+    told = {matcher.schema.bits: account for matcher, account in accounts.items()}
+    assert "more randomness than was found" in str(told[8])
+    assert isinstance(told[2], Exact)
 
 
 def spoiled_blinders(spoil: Callable[[Any, Any], None]) -> Plant:
