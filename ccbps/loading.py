@@ -20,6 +20,7 @@ EXTRAS: Final = {
     ),
     "mqtt": ("paho", "amqtt"),
     "networks": ("networkx",),
+    "pairings": ("pymcl", "py_arkworks_bls12381"),
     "plot": ("matplotlib.figure",),
     "spark": ("pyarrow", "pyspark"),
     "testing": ("pytest", "hypothesis"),
