@@ -20,10 +20,10 @@ from ccbps.matching.contract.scheme import (
     Operator,
     ServerScheme,
     TableScheme,
-    bound_predicate,
 )
 from ccbps.predicates import Predicate, Schema
 from ccbps.predicates.box import Box
+from ccbps.predicates.parsed import bound_predicate
 from ccbps.wire import Cause
 
 BOXES: Final[tuple[Operator, ...]] = ("=", "<", "interval", "prefix", "and")

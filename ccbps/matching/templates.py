@@ -23,9 +23,10 @@ from ccbps.errors import CcbpsError, ParameterError, UnsupportedPredicateError
 from ccbps.forms.branching import box_form
 from ccbps.leakage import Protects
 from ccbps.matching.contract.matcher import Matcher, from_text
-from ccbps.matching.contract.scheme import Interest, Operator, bound_predicate
+from ccbps.matching.contract.scheme import Interest, Operator
 from ccbps.predicates import Events, Predicate, Schema
 from ccbps.predicates.form import Form
+from ccbps.predicates.parsed import bound_predicate
 
 if TYPE_CHECKING:
     from ccbps.predicates.hiding import DoesNotFit, HiddenTree, LeafKind

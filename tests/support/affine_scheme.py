@@ -16,8 +16,9 @@ from ccbps.forms.bits import event_bits
 from ccbps.forms.topic import topic_of
 from ccbps.leakage import LeakageCard, Protects
 from ccbps.matching.contract.matcher import Matcher
-from ccbps.matching.contract.scheme import Cost, Draw, Operation, PairScheme, Sizes, bound_predicate
+from ccbps.matching.contract.scheme import Cost, Draw, Operation, PairScheme, Sizes
 from ccbps.predicates import Events, Schema
+from ccbps.predicates.parsed import bound_predicate
 from ccbps.wire import Cause
 
 DRAWS = 100

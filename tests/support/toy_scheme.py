@@ -16,8 +16,9 @@ from ccbps.forms.topic import topic_codes, topic_of
 from ccbps.keys.role_key import hex_bytes
 from ccbps.leakage import LeakageCard
 from ccbps.matching import Cost, Matcher, Operation
-from ccbps.matching.contract.scheme import Draw, ServerScheme, Sizes, TableScheme, bound_predicate
+from ccbps.matching.contract.scheme import Draw, ServerScheme, Sizes, TableScheme
 from ccbps.predicates import Events
+from ccbps.predicates.parsed import bound_predicate
 
 
 class ToyMatch(Matcher, ServerScheme, TableScheme):

@@ -1,8 +1,8 @@
 """Pairings of type 3: groups G1, G2 and GT of prime order r, and a bilinear map e: G1 x G2 -> GT.
 
 ``e(P^a, Q^b) = e(P, Q)^(a b)``, and no map between G1 and G2 is known. All groups are written as
-products. Elements are opaque: only the methods of a `Pairing` make and read them. `ccbps.algebra.pairing.pairing`
-returns one by its name:
+products. Elements are opaque: only the methods of a `Pairing` make and read them. The function
+`ccbps.algebra.pairing.pairing` returns one by its name:
 
 ================  ==========  ====================================================================
 name              security    pairing

@@ -38,7 +38,7 @@ from ccbps.errors import CcbpsError, ParameterError, UnsupportedPredicateError
 from ccbps.forms.bit_tree import FALSE, TRUE, BitNode, Literal, Threshold, bit_tree
 from ccbps.forms.bits import event_bits
 from ccbps.leakage import LeakageCard
-from ccbps.matching.contract.scheme import Cost, Draw, Operation, Side, Sizes, bound_predicate
+from ccbps.matching.contract.scheme import Cost, Draw, Operation, Side, Sizes
 from ccbps.matching.users.users import (
     NO_VALUE,
     USER_BYTES,
@@ -49,6 +49,7 @@ from ccbps.matching.users.users import (
 )
 from ccbps.predicates import Events, Predicate, Schema
 from ccbps.predicates.codes import conjunction, disjunction
+from ccbps.predicates.parsed import bound_predicate
 from ccbps.wire import Cause
 
 POSITION_BYTES: Final = 2

@@ -44,10 +44,11 @@ from ccbps.checks import flag
 from ccbps.dictionary import DictionaryColumn
 from ccbps.leakage import LeakageCard
 from ccbps.matching.broken.aspe_numbers import FARTHEST, AspeNumbers, Moduli, RealNumbers
-from ccbps.matching.contract.scheme import Cost, Draw, Operation, Side, Sizes, bound_predicate
+from ccbps.matching.contract.scheme import Cost, Draw, Operation, Side, Sizes
 from ccbps.matching.reusable import BOXES, ReusableMatcher, causes, check_widths
 from ccbps.predicates import Events, Schema
 from ccbps.predicates.box import Box
+from ccbps.predicates.parsed import bound_predicate
 
 Ranges = tuple[tuple[int, int], ...]
 

@@ -33,10 +33,11 @@ from ccbps.ciphers.nabeel import NabeelComparer, NabeelEncoder, NabeelParameters
 from ccbps.errors import ParameterError
 from ccbps.keys.role_key import Role, hex_number
 from ccbps.leakage import LeakageCard
-from ccbps.matching.contract.scheme import Cost, Draw, Operation, Side, Sizes, bound_predicate
+from ccbps.matching.contract.scheme import Cost, Draw, Operation, Side, Sizes
 from ccbps.matching.reusable import BOXES, ReusableMatcher, causes
 from ccbps.predicates import Events, Schema
 from ccbps.predicates.codes import unpack
+from ccbps.predicates.parsed import bound_predicate
 
 Bounds = tuple[tuple[int, int], ...]
 """The least code inside and the least one above, for every attribute of an interest."""

@@ -35,10 +35,11 @@ from ccbps.forms.prefixes import Prefix, most_prefixes, range_prefixes
 from ccbps.keys.role_key import hex_bytes
 from ccbps.leakage import LeakageCard
 from ccbps.matching.broken.cells import CellGroup, Cells, groups_of, match_groups, unpacked
-from ccbps.matching.contract.scheme import Cost, Draw, Operation, Side, Sizes, bound_predicate
+from ccbps.matching.contract.scheme import Cost, Draw, Operation, Side, Sizes
 from ccbps.matching.reusable import BOXES, ReusableMatcher, causes, check_widths
 from ccbps.predicates import Events, Keyword, Schema
 from ccbps.predicates.codes import CodeArray, pack
+from ccbps.predicates.parsed import bound_predicate
 from ccbps.predicates.types import AttributeType
 
 KEY_BYTES: Final = 32

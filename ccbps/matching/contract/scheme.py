@@ -35,11 +35,11 @@ from ccbps.arrays import Bools, Bytes, Randomness, Rounds
 from ccbps.checks import Printable, Redacted
 from ccbps.circuits import Circuit
 from ccbps.dictionary import DictionaryColumn
-from ccbps.errors import CcbpsError, ParameterError, UnsupportedPredicateError
+from ccbps.errors import CcbpsError, ParameterError
 from ccbps.keys.role_key import Role
 from ccbps.leakage import LeakageCard
 from ccbps.predicates import Events, Predicate, Schema
-from ccbps.predicates.parsed import PARSED
+from ccbps.predicates.parsed import bound_predicate
 from ccbps.wire import ROUND_VERSION
 
 MATCH_ROWS: Final = 1 << 12
@@ -208,38 +208,6 @@ class Draw(Redacted, frozen=True):
     def rows(self, start: int, stop: int) -> Bytes:
         """Return the shared randomness of messages start .. stop - 1 that have one piece."""
         return self.shared(start, stop, 0)
-
-
-def bound_predicate(schema: Schema, interest: Any, name: str = "an interest") -> Predicate:
-    """Return the predicate of SQL text or a `Predicate`, with all its constants.
-
-    Args:
-        schema: the predicate's schema.
-        interest: the text or predicate.
-        name: name of the argument in errors.
-
-    Raises:
-        ParameterError: it is neither, or of another schema.
-        PredicateError: it does not parse, or a private constant has no value.
-    """
-    if isinstance(interest, str):
-        interest = PARSED.parse(schema, interest)
-    if not isinstance(interest, Predicate):
-        event = isinstance(interest, Mapping) and interest.keys() == set(schema)
-        hint = "; an event is encoded by a publisher" if event else ""
-        raise ParameterError(
-            f"{name} is a predicate (SQL text or Predicate), got {type(interest).__name__}{hint}"
-        )
-    if interest.schema != schema:
-        raise ParameterError("the predicate was parsed for another schema")
-    if interest.unbound_names:
-        names = ", ".join(interest.unbound_names)
-        raise UnsupportedPredicateError(
-            f"private constants ({names}) need values; call bind first",
-            text=interest.text,
-            summary="private constants need values; call bind first",
-        )
-    return interest
 
 
 class Scheme(Printable, ABC):

@@ -51,9 +51,9 @@ from ccbps.matching.contract.scheme import (
     PairScheme,
     Side,
     Sizes,
-    bound_predicate,
 )
 from ccbps.predicates import Events, Predicate, Schema
+from ccbps.predicates.parsed import bound_predicate
 from ccbps.programs.group import PreservingProgram
 from ccbps.wire import (
     ROUND_HEADER_BYTES,

@@ -33,10 +33,10 @@ from ccbps.matching.contract.scheme import (
     Draw,
     Operation,
     Operator,
-    bound_predicate,
 )
 from ccbps.matching.one_time.encoded import EncodedScheme
 from ccbps.predicates import Events, Predicate, Schema
+from ccbps.predicates.parsed import bound_predicate
 
 MOST_MEMBERS: Final = 1 << 12
 """Largest number of values of an interest."""

@@ -31,11 +31,11 @@ from ccbps.matching.contract.scheme import (
     Draw,
     Operation,
     Operator,
-    bound_predicate,
 )
 from ccbps.matching.one_time.encoded import EncodedScheme
 from ccbps.predicates import Events, Predicate, Schema, UInt
 from ccbps.predicates.form import AllOf, AnyOf, HammingWithin
+from ccbps.predicates.parsed import bound_predicate
 
 LIMIT: Final = "at_least"
 """Name of the limit of a score among the values of an interest."""

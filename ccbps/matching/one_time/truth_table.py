@@ -27,10 +27,10 @@ from ccbps.matching.contract.scheme import (
     Draw,
     Operation,
     Operator,
-    bound_predicate,
 )
 from ccbps.matching.one_time.encoded import EncodedScheme
 from ccbps.predicates import Events, Predicate, Schema
+from ccbps.predicates.parsed import bound_predicate
 
 
 class TruthTableMatch(Matcher, EncodedScheme):

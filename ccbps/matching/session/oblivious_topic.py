@@ -71,11 +71,12 @@ from ccbps.leakage import LeakageCard, Protects
 from ccbps.matching.contract.broker import Broker
 from ccbps.matching.contract.key_server import KeyServer
 from ccbps.matching.contract.matcher import Matcher
-from ccbps.matching.contract.scheme import Cost, Operation, SessionScheme, Sizes, bound_predicate
+from ccbps.matching.contract.scheme import Cost, Operation, SessionScheme, Sizes
 from ccbps.matching.contract.traffic import Traffic
 from ccbps.matching.session.layout import WIRE_VERSION, Layout, role_key
 from ccbps.matching.session.roles import ObliviousPublisher, ObliviousSubscriber
 from ccbps.predicates import Predicate, Schema
+from ccbps.predicates.parsed import bound_predicate
 from ccbps.wire import KEY_HEADER_BYTES
 
 

@@ -60,12 +60,13 @@ from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import ParameterError, UnsupportedPredicateError
 from ccbps.keys.role_key import Role, hex_bytes
 from ccbps.leakage import LeakageCard
-from ccbps.matching.contract.scheme import Cost, Draw, Operation, Side, Sizes, bound_predicate
+from ccbps.matching.contract.scheme import Cost, Draw, Operation, Side, Sizes
 from ccbps.matching.reusable import BOXES, ReusableMatcher, bytes_of, causes, words_of
 from ccbps.matching.tag.tag_lookup import TagTable
 from ccbps.matching.tag.tag_words import TagWords, in_order
 from ccbps.predicates import Events, Schema
 from ccbps.predicates.box import Box
+from ccbps.predicates.parsed import bound_predicate
 from ccbps.predicates.types import EMPTY
 
 ROOT_BYTES: Final = 32

@@ -42,7 +42,6 @@ from ccbps.matching.contract.scheme import (
     SharesScheme,
     Side,
     Sizes,
-    bound_predicate,
 )
 from ccbps.matching.contract.traffic import Traffic
 from ccbps.matching.templates import MAX_SIZE, MOST_PROPOSED, HiddenMatcher
@@ -56,6 +55,7 @@ from ccbps.predicates import Events, Predicate, Schema
 from ccbps.predicates.codes import Intervals
 from ccbps.predicates.form import Form
 from ccbps.predicates.hiding import HiddenTree, LeafKind
+from ccbps.predicates.parsed import bound_predicate
 from ccbps.shares.answers import ATTEMPT_BYTES, COMMITMENT_BYTES, PAD_BLOCKS, PAYLOAD_KEY_BYTES
 from ccbps.shares.clients import GRANT_HEAD_BYTES, HEAD_BYTES, BrokerKey, sealed_bytes
 from ccbps.shares.event_check import CHECK_MESSAGES

@@ -32,7 +32,7 @@ from ccbps.ciphers.proxy_search import SearchForm
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import CcbpsError, UnsupportedPredicateError
 from ccbps.leakage import LeakageCard
-from ccbps.matching.contract.scheme import Cost, Draw, Operation, Side, Sizes, bound_predicate
+from ccbps.matching.contract.scheme import Cost, Draw, Operation, Side, Sizes
 from ccbps.matching.users.users import (
     NO_VALUE,
     USER_BYTES,
@@ -44,6 +44,7 @@ from ccbps.matching.users.users import (
 )
 from ccbps.predicates import Events, Predicate, Schema
 from ccbps.predicates.expression import attributes_of
+from ccbps.predicates.parsed import bound_predicate
 from ccbps.predicates.types import EMPTY
 
 Equality = tuple[int, bytes | None]

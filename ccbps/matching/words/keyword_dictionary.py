@@ -34,11 +34,12 @@ from ccbps.forms.words import (
     spread_points,
 )
 from ccbps.matching.contract.clauses import Alternatives, gaps
-from ccbps.matching.contract.scheme import Cost, Draw, Operation, Side, Sizes, bound_predicate
+from ccbps.matching.contract.scheme import Cost, Draw, Operation, Side, Sizes
 from ccbps.matching.reusable import causes, words_of
 from ccbps.matching.words.words import NONCE_BYTES, Table, WordMatcher
 from ccbps.predicates import Events, Schema
 from ccbps.predicates.box import Box
+from ccbps.predicates.parsed import bound_predicate
 from ccbps.wire import Cause
 
 SLOT_BYTES: Final = 4 + KEY_BYTES

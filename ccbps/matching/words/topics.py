@@ -40,10 +40,11 @@ from ccbps.ciphers.pohlig_hellman import GroupLayers, PohligHellman
 from ccbps.forms.topic import topic_attributes, topic_codes, topic_of
 from ccbps.keys.role_key import Role, hex_bytes
 from ccbps.leakage import LeakageCard
-from ccbps.matching.contract.scheme import Cost, Draw, Operation, Side, Sizes, bound_predicate
+from ccbps.matching.contract.scheme import Cost, Draw, Operation, Side, Sizes
 from ccbps.matching.reusable import ReusableMatcher, causes, words_of
 from ccbps.predicates import Events, Schema
 from ccbps.predicates.box import Box
+from ccbps.predicates.parsed import bound_predicate
 
 ID_BYTES: Final = 8
 TOKEN_BYTES: Final = 16
