@@ -116,6 +116,10 @@ class Kind(IntEnum):
     """A grant of an authority, for three brokers: `ccbps.shares.grants`."""
     GRANTS = 22
     """Grants on their way to a matching broker."""
+    AUTHORITY = 23
+    """The public key of an authority: `ccbps.functional.keys`."""
+    FUNCTIONAL = 24
+    """A message of functional encryption."""
 
 
 @unique

@@ -36,6 +36,8 @@ KINDS: Final = {
     "signing-key": "a key that signs events",
     "client-key": "the key of a client of three brokers",
     "operator-key": "the key of the operator of one of three brokers",
+    "authority-key": "the master key of an authority of functional encryption",
+    "policy-key": "a user's key of functional encryption",
     "hello-key": "the key by which one of three brokers opens hellos",
 }
 """Names of keys in errors, by the kinds that stand in front of their text."""

@@ -1,0 +1,194 @@
+"""PBE: messages are for records, which they hide; keys are for policies (hidden vectors).
+
+A record is a vector of bits, followed by a 1. A pattern fixes some of these bits, the last one
+always; a policy is a list of patterns, one of which fits. For each place i the master key holds t,
+v (for a 1) and u, m (for a 0), and the public key T = g1^t, V = g1^v, U = g1^u, M = g1^m and
+Y = e(g1, g2)^y::
+
+    message:   for each place, with random s_i:  a 1 gives T^(s - s_i), V^(s_i);
+                                                 a 0 gives U^(s - s_i), M^(s_i)
+    pattern:   random a_i with the sum y;  a 1 gives g2^(a_i / t), g2^(a_i / v), a 0 with u and m
+    GT:        Y^s = product of e(first, first) e(second, second) over the places that are fixed
+
+A pattern without a fixed place would open nothing, therefore the last bit. A range takes a pattern
+for each prefix of its cover, and a box the product of its covers.
+
+Hazards: *a key does not hide its policy*: e(T, first) = e(V, second) tells that a place is fixed to
+1. So keys are for subscribers, never for a broker. Whoever holds a key learns which of its patterns
+fits. Messages are not checked by making them again, since the opener does not know the record:
+altered ones do not open, but security is that of chosen plaintexts. There are no epochs: let an
+attribute of the schema be the epoch.
+Sources: [IP08]; SPECS 7.2 A for the last place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations, product
+from typing import Any, ClassVar, Final
+
+from ccbps.algebra.pairing import Target
+from ccbps.checks import instance
+from ccbps.errors import ParameterError, UnsupportedPredicateError
+from ccbps.forms.bit_tree import FALSE, TRUE, BitNode, Literal, Threshold, bit_tree
+from ccbps.forms.bits import event_bits
+from ccbps.functional.scheme import Draw, FunctionalScheme, Points, Shape, record_of
+from ccbps.predicates import Predicate, Schema
+from ccbps.predicates.parsed import bound_predicate
+
+MOST_PATTERNS: Final = 1 << 10
+"""Patterns of a key at most."""
+
+Pattern = tuple[tuple[int, int], ...]
+"""Fixed places and their bits, in ascending order."""
+
+
+class HiddenVectors(FunctionalScheme):
+    """Messages are encrypted to records and hide them; keys are for policies.
+
+    Example:
+        >>> from ccbps import Category, Schema, UInt
+        >>> from ccbps.functional import Authority, HiddenVectors
+        >>> schema = Schema(issue=Category(["AAPL", "IBM"]), price=UInt(8))
+        >>> authority = Authority.generate(HiddenVectors(schema))
+        >>> sealed = authority.public.seal(b"200 shares", {"issue": "IBM", "price": 119})
+        >>> authority.key("issue = 'IBM' AND price < 120").open(sealed)
+        b'200 shares'
+        >>> authority.key("price > 120").open(sealed)
+        Traceback (most recent call last):
+            ...
+        ccbps.errors.DecodeError: not a message for this key, or one that was altered
+    """
+
+    name: ClassVar[str] = "hidden vectors"
+    checked: ClassVar[bool] = False
+    holdings_type: ClassVar[Any] = tuple[tuple[tuple[int, int], ...], ...]
+    label_type: ClassVar[Any] = type(None)
+
+    def __init__(self, schema: Schema, *, pairing: str = "bls12-381") -> None:
+        super().__init__(instance("schema", schema, Schema), pairing=pairing)
+        self.places = schema.bits + 1
+
+    def holdings(self, given: Any, epoch: int | None) -> tuple[Pattern, ...]:
+        assert self.schema is not None
+        _no_epoch(epoch)
+        return patterns(self.schema, bound_predicate(self.schema, given, "a policy"))
+
+    def target(self, given: Any, epoch: int | None) -> tuple[int, ...]:
+        assert self.schema is not None
+        _no_epoch(epoch)
+        (bits,) = event_bits(record_of(self.schema, given)).astype(int).tolist()
+        return (*bits, 1)
+
+    def label(self, target: Any) -> None:
+        return None
+
+    def public_shape(self) -> tuple[int, int, int]:
+        return 4 * self.places, 0, 1
+
+    def key_shape(self, holdings: Any) -> Shape:
+        if any(not 0 <= place < self.places for pattern in holdings for place, _ in pattern):
+            raise ParameterError("a pattern fixes a place that the schema does not have")
+        return 0, 2 * sum(map(len, holdings))
+
+    def message_shape(self, label: Any) -> Shape:
+        return 2 * self.places, 0
+
+    def setup(self, draw: Draw) -> tuple[Any, Points, Sequence[Target]]:
+        group, (y, *secrets) = self.group, draw(1 + 4 * self.places)
+        points = [group.power(group.g1, secret) for secret in secrets]
+        unit = group.product([(group.g1, group.g2)])
+        return (y, secrets), (points, ()), (group.target_power(unit, y),)
+
+    def make_key(self, master: Any, holdings: Any, draw: Draw) -> Points:
+        group, (y, secrets) = self.group, master
+        order, points = group.order, []
+        for pattern in holdings:
+            shares = draw(len(pattern) - 1)
+            shares.append((y - sum(shares)) % order)
+            for (place, bit), share in zip(pattern, shares, strict=True):
+                at = 4 * place + (0 if bit else 2)
+                points += [
+                    group.power(group.g2, share * pow(secret, -1, order))
+                    for secret in secrets[at : at + 2]
+                ]
+        return (), points
+
+    def encapsulate(
+        self, public: Points, targets: Sequence[Target], target: Any, draw: Draw
+    ) -> tuple[Points, Target]:
+        group, (s, *each) = self.group, draw(1 + self.places)
+        points = []
+        for place, (bit, x) in enumerate(zip(target, each, strict=True)):
+            first, second = public[0][4 * place + (0 if bit else 2) :][:2]
+            points += [group.power(first, s - x), group.power(second, x)]
+        return (points, ()), group.target_power(targets[0], s)
+
+    def find(
+        self, holdings: Any, key: Points, label: Any, points: Points
+    ) -> Sequence[Callable[[], Target]]:
+        group, start, ways = self.group, 0, []
+        for pattern in holdings:
+            places = [2 * place + part for place, _ in pattern for part in (0, 1)]
+            own = key[1][start : start + len(places)]
+            start += len(places)
+            pairs = [(points[0][at], mine) for at, mine in zip(places, own, strict=True)]
+            ways.append(lambda pairs=pairs: group.product(pairs))
+        return ways
+
+
+def _no_epoch(epoch: int | None) -> None:
+    if epoch is not None:
+        raise ParameterError("HiddenVectors has no epochs: make the epoch an attribute")
+
+
+def patterns(schema: Schema, predicate: Predicate) -> tuple[Pattern, ...]:
+    """Return patterns one of which fits a record iff the predicate holds.
+
+    Raises:
+        UnsupportedPredicateError: no record satisfies it, or there would be more than
+            `MOST_PATTERNS`.
+    """
+    tree = bit_tree(schema, predicate.true_form())
+    last = {schema.bits: 1}
+    if tree is TRUE:
+        return (tuple(last.items()),)
+    cubes = [] if tree is FALSE else list(_Cubes(schema, predicate.text).of(tree))
+    if not cubes:
+        raise UnsupportedPredicateError("no record satisfies the policy", text=predicate.text)
+    return tuple(dict.fromkeys(tuple(sorted({**cube, **last}.items())) for cube in cubes))
+
+
+class _Cubes:
+    """The conjunctions of bits whose OR a tree is."""
+
+    def __init__(self, schema: Schema, text: str) -> None:
+        self._first, self._text = schema.first_bits, text
+
+    def of(self, node: BitNode) -> list[dict[int, int]]:
+        if isinstance(node, Literal):
+            return [{self._first[node.attribute] + node.position: node.value}]
+        assert isinstance(node, Threshold)
+        parts = [self.of(part) for part in node.parts]
+        out: list[dict[int, int]] = []
+        for chosen in combinations(parts, node.least):
+            for cube in self._joined(chosen):
+                out.append(cube)
+                if len(out) > MOST_PATTERNS:
+                    raise UnsupportedPredicateError(
+                        f"the policy takes more than {MOST_PATTERNS} patterns of bits: use "
+                        "KpAbe, which shows records, or narrower ranges",
+                        text=self._text,
+                    )
+        return out
+
+    def _joined(self, parts: Sequence[list[dict[int, int]]]) -> Iterator[dict[int, int]]:
+        """Yield the conjunctions of one cube of each part that do not contradict one another."""
+        for cubes in product(*parts):
+            joined: dict[int, int] = {}
+            if all(
+                joined.setdefault(place, bit) == bit
+                for cube in cubes
+                for place, bit in cube.items()
+            ):
+                yield joined

@@ -1,0 +1,75 @@
+"""IBE: encryption to a name, whose owner gets the key from the authority (Boneh and Franklin).
+
+Master key s, public key P = g2^s, key of an identity H(id)^s. A message is C = g2^x, and the
+element of GT is ``e(H(id), P)^x = e(H(id)^s, C)``. A message does not show its identity.
+
+Source: [BF01]; the re-encryption check makes it their FullIdent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from ccbps.algebra.pairing import Target
+from ccbps.checks import text
+from ccbps.functional.scheme import Draw, FunctionalScheme, Points, Shape
+
+
+class Ibe(FunctionalScheme):
+    """Identity-based encryption: keys and messages are for names, which are texts.
+
+    Example:
+        >>> from ccbps.functional import Authority, Ibe
+        >>> authority = Authority.generate(Ibe())
+        >>> key = authority.key("bob")
+        >>> key.open(authority.public.seal(b"119.50", "bob"))
+        b'119.50'
+    """
+
+    name: ClassVar[str] = "identity-based"
+    holdings_type: ClassVar[Any] = str
+    label_type: ClassVar[Any] = type(None)
+
+    def __init__(self, schema: None = None, *, pairing: str = "bls12-381") -> None:
+        super().__init__(None, pairing=pairing)
+
+    def holdings(self, given: Any, epoch: int | None) -> str:
+        name = text("an identity", given, 1 << 16)
+        return name if epoch is None else f"{epoch}:{name}"
+
+    target = holdings
+
+    def label(self, target: Any) -> None:
+        return None
+
+    def target_of(self, label: Any, holdings: Any) -> Any:
+        return holdings
+
+    def public_shape(self) -> tuple[int, int, int]:
+        return 0, 1, 0
+
+    def key_shape(self, holdings: Any) -> Shape:
+        return 1, 0
+
+    def message_shape(self, label: Any) -> Shape:
+        return 0, 1
+
+    def setup(self, draw: Draw) -> tuple[Any, Points, Sequence[Target]]:
+        (s,) = draw(1)
+        return s, ((), (self.group.power(self.group.g2, s),)), ()
+
+    def make_key(self, master: Any, holdings: Any, draw: Draw) -> Points:
+        return (self.group.power(self.hashed(holdings), master),), ()
+
+    def encapsulate(
+        self, public: Points, targets: Sequence[Target], target: Any, draw: Draw
+    ) -> tuple[Points, Target]:
+        group, (x,) = self.group, draw(1)
+        shared = group.product([(group.power(self.hashed(target), x), public[1][0])])
+        return ((), (group.power(group.g2, x),)), shared
+
+    def find(
+        self, holdings: Any, key: Points, label: Any, points: Points
+    ) -> Sequence[Callable[[], Target]]:
+        return [lambda: self.group.product([(key[0][0], points[1][0])])]

@@ -1,0 +1,497 @@
+"""Keys and messages of functional encryption, whatever the scheme.
+
+An *authority* has a master key. It publishes a public key, and gives each user a key for what the
+user is or may see. Anybody encrypts under the public key to a policy, to attributes, or to an
+identity; exactly the users whose keys fit can decrypt.
+
+Each scheme (`ccbps.functional.scheme`) gives a key encapsulation over a pairing: points, and an
+element of GT that a fitting key computes from them. `PublicKey` and `UserKey` make encryption of it::
+
+    seed: 32 random bytes              coins = SHAKE-256(seed, public key, label)
+    points, t = encapsulate(label; coins)     mask = seed XOR HMAC(t, points)
+    key = HMAC(seed, all of that)      payload: AES-256-GCM, bound to all of that
+
+Where the label is public, the opener computes the points again from the seed and compares
+(Fujisaki and Okamoto): a message that was not made this way, or that was altered in any place, does
+not open. It is one error, whatever was altered.
+
+*Revocation* is by epochs. A key of epoch e opens messages of epoch e only, and the authority gives
+those who may stay a key of the next one.
+
+Hazards: the authority can make every key, so it reads everything. Nothing here is constant time.
+Messages show who can read them, except where a scheme says otherwise. Sources: [FO99].
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import cached_property
+from hashlib import sha256, shake_256
+from itertools import count
+from typing import Annotated, Any, ClassVar, Final, Self
+
+from msgspec import Meta
+from msgspec.structs import replace
+
+from ccbps.algebra.pairing import Pairing, Target
+from ccbps.arrays import Randomness
+from ccbps.checks import Printable, instance, octets, whole
+from ccbps.ciphers.payloads import PAD_TO, open_sealed, seal
+from ccbps.errors import DecodeError, KeyMismatchError, ParameterError
+from ccbps.functional.cp_abe import CpAbe
+from ccbps.functional.hidden_vectors import HiddenVectors
+from ccbps.functional.identity import Ibe
+from ccbps.functional.kp_abe import KpAbe
+from ccbps.functional.scheme import Draw, FunctionalScheme, Points
+from ccbps.keys.secret import Confined, confined
+from ccbps.keys.text_form import TextKey
+from ccbps.predicates import Schema
+from ccbps.records import Message, Number, SecretRecord, read, write
+from ccbps.wire import Kind
+
+VERSION: Final = 1
+SEED_BYTES: Final = 32
+NAME_BYTES: Final = 16
+"""Length of an authority's name, a hash of its public key."""
+SCHEMES: Final[dict[str, type[FunctionalScheme]]] = {
+    scheme.name: scheme for scheme in (CpAbe, HiddenVectors, Ibe, KpAbe)
+}
+ALTERED: Final = "not a message for this key, or one that was altered"
+_REFUSED: Final = "not of this scheme and version, or altered"
+_LABEL: Final = b"ccbps functional encryption 1"
+
+
+class _Public(Message, frozen=True):
+    """The fields of a public key."""
+
+    front: ClassVar[bytes] = bytes([Kind.AUTHORITY, VERSION])
+    what: ClassVar[str] = "a public key of functional encryption"
+    scheme: str
+    pairing: str
+    schema: str
+    points: bytes
+    targets: bytes
+
+
+class _Sealed(Message, frozen=True):
+    """A message: an encapsulated key, and a payload under it or none.
+
+    Attributes:
+        authority: name of the authority.
+        epoch: number of the epoch; None for messages without.
+        label: what the message is encrypted to, as far as the scheme shows it.
+        points: encoded points.
+        mask: masked seed.
+        payload: sealed payload.
+    """
+
+    front: ClassVar[bytes] = bytes([Kind.FUNCTIONAL, VERSION])
+    what: ClassVar[str] = "a message of functional encryption"
+    authority: Annotated[bytes, Meta(min_length=NAME_BYTES, max_length=NAME_BYTES)]
+    epoch: Number | None
+    label: bytes
+    points: bytes
+    mask: Annotated[bytes, Meta(min_length=SEED_BYTES, max_length=SEED_BYTES)]
+    payload: bytes = b""
+
+    @property
+    def head(self) -> bytes:
+        """Bytes that key and payload are bound to: all fields but the payload."""
+        return write((self.authority, self.epoch, self.label, self.points, self.mask), self.front)
+
+
+class PublicKey(Printable):
+    """The public key of an authority: anybody who has it can encrypt.
+
+    Attributes:
+        scheme: the scheme, with its schema and pairing.
+        points: elements of G1 and G2.
+        targets: elements of GT.
+    """
+
+    def __init__(self, scheme: FunctionalScheme, points: Points, targets: Sequence[Target]) -> None:
+        self.scheme, self.points, self.targets = scheme, points, targets
+
+    def __repr__(self) -> str:
+        return f"<PublicKey {self.fingerprint} of {self.scheme!r}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PublicKey) and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    @property
+    def fingerprint(self) -> str:
+        """16 hex digits that name the authority."""
+        return self.name.hex()[:16]
+
+    @cached_property
+    def name(self) -> bytes:
+        """Name of the authority in messages, `NAME_BYTES`."""
+        return sha256(_LABEL + self.to_bytes()).digest()[:NAME_BYTES]
+
+    def to_bytes(self) -> bytes:
+        """Return the public key as bytes, for everybody."""
+        scheme, group = self.scheme, self.scheme.group
+        schema = scheme.schema.to_json() if scheme.schema else ""
+        targets = b"".join(map(group.encode_target, self.targets))
+        points = encoded(group, self.points)
+        return _Public(scheme.name, group.name, schema, points, targets).to_bytes()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Read what `to_bytes` gave.
+
+        Args:
+            data: the bytes, which anybody may have made: compare `fingerprint` with that which the
+                authority tells.
+
+        Raises:
+            DecodeError: they are not a public key.
+            ImportError: the pairing's libraries are not installed.
+        """
+        fields = _Public.from_bytes(data)
+        scheme = _scheme(fields.scheme, fields.pairing, fields.schema)
+        group, (ones, twos, threes) = scheme.group, scheme.public_shape()
+        size = group.target_bytes
+        if len(fields.targets) != threes * size:
+            raise DecodeError(_REFUSED)
+        targets = [
+            group.decode_target(fields.targets[at : at + size])
+            for at in range(0, threes * size, size)
+        ]
+        return cls(scheme, decoded(group, fields.points, (ones, twos)), targets)
+
+    # -- encryption -----------------------------------------------------------------------------
+
+    @confined
+    def seal(
+        self,
+        payload: bytes,
+        to: Any,
+        *,
+        epoch: int | None = None,
+        pad_to: int = PAD_TO,
+        randomness: Randomness = os.urandom,
+    ) -> bytes:
+        """Encrypt a payload to all whose keys fit.
+
+        Args:
+            payload: any bytes.
+            to: policy, record or identity, as the scheme says.
+            epoch: epoch whose keys open the message; None for keys without epochs.
+            pad_to: number of bytes. The payload is padded to a multiple of it; 1 shows its length.
+            randomness: source of uniform bytes.
+
+        Raises:
+            ParameterError: an argument does not fit.
+            PredicateError: a policy does not parse, or nobody can satisfy it.
+            EventError: a record does not fit the schema.
+        """
+        payload, pad_to = octets("payload", payload), whole("pad_to", pad_to, 1)
+        target = self.scheme.target(to, _epoch(epoch))
+        message, key = self._from_seed(target, epoch, randomness(SEED_BYTES))
+        sealed = seal(payload, key, message.head, pad_to=pad_to)
+        return replace(message, payload=sealed).to_bytes()
+
+    @confined
+    def encapsulate(
+        self, to: Any, *, epoch: int | None = None, randomness: Randomness = os.urandom
+    ) -> tuple[bytes, bytes]:
+        """Return a message, and the key of 32 bytes that `UserKey.decapsulate` gets from it.
+
+        Arguments and errors are those of `seal`.
+        """
+        target = self.scheme.target(to, _epoch(epoch))
+        message, key = self._from_seed(target, epoch, randomness(SEED_BYTES))
+        return message.to_bytes(), key
+
+    def _from_seed(self, target: Any, epoch: int | None, seed: bytes) -> tuple[_Sealed, bytes]:
+        """Return the message and the key that follow from a seed."""
+        scheme, group = self.scheme, self.scheme.group
+        draw = coins(group, seed, write((self.name, epoch, target)))
+        points, shared = scheme.encapsulate(self.points, self.targets, target, draw)
+        data = encoded(group, points)
+        label = write(scheme.label(target))
+        message = _Sealed(self.name, epoch, label, data, _masked(group, shared, data, seed))
+        return message, _key(seed, message)
+
+
+class UserKey(Confined, TextKey):
+    """A user's key: it opens the messages that it fits. `Authority.key` makes it.
+
+    Attributes:
+        public: public key of the authority.
+        epoch: epoch of the messages that the key opens; None for messages without.
+    """
+
+    kind = "policy key"
+    text_kind = "policy-key"
+    __slots__ = ("_holdings", "_points", "epoch", "public")
+
+    def __init__(self, public: PublicKey, epoch: int | None, holdings: Any, points: Points) -> None:
+        self.public, self.epoch = public, epoch
+        self._holdings, self._points = holdings, points
+
+    def __repr__(self) -> str:
+        epoch = "" if self.epoch is None else f" of epoch {self.epoch}"
+        return f"<UserKey {self.fingerprint}{epoch} of authority {self.public.fingerprint}>"
+
+    @property
+    def fingerprint(self) -> str:
+        """16 hex digits that name the key and say nothing else about it."""
+        return sha256(_LABEL + b"\0fingerprint\0" + self._to_bytes()).hexdigest()[:16]
+
+    @confined
+    def open(self, message: bytes) -> bytes:
+        """Decrypt a payload.
+
+        Raises:
+            KeyMismatchError: the message is of another authority or epoch, or the key does not fit
+                what the message shows.
+            DecodeError: it is no message, was altered, or is for others, of a scheme whose messages
+                do not show for whom.
+        """
+        parsed = _Sealed.from_bytes(message)
+        for key in self._keys(parsed):
+            with suppress(DecodeError):
+                return open_sealed(parsed.payload, key, parsed.head)
+        raise DecodeError(ALTERED)
+
+    @confined
+    def decapsulate(self, message: bytes) -> bytes:
+        """Return the key of 32 bytes of a message that `PublicKey.encapsulate` made.
+
+        Errors are those of `open`. Of a scheme that hides for whom a message is, a key that does
+        not fit gives other bytes instead of an error.
+        """
+        for key in self._keys(_Sealed.from_bytes(message)):
+            return key
+        raise DecodeError(ALTERED)
+
+    @confined
+    def examine(
+        self, messages: Sequence[bytes], *, threads: int | None = None
+    ) -> tuple[list[bytes | None], dict[int, str]]:
+        """Decrypt payloads as `open` does, and give a cause where a message cannot be opened.
+
+        Args:
+            messages: the messages.
+            threads: number of threads; by default one for each core. They run at the same time
+                while py-arkworks-bls12381 computes pairings.
+
+        Returns:
+            payloads, None for a message that cannot be opened; and the cause by row.
+        """
+        workers = whole("threads", (os.cpu_count() or 1) if threads is None else threads, 1)
+        causes: dict[int, str] = {}
+
+        def opened(row: int) -> bytes | None:
+            try:
+                return self.open(messages[row])
+            except (DecodeError, KeyMismatchError) as error:
+                causes[row] = str(error)
+                return None
+
+        with ThreadPoolExecutor(workers) as pool:
+            payloads = list(pool.map(opened, range(len(messages))))
+        return payloads, dict(sorted(causes.items()))
+
+    def _keys(self, message: _Sealed) -> Iterator[bytes]:
+        """Yield the keys that a message may have, one after another."""
+        public, scheme, group = self.public, self.public.scheme, self.public.scheme.group
+        if message.authority != public.name:
+            raise KeyMismatchError(
+                f"the message is of authority {message.authority.hex()[:16]}, and the key of "
+                f"{public.fingerprint}"
+            )
+        if message.epoch != self.epoch:
+            raise KeyMismatchError(
+                f"the message is of epoch {message.epoch}, and the key of epoch {self.epoch}: take "
+                "a key of that epoch, which the authority makes"
+            )
+        label = read(scheme.label_type, message.label, refusal=_REFUSED)
+        points = decoded(group, message.points, scheme.message_shape(label))
+        target = scheme.target_of(label, self._holdings)
+        for find in scheme.find(self._holdings, self._points, label, points):
+            seed = _masked(group, find(), message.points, message.mask)
+            if scheme.checked:
+                again, _ = public._from_seed(target, message.epoch, seed)
+                if not hmac.compare_digest(again.head, message.head):
+                    continue
+            yield _key(seed, message)
+
+    def _to_bytes(self) -> bytes:
+        points = encoded(self.public.scheme.group, self._points)
+        held = write(self._holdings)
+        return write(_UserFields(self.public.to_bytes(), self.epoch, held, points))
+
+    @classmethod
+    def _from_bytes(cls, secret: bytes) -> Self:
+        fields = read(_UserFields, secret, refusal=_REFUSED)
+        public = PublicKey.from_bytes(fields.public)
+        scheme = public.scheme
+        holdings = read(scheme.holdings_type, fields.holdings, refusal=_REFUSED)
+        points = decoded(scheme.group, fields.points, scheme.key_shape(holdings))
+        return cls(public, fields.epoch, holdings, points)
+
+
+class _UserFields(SecretRecord, frozen=True):
+    """The fields of a `UserKey`."""
+
+    public: bytes
+    epoch: Number | None
+    holdings: bytes
+    points: bytes
+
+
+class Authority(Confined, TextKey):
+    """The master key of an authority: it makes the keys of users.
+
+    Example:
+        >>> from ccbps.functional import Authority, Ibe, PublicKey
+        >>> authority = Authority.generate(Ibe())
+        >>> Authority.from_text(authority.to_text()).public == authority.public
+        True
+        >>> PublicKey.from_bytes(authority.public.to_bytes()) == authority.public
+        True
+
+    Attributes:
+        scheme: the scheme.
+        public: public key, for everybody.
+    """
+
+    kind = "authority's key"
+    text_kind = "authority-key"
+    __slots__ = ("_master", "_seed", "public", "scheme")
+
+    def __init__(self, scheme: FunctionalScheme, seed: bytes) -> None:
+        self.scheme = instance("scheme", scheme, FunctionalScheme)
+        self._seed = octets("seed", seed, SEED_BYTES)
+        draw = coins(scheme.group, seed, b"master key of " + scheme.name.encode())
+        self._master, points, targets = scheme.setup(draw)
+        self.public = PublicKey(scheme, points, targets)
+
+    @classmethod
+    @confined
+    def generate(cls, scheme: FunctionalScheme, *, randomness: Randomness = os.urandom) -> Self:
+        """Make an authority with a fresh master key.
+
+        Args:
+            scheme: `CpAbe`, `KpAbe`, `HiddenVectors` or `Ibe`.
+            randomness: source of 32 uniform bytes, from which the master key follows.
+        """
+        return cls(scheme, randomness(SEED_BYTES))
+
+    def __repr__(self) -> str:
+        return f"<Authority {self.public.fingerprint} of {self.scheme!r}>"
+
+    @confined
+    def key(
+        self, of: Any, *, epoch: int | None = None, randomness: Randomness = os.urandom
+    ) -> UserKey:
+        """Make a user's key.
+
+        Args:
+            of: record, policy or identity, as the scheme says.
+            epoch: epoch of the messages that the key opens; None for messages without.
+            randomness: source of uniform bytes. It must be fresh for each key: keys of different
+                users, made alike, work together.
+
+        Raises:
+            ParameterError: an argument does not fit.
+            PredicateError: a policy does not parse, or is too large.
+            EventError: a record does not fit the schema.
+        """
+        holdings = self.scheme.holdings(of, _epoch(epoch))
+        draw = coins(self.scheme.group, randomness(SEED_BYTES), b"user key")
+        points = self.scheme.make_key(self._master, holdings, draw)
+        return UserKey(self.public, epoch, holdings, points)
+
+    def _to_bytes(self) -> bytes:
+        scheme = self.scheme
+        schema = scheme.schema.to_json() if scheme.schema else ""
+        return write(_AuthorityFields(scheme.name, scheme.group.name, schema, self._seed))
+
+    @classmethod
+    def _from_bytes(cls, secret: bytes) -> Self:
+        fields = read(_AuthorityFields, secret, refusal=_REFUSED)
+        return cls(_scheme(fields.scheme, fields.pairing, fields.schema), fields.seed)
+
+
+class _AuthorityFields(SecretRecord, frozen=True):
+    """The fields of an `Authority`."""
+
+    scheme: str
+    pairing: str
+    schema: str
+    seed: Annotated[bytes, Meta(min_length=SEED_BYTES, max_length=SEED_BYTES)]
+
+
+# -- bytes -----------------------------------------------------------------------------------------
+
+
+def _scheme(name: str, group: str, schema: str) -> FunctionalScheme:
+    """Return a scheme by its fields.
+
+    Raises:
+        DecodeError: there is no such scheme.
+    """
+    with suppress(ParameterError, KeyError):
+        if name in SCHEMES and bool(schema) == (SCHEMES[name] is not Ibe):
+            read_schema = Schema.from_json(schema) if schema else None
+            return SCHEMES[name].made_from(read_schema, group)
+    raise DecodeError(_REFUSED)
+
+
+def _epoch(epoch: int | None) -> int | None:
+    """Check an epoch."""
+    return None if epoch is None else whole("epoch", epoch, 0, (1 << 63) - 1)
+
+
+def encoded(group: Pairing, points: Points) -> bytes:
+    """Return the bytes of points."""
+    return b"".join(map(group.encode, (*points[0], *points[1])))
+
+
+def decoded(group: Pairing, data: bytes, shape: tuple[int, int]) -> Points:
+    """Read so many elements of G1 and G2, and check that each lies in its group.
+
+    Raises:
+        DecodeError: the bytes are not so many elements.
+    """
+    (ones, twos), one, two = shape, group.g1_bytes, group.g2_bytes
+    cut = ones * one
+    if len(data) != cut + twos * two:
+        raise DecodeError(_REFUSED)
+    return (
+        [group.decode_g1(data[at : at + one]) for at in range(0, cut, one)],
+        [group.decode_g2(data[at : at + two]) for at in range(cut, len(data), two)],
+    )
+
+
+def coins(group: Pairing, seed: bytes, bound: bytes) -> Draw:
+    """Return a source of exponents that follow from a seed and public bytes."""
+    start, calls = _LABEL + b"\0coins\0" + seed + bound, count()
+
+    def draw(number: int) -> list[int]:
+        content = start + next(calls).to_bytes(8)
+        return group.exponents(number, shake_256(content).digest)
+
+    return draw
+
+
+def _masked(group: Pairing, shared: Target, points: bytes, seed: bytes) -> bytes:
+    """Mask or unmask a seed by an element of GT."""
+    mask = hmac.digest(group.encode_target(shared), _LABEL + b"\0mask\0" + points, "sha256")
+    return bytes(a ^ b for a, b in zip(mask, seed, strict=True))
+
+
+def _key(seed: bytes, message: _Sealed) -> bytes:
+    """Derive the key of a message."""
+    return hmac.digest(seed, _LABEL + b"\0key\0" + message.head, "sha256")

@@ -1,0 +1,229 @@
+"""Policies as trees of thresholds over attributes, and secrets that are shared along them.
+
+A *word* says that something holds, such as "ward = A" or "bit 3 of age is 1". A tree is monotone:
+whoever has more words satisfies no less. Its steps are in postfix order: (0, 1) is the next leaf,
+and (k, n) with n > 1 joins the last n results to "at least k of them".
+
+`Tree.share` gives each leaf a share of a secret, from the root down: all parts of an OR get the
+secret itself, parts of an AND get numbers whose sum is the secret, and parts of "k of n" get values
+of a polynomial of degree k - 1 (Shamir). `Tree.weights` finds the fewest leaves that a set of words
+satisfies, and the factors by which their shares add up to the secret: 1 for trees of AND and OR.
+
+Sources: [S79]; [BSW07] section 4.2 for the walk, which takes polynomials for AND, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final
+
+from ccbps.errors import ParameterError, UnsupportedPredicateError
+from ccbps.forms.bit_tree import FALSE, TRUE, Literal, Threshold, bit_tree
+from ccbps.forms.bits import event_bits
+from ccbps.predicates import Events, Form, InRange, Predicate, Schema
+from ccbps.predicates.codes import unpack
+from ccbps.records import Record
+from ccbps.sharing.polynomials import lagrange, prime_field
+
+MOST_LEAVES: Final = 1 << 14
+ANYBODY: Final = "*"
+"""The word that everybody has."""
+_LEAF: Final = (0, 1)
+
+
+class Tree(Record, frozen=True):
+    """A policy: words at the leaves, and the steps that join them.
+
+    Attributes:
+        words: word of each leaf, left to right.
+        steps: the tree in postfix order, (0, 1) or (k, n).
+    """
+
+    words: tuple[str, ...]
+    steps: tuple[tuple[int, int], ...]
+
+    def __post_init__(self) -> None:
+        """Check that the steps are one tree over all words.
+
+        Raises:
+            ParameterError: they are not, or there are more than `MOST_LEAVES` leaves.
+        """
+        super().__post_init__()
+        depth, leaves, sound = 0, 0, True
+        for least, parts in self.steps:
+            leaf = (least, parts) == _LEAF
+            sound &= leaf or (1 <= least <= parts <= depth and parts > 1)
+            leaves += leaf
+            depth += 1 - (0 if leaf else parts)
+        if not sound or depth != 1 or leaves != len(self.words) or leaves > MOST_LEAVES:
+            raise ParameterError(f"words and steps must be a tree of at most {MOST_LEAVES} leaves")
+
+    @classmethod
+    def leaf(cls, word: str) -> Tree:
+        """Return the tree that asks for one word."""
+        return cls((word,), (_LEAF,))
+
+    @classmethod
+    def join(cls, least: int, parts: Sequence[Tree]) -> Tree:
+        """Return the tree "at least so many of these"; one part stays as it is."""
+        if len(parts) == 1:
+            return parts[0]
+        words = tuple(word for part in parts for word in part.words)
+        steps = tuple(step for part in parts for step in part.steps)
+        return cls(words, (*steps, (least, len(parts))))
+
+    def draws(self) -> int:
+        """Return the number of random numbers that `share` takes."""
+        return sum(least - 1 for least, parts in self.steps if parts > 1)
+
+    def share(self, secret: int, random: Sequence[int], order: int) -> list[int]:
+        """Share a secret modulo a prime; return the share of each leaf, left to right.
+
+        Args:
+            secret: a number modulo `order`.
+            random: `draws()` uniform numbers modulo `order`.
+            order: the prime.
+        """
+        pending, numbers, shares = [secret], iter(random), []
+        for least, parts in reversed(self.steps):  # a node before its parts, the last part first
+            value = pending.pop()
+            if parts == 1:
+                shares.append(value)
+            elif least == 1:
+                pending += [value] * parts
+            elif least == parts:
+                drawn = [next(numbers) for _ in range(parts - 1)]
+                pending += [(value - sum(drawn)) % order, *drawn]
+            else:
+                terms = [value, *(next(numbers) for _ in range(least - 1))]
+                pending += [
+                    sum(term * point**power for power, term in enumerate(terms)) % order
+                    for point in range(1, parts + 1)
+                ]
+        return shares[::-1]
+
+    def weights(self, words: Collection[str], order: int) -> dict[int, int] | None:
+        """Find the fewest leaves that satisfy the tree, and the weights of their shares.
+
+        Returns:
+            weight by number of the leaf; None if the words do not satisfy the tree.
+        """
+        results: list[dict[int, int] | None] = []
+        leaf = 0
+        for least, parts in self.steps:
+            if parts == 1:
+                results.append({leaf: 1} if self.words[leaf] in words else None)
+                leaf += 1
+                continue
+            taken = results[-parts:]
+            del results[-parts:]
+            held = [(len(some), point) for point, some in enumerate(taken, 1) if some is not None]
+            points = sorted(point for _, point in sorted(held)[:least])
+            results.append(_joined(taken, points, least, order) if len(held) >= least else None)
+        return results[0]
+
+
+def _joined(
+    parts: Sequence[dict[int, int] | None], points: list[int], least: int, order: int
+) -> dict[int, int]:
+    """Join the weights of the chosen parts."""
+    plain = least in (1, len(parts))
+    factors = [1] * least if plain else lagrange(prime_field(order), points, 0)
+    return {
+        leaf: int(weight * factor % order)
+        for point, factor in zip(points, factors, strict=True)
+        for leaf, weight in (parts[point - 1] or {}).items()
+    }
+
+
+def epoch_words(words: Sequence[str], epoch: int | None) -> tuple[str, ...]:
+    """Return the words of a holder in an epoch."""
+    return (*words, *([] if epoch is None else [_epoch_word(epoch)]))
+
+
+def epoch_tree(tree: Tree, epoch: int | None) -> Tree:
+    """Return the tree "this one, in that epoch"."""
+    return tree if epoch is None else Tree.join(2, [tree, Tree.leaf(_epoch_word(epoch))])
+
+
+def _epoch_word(epoch: int) -> str:
+    return f"*epoch={epoch}"  # no name of an attribute starts with *
+
+
+# -- words of records, and trees of predicates -----------------------------------------------------
+
+
+def record_words(events: Events) -> Iterator[tuple[str, ...]]:
+    """Yield the words of each record: the value of each attribute, and of each of its bits.
+
+    Since a bit has a word for 0 and one for 1, comparisons and negations are trees without
+    negation. Source: [BSW07] section 4.3.
+    """
+    schema, bits = events.schema, event_bits(events).astype(int).tolist()
+    codes = {name: unpack(events.codes[name]) for name in schema}
+    for row, held in enumerate(bits):
+        words = [ANYBODY]
+        for name, first in schema.first_bits.items():
+            words.append(_value_word(name, codes[name][row]))
+            width = schema[name].bits
+            if width > 1:
+                words += [_bit_word(name, at, held[first + at]) for at in range(width)]
+        yield tuple(words)
+
+
+def predicate_tree(schema: Schema, predicate: Predicate) -> Tree:
+    """Write a bound predicate as a tree that a record's words satisfy iff the predicate holds.
+
+    Raises:
+        UnsupportedPredicateError: no record satisfies the predicate, or the tree is too large.
+    """
+    try:
+        tree = _tree(schema, predicate.true_form())
+    except ParameterError as error:
+        raise UnsupportedPredicateError(str(error), text=predicate.text) from None
+    if tree is None:
+        raise UnsupportedPredicateError(
+            "no record satisfies the policy, so nobody could open what is sealed under it",
+            text=predicate.text,
+        )
+    return tree
+
+
+def _tree(schema: Schema, form: Form) -> Tree | None:
+    """Return the tree of a form; None for one that never holds."""
+    if isinstance(form, InRange) and not form.negated and form.bounds[0] == form.bounds[1]:
+        # One word instead of all bits of the value.
+        return Tree.leaf(_value_word(form.attribute, form.bounds[0]))
+    if not form.children:
+        return _from_bits(schema, bit_tree(schema, form))
+    parts = [_tree(schema, part) for part in form.children]
+    least = getattr(form, "k", len(parts) if type(form).__name__ == "AllOf" else 1)
+    return _at_least(least, parts)
+
+
+def _from_bits(schema: Schema, node: object) -> Tree | None:
+    if node is TRUE or node is FALSE:
+        return Tree.leaf(ANYBODY) if node is TRUE else None
+    if isinstance(node, Literal):
+        if schema[node.attribute].bits == 1:
+            return Tree.leaf(_value_word(node.attribute, node.value))
+        return Tree.leaf(_bit_word(node.attribute, node.position, node.value))
+    assert isinstance(node, Threshold)
+    return _at_least(node.least, [_from_bits(schema, part) for part in node.parts])
+
+
+def _at_least(least: int, parts: Sequence[Tree | None]) -> Tree | None:
+    """Join trees, some of which may always or never hold."""
+    always = sum(part is not None and part.words == (ANYBODY,) for part in parts)
+    rest = [part for part in parts if part is not None and part.words != (ANYBODY,)]
+    if least <= always:
+        return Tree.leaf(ANYBODY)
+    return Tree.join(least - always, rest) if least - always <= len(rest) else None
+
+
+def _value_word(name: str, code: int) -> str:
+    return f"{name}={code}"
+
+
+def _bit_word(name: str, at: int, value: int) -> str:
+    return f"{name}[{at}]={value}"
