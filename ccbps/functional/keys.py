@@ -5,7 +5,8 @@ user is or may see. Anybody encrypts under the public key to a policy, to attrib
 identity; exactly the users whose keys fit can decrypt.
 
 Each scheme (`ccbps.functional.scheme`) gives a key encapsulation over a pairing: points, and an
-element of GT that a fitting key computes from them. `PublicKey` and `UserKey` make encryption of it::
+element of GT that a fitting key computes from them. `PublicKey` and `UserKey` make encryption of
+it::
 
     seed: 32 random bytes              coins = SHAKE-256(seed, public key, label)
     points, t = encapsulate(label; coins)     mask = seed XOR HMAC(t, points)
