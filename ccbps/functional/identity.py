@@ -35,8 +35,9 @@ class Ibe(FunctionalScheme):
         super().__init__(None, pairing=pairing)
 
     def holdings(self, given: Any, epoch: int | None) -> str:
+        # Without an epoch a colon, too: otherwise the name "7:bob" would be bob in epoch 7.
         name = text("an identity", given, 1 << 16)
-        return name if epoch is None else f"{epoch}:{name}"
+        return f"{'' if epoch is None else epoch}:{name}"
 
     target = holdings
 

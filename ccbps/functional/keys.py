@@ -8,9 +8,9 @@ Each scheme (`ccbps.functional.scheme`) gives a key encapsulation over a pairing
 element of GT that a fitting key computes from them. `PublicKey` and `UserKey` make encryption of
 it::
 
-    seed: 32 random bytes              coins = SHAKE-256(seed, public key, label)
+    seed: 32 random bytes                     coins = SHAKE-256(seed, public key, label)
     points, t = encapsulate(label; coins)     mask = seed XOR HMAC(t, points)
-    key = HMAC(seed, all of that)      payload: AES-256-GCM, bound to all of that
+    key = HMAC(seed, all of that)             payload: AES-256-GCM, bound to all of that
 
 Where the label is public, the opener computes the points again from the seed and compares
 (Fujisaki and Okamoto): a message that was not made this way, or that was altered in any place, does
@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import hmac
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cached_property
@@ -196,8 +196,8 @@ class PublicKey(Printable):
         """
         payload, pad_to = octets("payload", payload), whole("pad_to", pad_to, 1)
         target = self.scheme.target(to, _epoch(epoch))
-        message, key = self._from_seed(target, epoch, randomness(SEED_BYTES))
-        sealed = seal(payload, key, message.head, pad_to=pad_to)
+        message, seed = self._from_seed(target, epoch, randomness(SEED_BYTES))
+        sealed = seal(payload, _key(b"payload", seed, message), message.head, pad_to=pad_to)
         return replace(message, payload=sealed).to_bytes()
 
     @confined
@@ -209,18 +209,20 @@ class PublicKey(Printable):
         Arguments and errors are those of `seal`.
         """
         target = self.scheme.target(to, _epoch(epoch))
-        message, key = self._from_seed(target, epoch, randomness(SEED_BYTES))
-        return message.to_bytes(), key
+        message, seed = self._from_seed(target, epoch, randomness(SEED_BYTES))
+        # A sealed payload of no bytes tells a key that fits from others.
+        sealed = seal(b"", _key(b"payload", seed, message), message.head, pad_to=1)
+        key = _key(b"encapsulated", seed, message)
+        return replace(message, payload=sealed).to_bytes(), key
 
     def _from_seed(self, target: Any, epoch: int | None, seed: bytes) -> tuple[_Sealed, bytes]:
-        """Return the message and the key that follow from a seed."""
+        """Return the message without payload that follows from a seed, and the seed."""
         scheme, group = self.scheme, self.scheme.group
         draw = coins(group, seed, write((self.name, epoch, target)))
         points, shared = scheme.encapsulate(self.points, self.targets, target, draw)
         data = encoded(group, points)
         label = write(scheme.label(target))
-        message = _Sealed(self.name, epoch, label, data, _masked(group, shared, data, seed))
-        return message, _key(seed, message)
+        return _Sealed(self.name, epoch, label, data, _masked(group, shared, data, seed)), seed
 
 
 class UserKey(Confined, TextKey):
@@ -258,22 +260,13 @@ class UserKey(Confined, TextKey):
             DecodeError: it is no message, was altered, or is for others, of a scheme whose messages
                 do not show for whom.
         """
-        parsed = _Sealed.from_bytes(message)
-        for key in self._keys(parsed):
-            with suppress(DecodeError):
-                return open_sealed(parsed.payload, key, parsed.head)
-        raise DecodeError(ALTERED)
+        return self._opened(_Sealed.from_bytes(message))[0]
 
     @confined
     def decapsulate(self, message: bytes) -> bytes:
-        """Return the key of 32 bytes of a message that `PublicKey.encapsulate` made.
-
-        Errors are those of `open`. Of a scheme that hides for whom a message is, a key that does
-        not fit gives other bytes instead of an error.
-        """
-        for key in self._keys(_Sealed.from_bytes(message)):
-            return key
-        raise DecodeError(ALTERED)
+        """Return the key of 32 bytes that `PublicKey.encapsulate` gave; errors are as in `open`."""
+        parsed = _Sealed.from_bytes(message)
+        return _key(b"encapsulated", self._opened(parsed)[1], parsed)
 
     @confined
     def examine(
@@ -303,8 +296,8 @@ class UserKey(Confined, TextKey):
             payloads = list(pool.map(opened, range(len(messages))))
         return payloads, dict(sorted(causes.items()))
 
-    def _keys(self, message: _Sealed) -> Iterator[bytes]:
-        """Yield the keys that a message may have, one after another."""
+    def _opened(self, message: _Sealed) -> tuple[bytes, bytes]:
+        """Return the payload and the seed of a message."""
         public, scheme, group = self.public, self.public.scheme, self.public.scheme.group
         if message.authority != public.name:
             raise KeyMismatchError(
@@ -325,7 +318,10 @@ class UserKey(Confined, TextKey):
                 again, _ = public._from_seed(target, message.epoch, seed)
                 if not hmac.compare_digest(again.head, message.head):
                     continue
-            yield _key(seed, message)
+            with suppress(DecodeError):
+                key = _key(b"payload", seed, message)
+                return open_sealed(message.payload, key, message.head), seed
+        raise DecodeError(ALTERED)
 
     def _to_bytes(self) -> bytes:
         points = encoded(self.public.scheme.group, self._points)
@@ -493,6 +489,6 @@ def _masked(group: Pairing, shared: Target, points: bytes, seed: bytes) -> bytes
     return bytes(a ^ b for a, b in zip(mask, seed, strict=True))
 
 
-def _key(seed: bytes, message: _Sealed) -> bytes:
-    """Derive the key of a message."""
-    return hmac.digest(seed, _LABEL + b"\0key\0" + message.head, "sha256")
+def _key(use: bytes, seed: bytes, message: _Sealed) -> bytes:
+    """Derive a key of a message, for one use."""
+    return hmac.digest(seed, _LABEL + b"\0key\0" + use + b"\0" + message.head, "sha256")

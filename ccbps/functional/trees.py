@@ -26,6 +26,8 @@ from ccbps.records import Record
 from ccbps.sharing.polynomials import lagrange, prime_field
 
 MOST_LEAVES: Final = 1 << 14
+MOST_COUNTED: Final = 1 << 9
+"""Parts of a node that is neither AND nor OR, whose sharing takes their number squared."""
 ANYBODY: Final = "*"
 """The word that everybody has."""
 _LEAF: Final = (0, 1)
@@ -56,7 +58,10 @@ class Tree(Record, frozen=True):
             leaves += leaf
             depth += 1 - (0 if leaf else parts)
         if not sound or depth != 1 or leaves != len(self.words) or leaves > MOST_LEAVES:
-            raise ParameterError(f"words and steps must be a tree of at most {MOST_LEAVES} leaves")
+            raise ParameterError(
+                f"words and steps must be a tree of at most {MOST_LEAVES} leaves, and at most "
+                f"{MOST_COUNTED} in a node that is neither AND nor OR"
+            )
 
     @classmethod
     def leaf(cls, word: str) -> Tree:

@@ -209,14 +209,31 @@ def test_a_key_opens_what_it_fits_and_nothing_else(name: str, pairing: str) -> N
     message, secret = public.encapsulate(fits)
     assert key.decapsulate(message) == secret
     sealed = [public.seal(b"a record", fits), public.seal(b"a record", others)]
+    with pytest.raises((KeyMismatchError, DecodeError)):
+        key.decapsulate(public.encapsulate(others)[0])
     payloads, causes = key.examine(sealed)
     assert payloads == [b"a record", None]
     assert list(causes) == [1]
     assert sealed[0] != public.seal(b"a record", fits)
     with pytest.raises((KeyMismatchError, DecodeError)):
         key.open(sealed[1])
-    with pytest.raises(DecodeError):
-        key.open(message)  # without a payload
+    assert key.open(message) == b""
+
+
+def test_a_key_of_several_patterns_finds_the_one_that_fits() -> None:
+    authority, _, fits, _ = made("hidden")
+    message, secret = authority.public.encapsulate(fits)
+    assert authority.key("age = 3 OR ward = 'A'").decapsulate(message) == secret
+
+
+def test_a_name_is_no_other_name_in_an_epoch() -> None:
+    authority, *_ = made("ibe")
+    sealed = authority.public.seal(b"x", "bob", epoch=7)
+    for name in ("7:bob", ":7:bob", ":bob"):
+        key = authority.key(name)
+        key.epoch = 7
+        with pytest.raises(DecodeError):
+            key.open(sealed)
 
 
 @schemes
