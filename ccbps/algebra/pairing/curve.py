@@ -42,7 +42,7 @@ _HALF: Final = (P - 1) // 2
 
 
 class _Curve(Pairing):
-    """What does not depend on the library."""
+    """The numbers of BLS12-381, which no library changes."""
 
     name = "bls12-381"
     security = 120
