@@ -16,8 +16,9 @@ import heapq
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable
-from random import Random
 from typing import Any, Final, Protocol
+
+import numpy as np
 
 from ccbps.checks import Printable, flag, number, whole
 from ccbps.errors import ParameterError
@@ -114,7 +115,7 @@ class Links(Printable):
         low, high = delay if isinstance(delay, tuple) else (delay, delay)
         self._delay = number("delay", low, 0), number("delay", high, 0)
         self._loss, self._fifo = number("loss", loss, 0, 1), flag("fifo", fifo)
-        self._random = Random(whole("seed", seed, 0))
+        self._random = np.random.default_rng(whole("seed", seed, 0))
         self._neighbours: dict[str, dict[str, None]] = {}
         self._nodes: dict[str, Node] = {}
         self._lives: Counter[str] = Counter()  # odd while a node has crashed
