@@ -215,6 +215,33 @@ class PublicKey(Printable):
         key = _key(b"encapsulated", seed, message)
         return replace(message, payload=sealed).to_bytes(), key
 
+    def read(self, message: bytes) -> Any:
+        """Read for whom a message is, as far as it shows that to everybody.
+
+        Args:
+            message: message of `seal` or `encapsulate`. All of it is checked but the payload, which
+                only a key can check.
+
+        Returns:
+            a `ccbps.functional.trees.Tree` (CpAbe), a tuple of words (KpAbe), or None.
+
+        Raises:
+            KeyMismatchError: the message is of another authority.
+            DecodeError: it is no message.
+        """
+        return self._parts(_Sealed.from_bytes(message))[0]
+
+    def _parts(self, message: _Sealed) -> tuple[Any, Points]:
+        """Return label and points of a message of this authority."""
+        if message.authority != self.name:
+            raise KeyMismatchError(
+                f"the message is of authority {message.authority.hex()[:16]}, and the key of "
+                f"{self.fingerprint}"
+            )
+        scheme = self.scheme
+        label = read(scheme.label_type, message.label, refusal=_REFUSED)
+        return label, decoded(scheme.group, message.points, scheme.message_shape(label))
+
     def _from_seed(self, target: Any, epoch: int | None, seed: bytes) -> tuple[_Sealed, bytes]:
         """Return the message without payload that follows from a seed, and the seed."""
         scheme, group = self.scheme, self.scheme.group
@@ -299,18 +326,12 @@ class UserKey(Confined, TextKey):
     def _opened(self, message: _Sealed) -> tuple[bytes, bytes]:
         """Return the payload and the seed of a message."""
         public, scheme, group = self.public, self.public.scheme, self.public.scheme.group
-        if message.authority != public.name:
-            raise KeyMismatchError(
-                f"the message is of authority {message.authority.hex()[:16]}, and the key of "
-                f"{public.fingerprint}"
-            )
+        label, points = public._parts(message)
         if message.epoch != self.epoch:
             raise KeyMismatchError(
                 f"the message is of epoch {message.epoch}, and the key of epoch {self.epoch}: take "
                 "a key of that epoch, which the authority makes"
             )
-        label = read(scheme.label_type, message.label, refusal=_REFUSED)
-        points = decoded(group, message.points, scheme.message_shape(label))
         target = scheme.target_of(label, self._holdings)
         for find in scheme.find(self._holdings, self._points, label, points):
             seed = _masked(group, find(), message.points, message.mask)
