@@ -59,7 +59,7 @@ class Request(Message, frozen=True):
 
     Attributes:
         verb: the verb.
-        content: what the table says.
+        content: predicate, announcement or item, as the table says.
         guid: GUID of the item to store or to fetch; else None.
         number: number of the first announcement, or of seconds.
     """
