@@ -229,18 +229,19 @@ class PublicKey(Printable):
             KeyMismatchError: the message is of another authority.
             DecodeError: it is no message.
         """
-        return self._parts(_Sealed.from_bytes(message))[0]
+        parsed, scheme = _Sealed.from_bytes(message), self.scheme
+        self._require_own(parsed)
+        label = read(scheme.label_type, parsed.label, refusal=_REFUSED)
+        decoded(scheme.group, parsed.points, scheme.message_shape(label))
+        return label
 
-    def _parts(self, message: _Sealed) -> tuple[Any, Points]:
-        """Return label and points of a message of this authority."""
+    def _require_own(self, message: _Sealed) -> None:
+        """Refuse a message of another authority."""
         if message.authority != self.name:
             raise KeyMismatchError(
                 f"the message is of authority {message.authority.hex()[:16]}, and the key of "
                 f"{self.fingerprint}"
             )
-        scheme = self.scheme
-        label = read(scheme.label_type, message.label, refusal=_REFUSED)
-        return label, decoded(scheme.group, message.points, scheme.message_shape(label))
 
     def _from_seed(self, target: Any, epoch: int | None, seed: bytes) -> tuple[_Sealed, bytes]:
         """Return the message without payload that follows from a seed, and the seed."""
@@ -326,12 +327,14 @@ class UserKey(Confined, TextKey):
     def _opened(self, message: _Sealed) -> tuple[bytes, bytes]:
         """Return the payload and the seed of a message."""
         public, scheme, group = self.public, self.public.scheme, self.public.scheme.group
-        label, points = public._parts(message)
+        public._require_own(message)
         if message.epoch != self.epoch:
             raise KeyMismatchError(
                 f"the message is of epoch {message.epoch}, and the key of epoch {self.epoch}: take "
                 "a key of that epoch, which the authority makes"
             )
+        label = read(scheme.label_type, message.label, refusal=_REFUSED)
+        points = decoded(group, message.points, scheme.message_shape(label))
         target = scheme.target_of(label, self._holdings)
         for find in scheme.find(self._holdings, self._points, label, points):
             seed = _masked(group, find(), message.points, message.mask)
