@@ -42,6 +42,8 @@ Log: TypeAlias = Callable[[str, Request], None]
 """Function that is called with the client's fingerprint and each request of it."""
 _REPLY_BYTES: Final = MOST_BYTES // 4
 """Bytes of announcements in a reply; a single one may be larger."""
+_PREDICATE_BYTES: Final = 1 << 16
+"""Bytes of a predicate at the most."""
 _ANNOUNCED_BYTES: Final = 1 << 24
 """Bytes of an announcement at the most."""
 
@@ -120,6 +122,7 @@ class TokenAuthority(Role):
 
     def _token(self, client: str, request: Request) -> Reply:
         self._attributes(client)
+        _require_size("a predicate", request.content, _PREDICATE_BYTES)
         try:
             predicate = request.content.decode()
         except UnicodeDecodeError:

@@ -177,3 +177,21 @@ def test_anybody_reads_the_policy_of_a_payload_and_nobody_the_hidden_record() ->
     hidden = authority_of(HiddenVectors)
     (sealed,) = PolicySealer(hidden.public).seal([b"a"], RECORD)
     assert hidden.public.read(PolicyPayload.from_bytes(sealed).capsule) is None
+
+
+@pytest.mark.parametrize(
+    ("policy", "text"),
+    [
+        ("doctor", "doctor=1"),
+        ("TRUE", "*"),
+        ("doctor AND ward = 'B'", "doctor=1 AND ward=1"),
+        ("doctor OR age >= 28", "doctor=1 OR (age[0]=1 AND age[1]=1 AND age[2]=1)"),
+        (
+            "at_least(2, doctor, ward = 'A', age = 3) AND NOT doctor",
+            "at_least(2, doctor=1, ward=0, age=3) AND doctor=0",
+        ),
+    ],
+)
+def test_policies_of_messages_have_a_text(policy: str, text: str) -> None:
+    authority = authority_of(CpAbe)
+    assert authority.public.read(authority.public.seal(b"", policy)).text == text

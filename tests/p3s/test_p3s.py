@@ -393,6 +393,8 @@ def test_contents_are_checked_where_they_arrive() -> None:
         world.ways("feed")[2](Request("announce", announcement))
     with pytest.raises(DecodeError, match="UTF-8"):
         world.ways("alice")[0](Request("token", b"\xff"))
+    with pytest.raises(ParameterError, match="a predicate has at most"):
+        world.ways("alice")[0](Request("token", b"TRUE" + b" " * (1 << 16)))
     assert len(world.repository) == 0
 
 
