@@ -22,6 +22,8 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.delivery.naive import PayloadSealer as PayloadSealer
     from ccbps.delivery.plans import Strategy as Strategy
     from ccbps.delivery.plans import Wrap as Wrap
+    from ccbps.delivery.policies import PolicyOpener as PolicyOpener
+    from ccbps.delivery.policies import PolicySealer as PolicySealer
     from ccbps.delivery.strategies import BuildUpCache as BuildUpCache
     from ccbps.delivery.strategies import KeyHierarchy as KeyHierarchy
     from ccbps.delivery.strategies import Naive as Naive

@@ -215,6 +215,34 @@ class PublicKey(Printable):
         key = _key(b"encapsulated", seed, message)
         return replace(message, payload=sealed).to_bytes(), key
 
+    def read(self, message: bytes) -> Any:
+        """Read for whom a message is, as far as it shows that to everybody.
+
+        Args:
+            message: message of `seal` or `encapsulate`. All of it is checked but the payload, which
+                only a key can check.
+
+        Returns:
+            a `ccbps.functional.trees.Tree` (CpAbe), a tuple of words (KpAbe), or None.
+
+        Raises:
+            KeyMismatchError: the message is of another authority.
+            DecodeError: it is no message.
+        """
+        parsed, scheme = _Sealed.from_bytes(message), self.scheme
+        self._require_own(parsed)
+        label = read(scheme.label_type, parsed.label, refusal=_REFUSED)
+        decoded(scheme.group, parsed.points, scheme.message_shape(label))
+        return label
+
+    def _require_own(self, message: _Sealed) -> None:
+        """Refuse a message of another authority."""
+        if message.authority != self.name:
+            raise KeyMismatchError(
+                f"the message is of authority {message.authority.hex()[:16]}, and the key of "
+                f"{self.fingerprint}"
+            )
+
     def _from_seed(self, target: Any, epoch: int | None, seed: bytes) -> tuple[_Sealed, bytes]:
         """Return the message without payload that follows from a seed, and the seed."""
         scheme, group = self.scheme, self.scheme.group
@@ -299,11 +327,7 @@ class UserKey(Confined, TextKey):
     def _opened(self, message: _Sealed) -> tuple[bytes, bytes]:
         """Return the payload and the seed of a message."""
         public, scheme, group = self.public, self.public.scheme, self.public.scheme.group
-        if message.authority != public.name:
-            raise KeyMismatchError(
-                f"the message is of authority {message.authority.hex()[:16]}, and the key of "
-                f"{public.fingerprint}"
-            )
+        public._require_own(message)
         if message.epoch != self.epoch:
             raise KeyMismatchError(
                 f"the message is of epoch {message.epoch}, and the key of epoch {self.epoch}: take "

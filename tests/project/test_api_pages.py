@@ -20,6 +20,7 @@ PACKAGES = (
     "ccbps.planner",
     "ccbps.predicates",
     "ccbps.delivery",
+    "ccbps.p3s",
     "ccbps.filters",
     "ccbps.circuits",
     "ccbps.encodings",
