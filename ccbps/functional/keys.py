@@ -108,6 +108,14 @@ class _Sealed(Message, frozen=True):
 class PublicKey(Printable):
     """The public key of an authority: anybody who has it can encrypt.
 
+    Example:
+        >>> from ccbps.functional import Authority, Ibe, PublicKey
+        >>> authority = Authority.generate(Ibe())
+        >>> published = authority.public.to_bytes()
+        >>> sealed = PublicKey.from_bytes(published).seal(b"119.50", "bob", epoch=7)
+        >>> authority.key("bob", epoch=7).open(sealed)
+        b'119.50'
+
     Attributes:
         scheme: the scheme, with its schema and pairing.
         points: elements of G1 and G2.
@@ -227,6 +235,14 @@ class PublicKey(Printable):
 
 class UserKey(Confined, TextKey):
     """A user's key: it opens the messages that it fits. `Authority.key` makes it.
+
+    Example:
+        >>> from ccbps.functional import Authority, Ibe, UserKey
+        >>> authority = Authority.generate(Ibe())
+        >>> handed_over = authority.key("bob").to_text()
+        >>> key = UserKey.from_text(handed_over)
+        >>> key.examine([authority.public.seal(b"119.50", name) for name in ("bob", "eve")])
+        ([b'119.50', None], {1: 'not a message for this key, or one that was altered'})
 
     Attributes:
         public: public key of the authority.

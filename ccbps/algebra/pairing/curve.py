@@ -42,7 +42,7 @@ COMPRESSED: Final = 0x80
 INFINITY: Final = 0x40
 LARGER: Final = 0x20
 """Bits of the first byte of an encoded point: y is the larger one of y and -y."""
-FEW_PAIRS: Final = 2
+FEW_PAIRS: Final = 3
 """Pairs up to which single pairings of pymcl are faster than one product of py-arkworks."""
 _HALF: Final = (P - 1) // 2
 _DIGITS: Final = 255

@@ -1,6 +1,6 @@
-"""Hashing to G1 of BLS12-381 by RFC 9380 in plain integers: BLS12381G1_XMD:SHA-256_SSWU_RO_.
+"""Hashing to G1 of BLS12-381 by RFC 9380 in plain integers.
 
-It serves where the library of the curve has no such hash. A message becomes two numbers of the
+The suite is ``BLS12381G1_XMD:SHA-256_SSWU_RO_``. It serves where the library of the curve has no such hash. A message becomes two numbers of the
 field, each number a point of an isogenous curve, and this a point of the curve; their sum, times
 1 + x of the curve, lies in the group of order r.
 
