@@ -20,7 +20,7 @@ from typing import Any
 from unittest.mock import patch
 
 from report import Table, options
-from timing import machine, one_core, seconds
+from timing import machine, one_core, repeated, seconds
 
 from ccbps import Bool, Schema, UInt
 from ccbps.algebra.pairing import Pairing
@@ -39,7 +39,7 @@ GOALS = {"seal": 5.0, "open": 8.0}
 GOAL = 1.3
 """An opening of CP-ABE over its limit."""
 MANY = 21
-"""Pairs of a product: those of an AND of 10."""
+"""Pairs of a product, those of an AND of 10; and operations of a kind in a round."""
 MESSAGES = 64
 
 Action = Callable[[], object]
@@ -128,9 +128,10 @@ def cases() -> dict[str, Case]:
     return out
 
 
-def operations(group: Pairing) -> dict[str, tuple[Action, int]]:
+def operations(name: str) -> dict[str, tuple[Action, int]]:
     """Return the operations of a library, and how many each action does."""
-    (a, b) = group.exponents(2)
+    group = LIBRARIES[name]
+    a, b = group.exponents(2)
     p, q = group.power(group.g1, a), group.power(group.g2, b)
     target, pairs = group.product([(p, q)]), [(p, q)] * MANY
     ones, twos = group.encode(p), group.encode(q)
@@ -148,19 +149,19 @@ def operations(group: Pairing) -> dict[str, tuple[Action, int]]:
     }
 
 
-def blspy() -> Action:
-    """Return a pairing of blspy: BLS12-381 by blst."""
+def blspy() -> tuple[Action, int]:
+    """Return pairings of blspy, BLS12-381 by blst, and their number."""
     from blspy import G1Element, G2Element
 
     one, two = G1Element.generator(), G2Element.generator()
-    return lambda: one.pair(two)
+    return repeated(lambda: one.pair(two), MANY), MANY
 
 
-def py_ecc() -> Action:
-    """Return a pairing of py_ecc: BLS12-381 in Python."""
+def py_ecc() -> tuple[Action, int]:
+    """Return a pairing of py_ecc, BLS12-381 in Python, and the number 1."""
     from py_ecc.optimized_bls12_381 import G1, G2, pairing
 
-    return lambda: pairing(G2, G1)
+    return lambda: pairing(G2, G1), 1
 
 
 PEERS = {"blspy": blspy, "py_ecc": py_ecc}
@@ -168,32 +169,29 @@ PEERS = {"blspy": blspy, "py_ecc": py_ecc}
 
 def floor(rounds: int) -> dict[str, float]:
     """Print what the operations take, and return the seconds of those by both libraries."""
-    actions: dict[tuple[str, str], Action] = {}
-    counts: dict[str, int] = {}
-    for name, group in LIBRARIES.items():
-        for what, (action, count) in operations(group).items():
-            actions[what, name], counts[what] = action, count
-    took = seconds(actions, rounds)
+    runs = {(what, name): run for name in LIBRARIES for what, run in operations(name).items()}
+    least = seconds({key: repeated(action, MANY // n) for key, (action, n) in runs.items()}, rounds)
+    took = {key: second / MANY for key, second in least.items()}
     table = Table("Operations, milliseconds", dict.fromkeys(LIBRARIES, ".3f"), width=36, least=11)
-    for what, count in counts.items():
-        table.row(what, *(1e3 * took[what, name] / count for name in LIBRARIES))
+    for what in dict.fromkeys(what for what, _ in runs):
+        table.row(what, *(1e3 * took[what, name] for name in LIBRARIES))
 
-    own = {name: actions["single pairing", name] for name in ("pymcl alone", "py-arkworks alone")}
+    heads = {"ms": ".3f", "pairings a second": ",.1f", "times pymcl": ",.1f"}
+    table = Table("One pairing", heads)
+    single = {name: took["single pairing", name] for name in ("pymcl alone", "py-arkworks alone")}
     missing = []
     for name, peer in PEERS.items():
         try:
-            own[name] = peer()
+            action, count = peer()
         except ModuleNotFoundError:
             missing.append(name)
-    slow = {name: own.pop(name) for name in ("py_ecc",) if name in own}
-    least = seconds(own, rounds) | seconds(slow, min(rounds, 2))
-    heads = {"ms": ".3f", "pairings a second": ",.1f", "times pymcl": ",.1f"}
-    table = Table("One pairing", heads)
-    for name, second in least.items():
-        table.row(name, 1e3 * second, 1 / second, second / least["pymcl alone"])
+        else:
+            single[name] = seconds({name: action}, min(rounds, 3))[name] / count
+    for name, second in single.items():
+        table.row(name, 1e3 * second, 1 / second, second / single["pymcl alone"])
     if missing:
         print(f"not installed: {', '.join(missing)}; pip install 'ccbps[bench]'")
-    return {what: took[what, "both"] / count for what, count in counts.items()}
+    return {what: second for (what, name), second in took.items() if name == "both"}
 
 
 def schemes(made: dict[str, Case], single: dict[str, float], rounds: int) -> None:
