@@ -27,10 +27,10 @@ from __future__ import annotations
 
 import hmac
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import cached_property
+from functools import cache, cached_property
 from hashlib import sha256, shake_256
 from itertools import count
 from typing import Annotated, Any, ClassVar, Final, Self
@@ -38,7 +38,7 @@ from typing import Annotated, Any, ClassVar, Final, Self
 from msgspec import Meta
 from msgspec.structs import replace
 
-from ccbps.algebra.pairing import Pairing, Target
+from ccbps.algebra.pairing import Pairing, Point, Target
 from ccbps.arrays import Randomness
 from ccbps.checks import Printable, instance, octets, whole
 from ccbps.ciphers.payloads import PAD_TO, open_sealed, seal
@@ -84,7 +84,7 @@ class _Sealed(Message, frozen=True):
     Attributes:
         authority: name of the authority.
         epoch: number of the epoch; None for messages without.
-        label: target of the message, as far as the scheme shows it.
+        label: part of the target that the scheme shows.
         points: encoded points.
         mask: masked seed.
         payload: sealed payload.
@@ -107,6 +107,14 @@ class _Sealed(Message, frozen=True):
 
 class PublicKey(Printable):
     """The public key of an authority: anybody who has it can encrypt.
+
+    Example:
+        >>> from ccbps.functional import Authority, Ibe, PublicKey
+        >>> authority = Authority.generate(Ibe())
+        >>> published = authority.public.to_bytes()
+        >>> sealed = PublicKey.from_bytes(published).seal(b"119.50", "bob", epoch=7)
+        >>> authority.key("bob", epoch=7).open(sealed)
+        b'119.50'
 
     Attributes:
         scheme: the scheme, with its schema and pairing.
@@ -256,6 +264,14 @@ class PublicKey(Printable):
 class UserKey(Confined, TextKey):
     """A user's key: it opens the messages that it fits. `Authority.key` makes it.
 
+    Example:
+        >>> from ccbps.functional import Authority, Ibe, UserKey
+        >>> authority = Authority.generate(Ibe())
+        >>> handed_over = authority.key("bob").to_text()
+        >>> key = UserKey.from_text(handed_over)
+        >>> key.examine([authority.public.seal(b"119.50", name) for name in ("bob", "eve")])
+        ([b'119.50', None], {1: 'not a message for this key, or one that was altered'})
+
     Attributes:
         public: public key of the authority.
         epoch: epoch of the messages that the key opens; None for messages without.
@@ -334,7 +350,7 @@ class UserKey(Confined, TextKey):
                 "a key of that epoch, which the authority makes"
             )
         label = read(scheme.label_type, message.label, refusal=_REFUSED)
-        points = decoded(group, message.points, scheme.message_shape(label))
+        points = sent(group, message.points, scheme.message_shape(label))
         target = scheme.target_of(label, self._holdings)
         for find in scheme.find(self._holdings, self._points, label, points):
             seed = _masked(group, find(), message.points, message.mask)
@@ -486,14 +502,38 @@ def decoded(group: Pairing, data: bytes, shape: tuple[int, int]) -> Points:
     Raises:
         DecodeError: the bytes are not so many elements.
     """
+    ones, twos = sent(group, data, shape)
+    return list(ones), list(twos)
+
+
+def sent(group: Pairing, data: bytes, shape: tuple[int, int]) -> Points:
+    """Return elements of G1 and G2 that are read, as by `decoded`, when they are first used.
+
+    Raises:
+        DecodeError: the bytes are too many or too few.
+    """
     (ones, twos), one, two = shape, group.g1_bytes, group.g2_bytes
     cut = ones * one
     if len(data) != cut + twos * two:
         raise DecodeError(_REFUSED)
     return (
-        [group.decode_g1(data[at : at + one]) for at in range(0, cut, one)],
-        [group.decode_g2(data[at : at + two]) for at in range(cut, len(data), two)],
+        _Elements([data[at : at + one] for at in range(0, cut, one)], group.decode_g1),
+        _Elements([data[at : at + two] for at in range(cut, len(data), two)], group.decode_g2),
     )
+
+
+class _Elements(Sequence[Point]):
+    """Elements of one group: a key uses few of a message, and to check an element takes long."""
+
+    def __init__(self, parts: list[bytes], decode: Callable[[bytes], Point]) -> None:
+        self._parts = parts
+        self._at = cache(lambda at: decode(parts[at]))
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def __getitem__(self, at: Any) -> Any:
+        return self._at(at)
 
 
 def coins(group: Pairing, seed: bytes, bound: bytes) -> Draw:
