@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from ccbps.algebra.modular import integer
 from ccbps.checks import Printable, instance, whole
-from ccbps.errors import ParameterError, UnsupportedPredicateError
+from ccbps.errors import ParameterError, PredicateError, UnsupportedPredicateError
 from ccbps.predicates import Events, Predicate, Schema
 from ccbps.predicates.codes import Intervals, unpack
 
@@ -153,11 +153,10 @@ class Vectors(Printable):
             parts = [self._parts(predicate, name, allowed) for name, allowed in sets.items()]
             count = len(out) + prod(len(part) for part in parts)
             if count > self.alternatives:
-                reason = (
-                    f"the predicate is an OR of more ANDs than alternatives={self.alternatives}"
-                )
                 raise _refusal(
-                    predicate, reason, reason, "take more, or send several subscriptions"
+                    predicate,
+                    f"the predicate is an OR of more ANDs than alternatives={self.alternatives}",
+                    "make it with more alternatives, or send several subscriptions",
                 )
             out += product(*parts)
         return tuple(out)
@@ -169,13 +168,22 @@ class Vectors(Printable):
             return [(number, allowed)]
         most, count = self.members[name], sum(high - low + 1 for low, high in allowed)
         if not most:
-            reason = "an attribute is left out of this matcher's vectors, as its members are 0"
-            ways = f"make it with members={{{name!r}: {count}}}"
-            raise _refusal(predicate, f"{reason}: {name!r}", reason, ways)
+            raise _refusal(
+                predicate,
+                "an attribute is left out of this matcher's vectors",
+                "make it with members of 1 or more",
+                repr(name),
+            )
         if count > most * self.alternatives:
-            reason = "an attribute may have more values than this matcher takes"
-            counted = f"{reason}: {name!r} {count:,}, and {most} is the most"
-            raise _refusal(predicate, counted, reason, _advice(self.schema, name, count))
+            small = self.schema[name].size <= MAX_LENGTH
+            raise _refusal(
+                predicate,
+                "an attribute may have more values than this matcher takes",
+                "make it with more members, or name the attribute in domains"
+                if small
+                else LARGE_DOMAINS,
+                f"{name!r}: {count:,}, of which it takes {most}; it has {self.schema[name].size:,}",
+            )
         codes = [code for low, high in allowed for code in range(low, high + 1)]
         return [
             (number, tuple((code, code) for code in codes[at : at + most]))
@@ -329,17 +337,16 @@ def _named(schema: Schema, domains: Any) -> tuple[str, ...]:
     return tuple(name for name in schema if name in names)
 
 
-def _refusal(
-    predicate: Predicate, reason: str, summary: str, advice: str
-) -> UnsupportedPredicateError:
-    return UnsupportedPredicateError(f"{reason}; {advice}", text=predicate.text, summary=summary)
+def _refusal(predicate: Predicate, reason: str, advice: str, name: str = "") -> PredicateError:
+    """Return the error of a predicate that vectors cannot hold.
 
-
-def _advice(schema: Schema, name: str, count: int) -> str:
-    """Return what to do about an attribute that may have too many values."""
-    ways = []
-    if count < MAX_LENGTH:
-        ways.append(f"members={{{name!r}: {count}}}")
-    if schema[name].size <= MAX_LENGTH:
-        ways.append(f"domains=[{name!r}]")
-    return f"make it with {' or '.join(ways)}" if ways else LARGE_DOMAINS
+    Args:
+        predicate: the predicate.
+        reason: the reason, without names and values.
+        advice: what to do, likewise.
+        name: more about the reason, with names and values.
+    """
+    summary = f"{reason}; {advice}"
+    return UnsupportedPredicateError(
+        f"{reason}{name and f' ({name})'}; {advice}", text=predicate.text, summary=summary
+    )

@@ -39,7 +39,8 @@ from numpy.typing import NDArray
 
 from ccbps import primitives
 from ccbps.algebra.modular import integer, inverse_many
-from ccbps.algebra.pairing.groups import Pairing, Point
+from ccbps.algebra.pairing import Pairing, Point
+from ccbps.algebra.pairing import pairing as pairing_named
 from ccbps.arrays import Bools, Bytes, Index, Randomness
 from ccbps.checks import Printable, octets, whole
 from ccbps.errors import DecodeError, ParameterError, ShapeError
@@ -62,18 +63,18 @@ class Basis(Printable):
     """The secret matrix B = L U of `InnerProducts`.
 
     Args:
-        pairing: the groups.
+        group: the pairing.
         size: n.
         seed: 32 secret bytes.
     """
 
     __slots__ = ("_inverses", "_order", "_triangles")
 
-    def __init__(self, pairing: Pairing, size: int, seed: bytes) -> None:
+    def __init__(self, group: Pairing, size: int, seed: bytes) -> None:
         cipher = primitives.Cipher(primitives.AES256(seed), primitives.CTR(bytes(16)))
         stream = cipher.encryptor()
-        drawn = pairing.exponents(size * size, lambda count: stream.update(bytes(count)))
-        self._order = integer(pairing.order)
+        drawn = group.exponents(size * size, lambda count: stream.update(bytes(count)))
+        self._order = integer(group.order)
         # L below the diagonal, with ones on it; U from the diagonal up.
         self._triangles = _vectors(drawn).reshape(size, size)
         self._inverses = inverse_many(self._triangles.diagonal().tolist(), self._order)
@@ -109,9 +110,8 @@ class InnerProducts(Printable):
 
     Example:
         >>> import os
-        >>> from ccbps.algebra.pairing import pairing
         >>> from ccbps.functional import InnerProducts
-        >>> products = InnerProducts(pairing("transparent"), 2)      # "bls12-381" in earnest
+        >>> products = InnerProducts(2, pairing="transparent")      # "bls12-381" in earnest
         >>> basis = products.basis(os.urandom(32))
         >>> asked = products.tokens(basis, [[1, -7]])
         >>> sent = products.ciphertexts(basis, [[7, 1], [8, 1]])
@@ -121,29 +121,29 @@ class InnerProducts(Printable):
         array([ True, False])
 
     Attributes:
-        pairing: the groups.
+        group: the pairing.
         length: coordinates of a vector.
         size: n, pairings of a test: one more, for the pad.
         ciphertext_bytes: bytes of a ciphertext.
         token_bytes: bytes of a token.
 
     Args:
-        pairing: the groups.
         length: coordinates of a vector, at least 1.
+        pairing: name of a pairing, see `ccbps.algebra.pairing`.
     """
 
-    def __init__(self, pairing: Pairing, length: int) -> None:
-        self.pairing, self.length = pairing, whole("length", length, 1)
+    def __init__(self, length: int, *, pairing: str = "bls12-381") -> None:
+        self.group, self.length = pairing_named(pairing), whole("length", length, 1)
         self.size = self.length + 1
-        self.ciphertext_bytes = self.size * pairing.g1_bytes
-        self.token_bytes = self.size * pairing.g2_bytes
+        self.ciphertext_bytes = self.size * self.group.g1_bytes
+        self.token_bytes = self.size * self.group.g2_bytes
 
     def __repr__(self) -> str:
-        return f"<InnerProducts of length {self.length} in {self.pairing.name}>"
+        return f"<InnerProducts of length {self.length} in {self.group.name}>"
 
     def basis(self, seed: bytes) -> Basis:
         """Return the secret matrix of a seed, which is 32 secret bytes."""
-        return Basis(self.pairing, self.size, octets("seed", seed, SEED_BYTES))
+        return Basis(self.group, self.size, octets("seed", seed, SEED_BYTES))
 
     def ciphertexts(self, basis: Basis, vectors: Any, randomness: Randomness = os.urandom) -> Bytes:
         """Encrypt vectors.
@@ -164,7 +164,7 @@ class InnerProducts(Printable):
         if len(padded) and not (padded != 0).any(axis=1).all():
             raise ParameterError("a vector to encrypt must not be 0: add a coordinate that is 1")
         factors = self._drawn(len(padded), randomness)
-        return self._raised(self.pairing.g1, basis.times_dual(padded), factors)
+        return self._raised(self.group.g1, self.group.g1_bytes, basis.times_dual(padded), factors)
 
     def tokens(self, basis: Basis, vectors: Any, randomness: Randomness = os.urandom) -> Bytes:
         """Make tokens, as `ciphertexts`; a vector may be 0.
@@ -175,7 +175,7 @@ class InnerProducts(Printable):
         padded = self._padded(vectors)
         padded[:, -1] = self._drawn(len(padded), randomness)
         factors = self._drawn(len(padded), randomness)
-        return self._raised(self.pairing.g2, basis.times(padded), factors)
+        return self._raised(self.group.g2, self.group.g2_bytes, basis.times(padded), factors)
 
     def read_ciphertext(self, data: bytes) -> Points:
         """Read a ciphertext and check its points.
@@ -183,7 +183,7 @@ class InnerProducts(Printable):
         Raises:
             DecodeError: it is none.
         """
-        return self._read(_g1, data, self.pairing.g1_bytes)
+        return self._read(_g1, data, self.group.g1_bytes)
 
     def read_token(self, data: bytes) -> Points:
         """Read a token and check its points.
@@ -191,7 +191,7 @@ class InnerProducts(Printable):
         Raises:
             DecodeError: it is none.
         """
-        return self._read(_g2, data, self.pairing.g2_bytes)
+        return self._read(_g2, data, self.group.g2_bytes)
 
     def orthogonal(
         self,
@@ -212,14 +212,14 @@ class InnerProducts(Printable):
         """
         places = np.asarray(rows, dtype=np.intp), np.asarray(columns, dtype=np.intp)
         count = len(places[0])
-        out, cancels = np.zeros(count, dtype=np.bool_), self.pairing.cancels
+        out, cancels = np.zeros(count, dtype=np.bool_), self.group.cancels
 
         def answer(start: int) -> None:
             pairs = (part[start : start + step].tolist() for part in places)
             for at, (row, column) in enumerate(zip(*pairs, strict=True), start):
                 out[at] = cancels(list(zip(ciphertexts[row], tokens[column], strict=True)))
 
-        workers = min(_processors(), count) if self.pairing.parallel else 1
+        workers = min(os.cpu_count() or 1, count) if self.group.parallel else 1
         if workers < 2 or count * self.size < WORTHWHILE:
             step = max(1, count)
             answer(0)
@@ -240,34 +240,34 @@ class InnerProducts(Printable):
         if given.ndim != 2 or given.shape[1] != self.length:
             raise ShapeError(f"vectors must have the shape (count, {self.length})")
         out = _vectors([0] * (len(given) * self.size)).reshape(len(given), self.size)
-        out[:, :-1] = given % integer(self.pairing.order)
+        out[:, :-1] = given % integer(self.group.order)
         return out
 
     def _drawn(self, count: int, randomness: Randomness) -> Vectors:
-        return _vectors(self.pairing.exponents(count, randomness))
+        return _vectors(self.group.exponents(count, randomness))
 
-    def _raised(self, base: Point, exponents: Vectors, factors: Vectors) -> Bytes:
+    def _raised(self, base: Point, width: int, exponents: Vectors, factors: Vectors) -> Bytes:
         """Return the bytes of base^(factor * exponent), a row for each vector."""
-        scaled = exponents * factors[:, None] % integer(self.pairing.order)
-        power, encode = self.pairing.power, self.pairing.encode
+        scaled = exponents * factors[:, None] % integer(self.group.order)
+        power, encode = self.group.power, self.group.encode
         data = b"".join(encode(power(base, exponent)) for exponent in scaled.ravel().tolist())
-        return np.frombuffer(data, dtype=np.uint8).reshape(len(scaled), -1)
+        return np.frombuffer(data, dtype=np.uint8).reshape(len(scaled), self.size * width)
 
     def _read(self, read: Callable[[Pairing, bytes], Point], data: bytes, width: int) -> Points:
         if len(data) != self.size * width:
             raise DecodeError(f"expected {self.size * width} bytes of points, got {len(data)}")
         parts = (data[at : at + width] for at in range(0, len(data), width))
-        return tuple(read(self.pairing, part) for part in parts)
+        return tuple(read(self.group, part) for part in parts)
 
 
 @lru_cache(REMEMBERED)
-def _g1(pairing: Pairing, data: bytes) -> Point:
-    return pairing.decode_g1(data)
+def _g1(group: Pairing, data: bytes) -> Point:
+    return group.decode_g1(data)
 
 
 @lru_cache(REMEMBERED)
-def _g2(pairing: Pairing, data: bytes) -> Point:
-    return pairing.decode_g2(data)
+def _g2(group: Pairing, data: bytes) -> Point:
+    return group.decode_g2(data)
 
 
 def _vectors(numbers: Sequence[int]) -> Vectors:
@@ -275,9 +275,3 @@ def _vectors(numbers: Sequence[int]) -> Vectors:
     out = np.empty(len(numbers), dtype=object)
     out[:] = [integer(int(number)) for number in numbers]
     return out
-
-
-def _processors() -> int:
-    """Return the number of processors that this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1

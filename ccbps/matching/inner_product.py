@@ -25,11 +25,11 @@ from typing import Any, Final, Self, get_args
 
 import numpy as np
 
+from ccbps.algebra.pairing import Pairing
 from ccbps.algebra.pairing import pairing as pairing_named
-from ccbps.algebra.pairing.groups import Pairing
 from ccbps.arrays import Bools, Bytes, Index, Randomness
 from ccbps.dictionary import DictionaryColumn
-from ccbps.errors import CcbpsError, DecodeError
+from ccbps.errors import CcbpsError, DecodeError, ParameterError
 from ccbps.forms.vectors import Prepared, Vectors, parameters_for
 from ccbps.functional.inner_product import SEED_BYTES, Basis, InnerProducts, Points
 from ccbps.keys.role_key import hex_bytes
@@ -65,8 +65,7 @@ class InnerProductMatch(ReusableMatcher):
 
     Raises:
         ParameterError: a parameter is not possible, or vectors would have more than 511
-            coordinates.
-        ImportError: there is no library for the pairing: ``pip install 'ccbps[pairings]'``.
+            coordinates; or no library for the pairing is installed.
 
     Example:
         >>> from ccbps import Category, Schema, UInt
@@ -103,10 +102,10 @@ class InnerProductMatch(ReusableMatcher):
         alternatives: int = 1,
         pairing: str = "bls12-381",
     ) -> None:
-        groups = pairing_named(pairing)
+        groups = _pairing(pairing)
         given = {} if members is None else members
         self._vectors = Vectors(schema, groups.order, given, domains, alternatives)
-        self._products = InnerProducts(groups, len(self._vectors.monomials))
+        self._products = InnerProducts(len(self._vectors.monomials), pairing=pairing)
         self.size = self._products.size
         sizes = Sizes(self._products.ciphertext_bytes, self._products.token_bytes)
         self._set_up(schema, sizes)
@@ -117,7 +116,7 @@ class InnerProductMatch(ReusableMatcher):
             "members": {name: count for name, count in vectors.members.items() if count != 1},
             "domains": list(vectors.domains),
             "alternatives": vectors.alternatives,
-            "pairing": self._products.pairing.name,
+            "pairing": self._products.group.name,
         }
 
     def layout(self) -> Any:
@@ -139,7 +138,7 @@ class InnerProductMatch(ReusableMatcher):
 
     @property
     def leakage(self) -> LeakageCard:
-        groups, secure = self._products.pairing, self._products.pairing.security > 0
+        groups, secure = self._products.group, self._products.group.security > 0
         protects = {Protects.CONSTANTS, Protects.ATTRIBUTES, Protects.FORMULA}
         model = ("transparent: every element of the groups shows its logarithm, and with it all",)
         return self._card(
@@ -183,7 +182,7 @@ class InnerProductMatch(ReusableMatcher):
 
     @property
     def costs(self) -> tuple[Cost, ...]:
-        n, power, of = self.size, Operation.EXPONENTIATION, self._products.pairing.name
+        n, power, of = self.size, Operation.EXPONENTIATION, self._products.group.name
         return (
             Cost("publisher", "event", Operation.MODULAR_PRODUCT, n * n, "255 bits"),
             Cost("publisher", "event", power, n, f"{of}, G1"),
@@ -203,7 +202,7 @@ class InnerProductMatch(ReusableMatcher):
         hex_bytes(value, SEED_BYTES)
 
     def _basis(self, key: Mapping[str, Any]) -> Basis:
-        return _kept_basis(self._products.pairing, self.size, key["seed"])
+        return _kept_basis(self._products.group, self.size, key["seed"])
 
     # -- clients ----------------------------------------------------------------------------------
 
@@ -218,7 +217,7 @@ class InnerProductMatch(ReusableMatcher):
         self, key: Mapping[str, Any], interests: DictionaryColumn[Prepared], draw: Draw, out: Bytes
     ) -> None:
         sent = [interests.values[number] for number in interests.index.tolist()]
-        groups, basis = self._products.pairing, self._basis(key)
+        groups, basis = self._products.group, self._basis(key)
         vectors = self._vectors.of_predicates(
             sent, lambda count: groups.exponents(count, draw.fresh)
         )
@@ -257,6 +256,15 @@ class InnerProductMatch(ReusableMatcher):
         distinct_interests, columns = _distinct(interests)
         opened = self.open_events(key, distinct_events)
         return self._products.orthogonal(opened, self.table(key, distinct_interests), rows, columns)
+
+
+def _pairing(name: str) -> Pairing:
+    problem = ""
+    try:
+        return pairing_named(name)
+    except ImportError as error:
+        problem = str(error)
+    raise ParameterError(problem)
 
 
 def _distinct(bodies: Bytes) -> tuple[Bytes, Index]:
