@@ -343,7 +343,7 @@ def _refusal(predicate: Predicate, reason: str, advice: str, name: str = "") -> 
     Args:
         predicate: the predicate.
         reason: the reason, without names and values.
-        advice: what to do, likewise.
+        advice: advice, likewise.
         name: more about the reason, with names and values.
     """
     summary = f"{reason}; {advice}"

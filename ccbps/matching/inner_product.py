@@ -82,7 +82,7 @@ class InnerProductMatch(ReusableMatcher):
         array([[ True, False],
                [False,  True]])
         >>> matcher.size, matcher.event_bytes, matcher.interest_bytes
-        (9, 456, 888)
+        (8, 408, 792)
 
     Attributes:
         size: n, coordinates of a vector with its pad: points of a message, pairings of a pair.

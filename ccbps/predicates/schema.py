@@ -426,7 +426,7 @@ class Predicate(Printable, Redacted, frozen=True, eq=False, dict=True):
             >>> from ccbps import Schema, UInt
             >>> schema = Schema(price=UInt(16), volume=UInt(16))
             >>> schema.parse("price < 5 AND volume IN (1, 3) OR volume = 7").alternatives()
-            [{'price': ((0, 4),), 'volume': ((1, 1), (3, 3))}, {'volume': ((7, 7),)}]
+            [{'volume': ((7, 7),)}, {'price': ((0, 4),), 'volume': ((1, 1), (3, 3))}]
 
         Returns:
             for each AND, the sets of the attributes that it limits. There are as few as pairs of
