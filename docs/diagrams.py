@@ -28,6 +28,7 @@ CHOICES: tuple[tuple[str, tuple[tuple[str, str], ...], Colours], ...] = (
             ("one private value, or one of several", "EqualityMatch, MembershipMatch"),
             ("Hamming distances, scores; limit and weights are private", "ThresholdMatch"),
             ("anything at all, on at most 20 bits", "TruthTableMatch"),
+            ("OR of few equalities, small sets; encoded once; slow", "InnerProductMatch"),
             ("at_least over some 40 conditions or more; public form", "BranchingMatch"),
             ("a public function of private bits of both sides", "PublicFunctionMatch"),
             ("a public circuit of many gates: sums, long distances, files", "GarbledMatch"),

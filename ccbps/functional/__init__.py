@@ -8,6 +8,7 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.functional.cp_abe import CpAbe as CpAbe
     from ccbps.functional.hidden_vectors import HiddenVectors as HiddenVectors
     from ccbps.functional.identity import Ibe as Ibe
+    from ccbps.functional.inner_product import InnerProducts as InnerProducts
     from ccbps.functional.keys import Authority as Authority
     from ccbps.functional.keys import PublicKey as PublicKey
     from ccbps.functional.keys import UserKey as UserKey

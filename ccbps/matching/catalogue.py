@@ -20,6 +20,7 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.matching.group.fixed_structure import OFSGPMatch as OFSGPMatch
     from ccbps.matching.group.public_function import PublicFunctionMatch as PublicFunctionMatch
     from ccbps.matching.group.universal import UGPMatch as UGPMatch
+    from ccbps.matching.inner_product import InnerProductMatch as InnerProductMatch
     from ccbps.matching.one_time.branching import BranchingMatch as BranchingMatch
     from ccbps.matching.one_time.broadcast import BroadcastMatch as BroadcastMatch
     from ccbps.matching.one_time.equality import EqualityMatch as EqualityMatch

@@ -62,6 +62,10 @@ _SETS_HELP: Final = (
     "accepted is a conjunction of sets of values, each of a few intervals; take a box with more "
     f"intervals, a template or a hidden formula, {_SEVERAL}"
 )
+_UNION_HELP: Final = (
+    "accepted is an OR of a few ANDs of sets of values; write several subscriptions, or take "
+    "FormulaMatch(schema, template), whose template is any formula"
+)
 
 T = TypeVar("T")
 
@@ -495,6 +499,27 @@ def sets_of(
         special = f"take a box with at least intervals={more}, {_SEVERAL}"
         raise _refusal(schema, expression, text, larger, _SETS_HELP, special)
     return sets
+
+
+def alternatives_of(
+    schema: Attributes, form: Form, expression: Expression, text: str
+) -> list[Product]:
+    """Derive products whose union is the true set of a bound predicate; none where it is empty.
+
+    Args:
+        schema: the attributes.
+        form: the predicate's code form, all bounds filled in.
+        expression: the same predicate as a tree; used to find positions for errors.
+        text: the same predicate as written; likewise.
+
+    Raises:
+        UnsupportedPredicateError: there are more than 256 products, an at_least with more than 64
+            choices, or a Hamming distance of more than 1024 codes.
+    """
+    try:
+        return union_of(schema, NormalForm(schema, spell_out=True).of(form))
+    except NotABox as problem:
+        raise _refusal(schema, expression, text, problem, _UNION_HELP) from None
 
 
 def intervals_needed(size: int, allowed: Intervals) -> int:

@@ -25,7 +25,7 @@ from ccbps.errors import (
     UnsupportedPredicateError,
 )
 from ccbps.predicates.attributes import Attributes
-from ccbps.predicates.box import Box, box_of, is_empty, sets_of
+from ccbps.predicates.box import Box, alternatives_of, box_of, is_empty, sets_of
 from ccbps.predicates.codes import BoolArray, Intervals
 from ccbps.predicates.described import from_text, to_text, types_of
 from ccbps.predicates.expression import (
@@ -418,6 +418,26 @@ class Predicate(Printable, Redacted, frozen=True, eq=False, dict=True):
         """
         self._require_bound()
         return sets_of(self.schema, self._form, self.expression, self.text, intervals)
+
+    def alternatives(self) -> list[dict[str, Intervals]]:
+        """Write the predicate as an OR of ANDs of sets of codes; one that never holds has none.
+
+        Example:
+            >>> from ccbps import Schema, UInt
+            >>> schema = Schema(price=UInt(16), volume=UInt(16))
+            >>> schema.parse("price < 5 AND volume IN (1, 3) OR volume = 7").alternatives()
+            [{'volume': ((7, 7),)}, {'price': ((0, 4),), 'volume': ((1, 1), (3, 3))}]
+
+        Returns:
+            for each AND, the sets of the attributes that it limits. There are as few as pairs of
+            them that can be merged leave.
+
+        Raises:
+            ParameterError: a private constant has no value.
+            UnsupportedPredicateError: there are more than 256, or too many to try.
+        """
+        self._require_bound()
+        return alternatives_of(self.schema, self._form, self.expression, self.text)
 
     @cached_property
     def _box(self) -> Box:

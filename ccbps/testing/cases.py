@@ -213,6 +213,8 @@ class Case:
 def proposed(scheme: type[Matcher], schema: Schema, predicate: Predicate) -> list[Matcher]:
     """Return the proposals of a scheme, with toy keys where it has any: primes take long to find.
 
+    Pairings are those of the transparent model, which computes the same equations fast.
+
     False positives that a scheme leaves to chance are no part of a matcher's meaning. They are made
     so rare here that no test meets one.
     """
@@ -222,6 +224,8 @@ def proposed(scheme: type[Matcher], schema: Schema, predicate: Predicate) -> lis
             patch.setattr(scheme.__init__, "__defaults__", (512, True))
         if "false_positives" in defaults:
             patch.setitem(defaults, "false_positives", 2**-40)
+        if "pairing" in defaults:
+            patch.setitem(defaults, "pairing", "transparent")
         return list(scheme.propose(schema, predicate))
 
 

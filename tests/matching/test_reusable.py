@@ -42,6 +42,7 @@ MATCHERS: dict[str, Matcher] = {
     "exact scalar products": matching.broken.AspeMatch(SCHEMA, exact=True),
     "blinded comparisons": matching.broken.PaillierRangeMatch(SCHEMA, 256, toy=True),
     "tags": matching.TagMatch(SCHEMA),
+    "inner products": matching.InnerProductMatch(SCHEMA),
     "filters": matching.KeywordFilterMatch(SCHEMA, false_positives=1e-9),
     "dictionaries": matching.KeywordDictionaryMatch(SCHEMA),
     "keywords": matching.KeywordMatch(SCHEMA),
@@ -71,6 +72,15 @@ OPTIONS: list[tuple[type[Matcher], dict[str, Any]]] = [
     (matching.KeywordFilterMatch, {"points": {"price": [9]}, "hashes": 3, "bits": 192}),
     (matching.KeywordDictionaryMatch, {"points": {"price": [9]}, "dictionaries": {"issue": []}}),
     (matching.ObliviousTopicMatch, {"attributes": ["issue"], "payload_bytes": 5, "group": "toy64"}),
+    (
+        matching.InnerProductMatch,
+        {
+            "members": {"issue": 2},
+            "domains": ["price"],
+            "alternatives": 2,
+            "pairing": "transparent",
+        },
+    ),
     (matching.broken.AccessTreeMatch, {"group": "toy64", "leaves": 9}),
     (matching.broken.AspeMatch, {"exact": True}),
 ]

@@ -52,6 +52,7 @@ CHOSEN: Final[dict[type[Matcher], Matcher]] = {
         matching.broken.PaillierRangeMatch(KINDS, modulus_bits=256, toy=True),
         matching.broken.AccessTreeMatch(KINDS, group="toy64"),
         matching.KeywordMatch(KINDS, group="toy64"),
+        matching.InnerProductMatch(KINDS, pairing="transparent"),
         matching.CommutativeMatch(KINDS, group="toy64"),
         matching.KeywordFilterMatch(KINDS, false_positives=1e-9),
         matching.KeywordDictionaryMatch(KINDS),

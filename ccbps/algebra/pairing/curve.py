@@ -172,6 +172,7 @@ class ArkworksCurve(_Curve):
     """BLS12-381 by py-arkworks-bls12381."""
 
     library = "py-arkworks-bls12381"
+    parallel = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -235,6 +236,7 @@ class BothCurve(MclCurve):
     """Powers by pymcl; products of pairings and hashes by py-arkworks-bls12381."""
 
     library = "pymcl and py-arkworks-bls12381"
+    parallel = True
 
     def __init__(self) -> None:
         super().__init__()

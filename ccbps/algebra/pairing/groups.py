@@ -55,6 +55,7 @@ class Pairing(Printable, ABC):
         name: name for `ccbps.algebra.pairing.pairing`.
         library: library that computes it.
         security: rough strength in bits.
+        parallel: whether products of pairings of several threads are computed at the same time.
         order: r, the order of all three groups.
         g1: generator of G1.
         g2: generator of G2.
@@ -66,6 +67,7 @@ class Pairing(Printable, ABC):
     name: ClassVar[str]
     library: ClassVar[str]
     security: ClassVar[int]
+    parallel: ClassVar[bool] = False
     order: int
     g1: Point
     g2: Point

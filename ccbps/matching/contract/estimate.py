@@ -265,7 +265,8 @@ def _reusable_rates(matcher: Any, party: Party, sample: _Sample, subscriptions: 
     publisher = unit_seconds(events, MOST_ROWS)
     subscriber = unit_seconds(interests, TABLE)
     most = min(subscriptions, TABLE)
-    large = max(1, min(most, int(PREPARING / max(subscriber, 1e-9))))
+    # At least two, where there are two: the time of a pair is the difference to one.
+    large = max(min(2, most), min(most, int(PREPARING / max(subscriber, 1e-9))))
     kept = {size: party.subscriber.encode(sample.different(size)) for size in {large, 1}}
 
     def meets(table: Any, match: Callable[..., object]) -> Callable[[int], Callable[[], object]]:

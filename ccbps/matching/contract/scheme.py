@@ -120,6 +120,7 @@ class Operation(Enum):
     LEGENDRE_SYMBOL = "Legendre symbol"
     EXPONENTIATION = "exponentiation"
     FIXED_BASE = "exponentiation of a fixed base"
+    PAIRING = "pairing of a product"
     SIGNATURE = "signature made and checked"
 
 
