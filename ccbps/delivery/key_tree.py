@@ -174,6 +174,14 @@ class RangeKey(Confined, TextKey):
         tree: the tree.
         keys: keys by epoch and node.
 
+    Example:
+        >>> from ccbps import Schema, UInt
+        >>> from ccbps.delivery import KeyTree, TreeKey
+        >>> tree, secret = KeyTree(Schema(price=UInt(8)), "quotes"), TreeKey.generate()
+        >>> key = tree.subscriber_key(secret, "price < 120", epoch=7)
+        >>> key.with_next(tree.subscriber_key(secret, "price < 120", epoch=8))
+        <RangeKey of 'quotes': epochs 7, 8>
+
     Attributes:
         tree: as given.
         hashes: number of hashes that were computed.
