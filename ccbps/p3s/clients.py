@@ -84,6 +84,7 @@ class Publisher(Confined):
         policy: Any,
         *,
         seconds: int = 3600,
+        epoch: int | None = None,
         pad_to: int = PAD_TO,
     ) -> list[bytes]:
         """Publish events under one policy.
@@ -93,6 +94,7 @@ class Publisher(Confined):
             payloads: payload of each event.
             policy: policy over the attributes of subscribers, for everybody to read.
             seconds: time that the repository keeps the payloads.
+            epoch: epoch whose keys open the payloads; None for keys without epochs.
             pad_to: number of bytes. Payloads are padded to a multiple of it; 1 shows their lengths.
 
         Returns:
@@ -112,7 +114,7 @@ class Publisher(Confined):
             raise ParameterError(
                 f"records and payloads must be as many, got {len(records)} and {len(payloads)}"
             )
-        items = self._sealer.seal(payloads, policy, pad_to=pad_to)
+        items = self._sealer.seal(payloads, policy, epoch=epoch, pad_to=pad_to)
         guids = [os.urandom(GUID_BYTES) for _ in items]
         announcements = [
             self._metadata.seal(guid + sha256(item).digest(), record, pad_to=1)

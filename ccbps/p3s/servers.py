@@ -44,7 +44,7 @@ _REPLY_BYTES: Final = MOST_BYTES // 4
 """Bytes of announcements in a reply; a single one may be larger."""
 _PREDICATE_BYTES: Final = 1 << 16
 """Bytes of a predicate at the most."""
-_ANNOUNCED_BYTES: Final = 1 << 24
+_ANNOUNCED_BYTES: Final = 1 << 21
 """Bytes of an announcement at the most."""
 
 
@@ -92,6 +92,7 @@ class TokenAuthority(Role):
         metadata: master key of `HiddenVectors` for the metadata of events.
         access: master key of `CpAbe` for the attributes of subscribers.
         members: attributes of each subscriber, by the fingerprint of its certificate.
+        epoch: epoch of the keys for payloads; None for keys without epochs.
         log: as `Role` has it. It sees who asks for which predicate.
 
     Raises:
@@ -106,6 +107,7 @@ class TokenAuthority(Role):
         access: Authority,
         members: Mapping[str, Mapping[str, Any]],
         *,
+        epoch: int | None = None,
         log: Log | None = None,
     ) -> None:
         super().__init__(log)
@@ -115,6 +117,7 @@ class TokenAuthority(Role):
         ):
             instance(f"{name}.scheme", instance(name, key, Authority).scheme, kind)
         self._metadata, self._access, self._members = metadata, access, {**members}
+        self._epoch = epoch
         self._verbs = {"public": self._public, "token": self._token, "access": self._key}
 
     def _public(self, client: str, request: Request) -> Reply:
@@ -130,7 +133,7 @@ class TokenAuthority(Role):
         return Reply((self._metadata.key(predicate).to_text().encode(),))
 
     def _key(self, client: str, request: Request) -> Reply:
-        key = self._access.key(self._attributes(client))
+        key = self._access.key(self._attributes(client), epoch=self._epoch)
         return Reply((key.to_text().encode(),))
 
     def _attributes(self, client: str) -> Mapping[str, Any]:

@@ -85,6 +85,13 @@ def test_a_batch_shares_one_capsule_that_is_opened_once(opened: list[bytes]) -> 
     assert {PolicyPayload.from_bytes(m).capsule for m in sealer.seal([b""], POLICY)} != capsules
 
 
+def test_payloads_of_a_batch_have_keys_of_their_own() -> None:
+    # Under one key and nonce, equal payloads would look equal.
+    sealed = PolicySealer(authority_of(Ibe).public).seal([bytes(200)] * 20, "bob")
+    starts = {PolicyPayload.from_bytes(message).sealed[:16] for message in sealed}
+    assert len(starts) == len(sealed)
+
+
 def test_a_capsule_that_does_not_open_is_tried_once(opened: list[bytes]) -> None:
     authority = authority_of(HiddenVectors)
     sealed = PolicySealer(authority.public).seal([b"a"] * 5, RECORD)

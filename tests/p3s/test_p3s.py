@@ -40,6 +40,7 @@ from ccbps.p3s import (
     Repository,
     Subscriber,
     TokenAuthority,
+    local,
     serve,
 )
 from ccbps.p3s.messages import GUID_BYTES, Reply, Request
@@ -293,6 +294,19 @@ def test_slow_subscribers_know_what_they_missed_and_new_ones_start_anywhere() ->
     assert (slow.position, slow.missed) == (5, 2)
     assert [got.number for got in late.receive()] == [4]
     assert late.missed == 0
+
+
+def test_payloads_of_an_epoch_need_its_keys() -> None:
+    world = World(ALICE)
+    _, *servers = world.ways("alice")
+    readers = []
+    for epoch in (7, 8):
+        authority = TokenAuthority(world.metadata, world.access, ALICE, epoch=epoch)
+        readers.append(Subscriber.enrol(["TRUE"], local(authority, "alice"), *servers))
+    published(world, b"a", epoch=7)
+    published(world, b"b", epoch=8)
+    received = [[got.payload for got in reader.receive()] for reader in readers]
+    assert received == [[b"a", None], [None, b"b"]]
 
 
 def test_a_server_that_starts_anew_is_noticed() -> None:
