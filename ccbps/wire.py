@@ -120,6 +120,8 @@ class Kind(IntEnum):
     """The public key of an authority: `ccbps.functional.keys`."""
     FUNCTIONAL = 24
     """A message of functional encryption."""
+    TREE_EVENT = 25
+    """A payload under a key of a tree: `ccbps.delivery.key_tree`."""
 
 
 @unique

@@ -23,8 +23,8 @@ Source: [IP08], whose vectors have no such last place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import combinations, product
+from collections.abc import Callable, Sequence
+from itertools import combinations
 from typing import Any, ClassVar, Final
 
 from ccbps.algebra.pairing import Target
@@ -38,6 +38,8 @@ from ccbps.predicates.parsed import bound_predicate
 
 MOST_PATTERNS: Final = 1 << 10
 """Patterns of a key at most."""
+MOST_JOINS: Final = 1 << 16
+"""Pairs of conjunctions that are joined at most."""
 
 Pattern = tuple[tuple[int, int], ...]
 """Fixed places and their bits, in ascending order."""
@@ -160,35 +162,44 @@ def patterns(schema: Schema, predicate: Predicate) -> tuple[Pattern, ...]:
 
 
 class _Cubes:
-    """The conjunctions of bits whose OR a tree is."""
+    """The conjunctions of bits whose OR a tree is.
+
+    Args:
+        schema: schema of the tree.
+        text: text of the predicate, for errors.
+    """
 
     def __init__(self, schema: Schema, text: str) -> None:
-        self._first, self._text = schema.first_bits, text
+        self._first, self._text, self._tries = schema.first_bits, text, 0
 
     def of(self, node: BitNode) -> list[dict[int, int]]:
+        """Return the conjunctions of a node, as bits by place."""
         if isinstance(node, Literal):
             return [{self._first[node.attribute] + node.position: node.value}]
         assert isinstance(node, Threshold)
         parts = [self.of(part) for part in node.parts]
-        out: list[dict[int, int]] = []
-        for chosen in combinations(parts, node.least):
-            for cube in self._joined(chosen):
-                out.append(cube)
-                if len(out) > MOST_PATTERNS:
-                    raise UnsupportedPredicateError(
-                        f"the policy takes more than {MOST_PATTERNS} patterns of bits: use "
-                        "KpAbe, which shows records, or narrower ranges",
-                        text=self._text,
-                    )
+        out = [cube for chosen in combinations(parts, node.least) for cube in self._joined(chosen)]
+        self._count(len(out), MOST_PATTERNS)
         return out
 
-    def _joined(self, parts: Sequence[list[dict[int, int]]]) -> Iterator[dict[int, int]]:
-        """Yield the conjunctions of one cube of each part that do not contradict one another."""
-        for cubes in product(*parts):
-            joined: dict[int, int] = {}
-            if all(
-                joined.setdefault(place, bit) == bit
-                for cube in cubes
-                for place, bit in cube.items()
-            ):
-                yield joined
+    def _joined(self, parts: Sequence[list[dict[int, int]]]) -> list[dict[int, int]]:
+        """Join each conjunction of one part with each of the next, unless they contradict."""
+        joined: list[dict[int, int]] = [{}]
+        for part in parts:
+            self._tries += len(joined) * len(part)
+            self._count(self._tries, MOST_JOINS)
+            joined = [
+                {**left, **right}
+                for left in joined
+                for right in part
+                if all(left.get(place, bit) == bit for place, bit in right.items())
+            ]
+        return joined
+
+    def _count(self, number: int, most: int) -> None:
+        if number > most:
+            raise UnsupportedPredicateError(
+                f"the policy takes more than {MOST_PATTERNS} patterns of bits: take narrower "
+                "ranges, or KpAbe, whose messages show records",
+                text=self._text,
+            )

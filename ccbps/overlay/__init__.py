@@ -5,6 +5,13 @@ from typing import TYPE_CHECKING
 from ccbps.loading import on_first_use
 
 if TYPE_CHECKING or not on_first_use(__name__):
+    from ccbps.overlay.links import Links as Links
+    from ccbps.overlay.links import Port as Port
+    from ccbps.overlay.routing.relations import MatcherRelation as MatcherRelation
+    from ccbps.overlay.routing.relations import PlainRelation as PlainRelation
+    from ccbps.overlay.routing.relations import Relation as Relation
+    from ccbps.overlay.routing.router import Publication as Publication
+    from ccbps.overlay.routing.router import Router as Router
     from ccbps.overlay.splits.collusion import Collusion as Collusion
     from ccbps.overlay.splits.collusion import Estimate as Estimate
     from ccbps.overlay.splits.collusion import estimate_risk as estimate_risk

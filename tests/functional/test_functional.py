@@ -178,6 +178,8 @@ def test_trees_are_checked() -> None:
         (("a", "b"), ((0, 1), (0, 1), (0, 2))),
         (("a",), ((1, 1),)),
         (("a",), ((0, 1), (1, 2))),
+        # A share of "half of so many" takes a power for each part, and so would a message of it.
+        (("a",) * 513, ((0, 1),) * 513 + ((256, 513),)),
     ]:
         with pytest.raises(ParameterError, match="must be a tree"):
             Tree(words, steps)
@@ -224,6 +226,20 @@ def test_a_key_of_several_patterns_finds_the_one_that_fits() -> None:
     authority, _, fits, _ = made("hidden")
     message, secret = authority.public.encapsulate(fits)
     assert authority.key("age = 3 OR ward = 'A'").decapsulate(message) == secret
+
+
+def test_policies_of_too_many_patterns_are_refused_soon() -> None:
+    schema = Schema(x=UInt(32), y=UInt(32))
+    authority = Authority.generate(HiddenVectors(schema, pairing="transparent"))
+    values = ", ".join(str(3 * number) for number in range(600))
+    others = ", ".join(str(3 * number + 1) for number in range(600))
+    for policy in (
+        f"x IN ({values}) AND x IN ({others}) AND y IN ({values})",
+        "hamming(x, 5) <= 9",
+        "x BETWEEN 1 AND 4294967294 AND y BETWEEN 1 AND 4294967294",
+    ):
+        with pytest.raises(UnsupportedPredicateError, match="patterns of bits"):
+            authority.key(policy)
 
 
 def test_a_name_is_no_other_name_in_an_epoch() -> None:

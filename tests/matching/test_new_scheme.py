@@ -123,6 +123,7 @@ def run_pytest(folder: Path, *arguments: str, path: Path) -> tuple[set[str], set
     return found["FAILED"], found["PASSED"], done.stdout
 
 
+@pytest.mark.slow
 def test_a_file_and_a_line_of_the_catalogue_are_enough(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "ccbps", tmp_path / "ccbps")
     for name in ("tests", "docs", "pyproject.toml"):

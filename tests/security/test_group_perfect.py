@@ -320,6 +320,7 @@ SAMPLES = 3000
 SCHEMA = Schema(a=UInt(4), b=UInt(4))
 EVENT = {"a": 9, "b": 3}
 INTERESTS = {"point": "a = 9 AND b = 3", "all": "TRUE", "other": "a = 8 AND b = 3", "none": "FALSE"}
+REST = [*INTERESTS][1:]
 MATCHING = ("point", "all")
 
 
@@ -399,7 +400,9 @@ STATISTICS: list[Statistic] = [elements, neighbours, products]
 
 
 @every_group
-@pytest.mark.parametrize("interest", INTERESTS)
+@pytest.mark.parametrize(
+    "interest", ["point", *(pytest.param(name, marks=pytest.mark.slow) for name in REST)]
+)
 def test_real_messages_look_like_simulated_ones(name: str, interest: str) -> None:
     group, other = GROUPS[name], simulated(name, interest in MATCHING)
     found = real(name, interest)

@@ -1,0 +1,171 @@
+"""A logical layer: nodes act in turn, so that nobody knows from which of them a message comes.
+
+Links of the layer point from node to node, and no path along them is a cycle. A node whose links
+all point to it is a *sink*: it acts. It sends one cell to all neighbours, a message or a dummy, and
+all its links turn round, so that it acts again only after all its neighbours did. Every message
+reaches every node. A receiver sees the last hop only: the sender may be any node from which the
+layer leads to that hop.
+
+A node has a value modulo 3. The link of i and j points from i to j iff ``val_i = val_j + 1``, or
+the values are equal and ``id_j < id_i``. To act is to add 1 to the value. This is a link reversal
+with counters, taken modulo 3: it is right because counters of neighbours differ by at most 1. Nodes
+act on what they last heard. Two neighbours act in turn, each after it heard the other, so on each
+link there is one cell at most, and links need not keep an order.
+
+A node joins at neighbours that are all linked to one another, whose values are all v, or v and
+v + 1: it takes v + 1 and an identifier above all others, so all its links point away from it, and
+no cycle can close. Joining n such neighbours leaves the layer connected without any n - 1 nodes.
+
+A node with nothing to send sends a dummy, as silence would tell. Leak: neighbours tell dummies from
+messages; a neighbour that hears a message from one node first knows that the sender is not among
+those that only other neighbours reach.
+Hazard: contents reach everybody. Encrypt them, and send cells over encrypted links.
+Erratum: the printed algorithms choose other values at joins and do not add 1; most runs close a
+cycle or stop (tests/overlay/test_layers.py).
+Sources: [Survey] algorithms 4 and 5, after Datta, Gradinariu, Raynal and Simon, IPDPS 2003; SPECS
+1.14, 6.8 and C10, which correct them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from ccbps.arrays import Randomness
+from ccbps.checks import Printable, octets, whole
+from ccbps.errors import ParameterError
+
+ID_BYTES: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """The message of a node that acts, or a dummy.
+
+    Attributes:
+        value: new value of the node, modulo 3.
+        id: 16 random bytes that name the message; empty for a dummy, which neighbours drop.
+        content: bytes, of one length for all cells.
+    """
+
+    value: int
+    id: bytes
+    content: bytes
+
+
+class CellPort(Protocol):
+    """A node's way out: `ccbps.overlay.links.Port`, or connections."""
+
+    def send(self, receiver: str, message: Cell) -> None:
+        """Send a cell to a neighbour."""
+
+
+class LayerNode(Printable):
+    """A node of a layer.
+
+    Args:
+        number: identifier, above those of all nodes that were there before.
+        value: value at the start, modulo 3: `joining_value`.
+        views: values of the neighbours at the start, by name.
+        numbers: identifiers of the neighbours, by name.
+        cell_bytes: length of contents.
+        deliver: function that takes the content of each message that is new here.
+        randomness: source of uniform bytes.
+
+    Attributes:
+        acts: number of times that the node acted.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        value: int,
+        views: Mapping[str, int],
+        numbers: Mapping[str, int],
+        *,
+        cell_bytes: int,
+        deliver: Callable[[bytes], None],
+        randomness: Randomness = os.urandom,
+    ) -> None:
+        self.number, self.value = whole("number", number, 0), whole("value", value, 0, 2)
+        self.views, self.numbers = dict(views), dict(numbers)
+        self.cell_bytes = whole("cell_bytes", cell_bytes, 1)
+        self._deliver, self._randomness = deliver, randomness
+        self._queue: deque[tuple[bytes, bytes]] = deque()
+        self._known: set[bytes] = set()
+        self.port: CellPort | None = None
+        self.acts = 0
+
+    def __repr__(self) -> str:
+        return f"<LayerNode {self.number}: value {self.value}, {self.acts} acts>"
+
+    def say(self, content: bytes) -> None:
+        """Put a message of the node's own into its queue; it goes out when the node acts.
+
+        Args:
+            content: encrypted bytes, exactly as long as a cell's content.
+        """
+        content = octets("content", content, self.cell_bytes)
+        self._take(self._randomness(ID_BYTES), content)
+
+    def receive(self, sender: str, cell: Cell) -> None:
+        """Take a cell from a neighbour: deliver and queue what is new, and act if possible."""
+        if sender not in self.views:
+            return
+        self.views[sender] = cell.value
+        if cell.id and cell.id not in self._known:
+            self._take(cell.id, cell.content)
+            self._deliver(cell.content)
+        self.act()
+
+    def act(self) -> bool:
+        """Send a cell if all links point to this node; tell whether it did."""
+        if not self.views or not all(map(self._points_here, self.views)):
+            return False
+        self.value = (self.value + 1) % 3
+        self.acts += 1
+        dummy = b"", bytes(self.cell_bytes)
+        name, content = self._queue.popleft() if self._queue else dummy
+        assert self.port is not None
+        for neighbour in self.views:
+            self.port.send(neighbour, Cell(self.value, name, content))
+        return True
+
+    def add_neighbour(self, name: str, number: int, value: int) -> None:
+        """Take a node that joined as a neighbour."""
+        self.views[name], self.numbers[name] = value, number
+
+    def drop_neighbour(self, name: str) -> None:
+        """Forget a neighbour that crashed; the rest may point here now, so try to act after it."""
+        self.views.pop(name, None)
+        self.numbers.pop(name, None)
+
+    def _points_here(self, name: str) -> bool:
+        """Tell whether the link of a neighbour points to this node, as far as this one heard."""
+        value = self.views[name]
+        return value == (self.value + 1) % 3 or (
+            value == self.value and self.number < self.numbers[name]
+        )
+
+    def _take(self, name: bytes, content: bytes) -> None:
+        self._known.add(name)
+        self._queue.append((name, content))
+
+
+def joining_value(values: Iterable[int]) -> int:
+    """Return the value of a node that joins, from those of neighbours that are mutually linked.
+
+    Raises:
+        ParameterError: there are three values, which neighbours never have at one time, or none.
+    """
+    distinct = sorted(set(values))
+    if len(distinct) == 1:
+        return (distinct[0] + 1) % 3
+    if len(distinct) == 2:
+        low, high = distinct if distinct != [0, 2] else (2, 0)
+        assert high == (low + 1) % 3
+        return high
+    raise ParameterError(f"neighbours must have one value or two, got {distinct}: take others")

@@ -1,0 +1,1 @@
+"""Routing of events through a tree of brokers, by subscriptions and advertisements."""

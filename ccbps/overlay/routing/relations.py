@@ -1,0 +1,225 @@
+"""What a broker of an overlay can tell about subscriptions, advertisements and events.
+
+A `Relation` reads their bytes, and answers four questions about what it read. The broker that asks
+does not know whether it routes plaintext or ciphertexts:
+
+=================  =============================================================================
+relation           what brokers read
+=================  =============================================================================
+`PlainRelation`    boxes and records in plaintext, or a few leading bits of them
+`MatcherRelation`  encrypted messages of a matcher whose broker finds out which interest covers
+                   which (``Broker.covers``); without advertisements
+=================  =============================================================================
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccbps.arrays import Bools, Bytes
+from ccbps.checks import Printable, instance, whole
+from ccbps.errors import DecodeError, ParameterError
+from ccbps.forms.words import by_attribute
+from ccbps.matching import Broker
+from ccbps.matching.contract.access import message_bytes
+from ccbps.predicates import Predicate, Schema
+from ccbps.predicates.parsed import bound_predicate
+
+Codes: TypeAlias = NDArray[np.int64]
+MOST_BITS: Final = 62
+
+
+class Relation(Printable, ABC):
+    """A broker's knowledge of the content of messages.
+
+    Arguments named `others` are sequences of what `read_filter` returned, and answers about them
+    have the shape (others,).
+    """
+
+    @abstractmethod
+    def read_filter(self, content: bytes) -> Any:
+        """Read a subscription or an advertisement.
+
+        Raises:
+            DecodeError: the content is none.
+        """
+
+    @abstractmethod
+    def read_event(self, content: bytes) -> Any:
+        """Read an event; errors are those of `read_filter`."""
+
+    @abstractmethod
+    def covers(self, wide: Any, others: Sequence[Any]) -> Bools:
+        """Tell which other filters match only events that this one matches, too."""
+
+    @abstractmethod
+    def covered(self, narrow: Any, others: Sequence[Any]) -> Bools:
+        """Tell which other filters match all events that this one matches."""
+
+    @abstractmethod
+    def matches(self, event: Any, others: Sequence[Any]) -> Bools:
+        """Tell which filters match an event."""
+
+    def intersects(self, one: Any, others: Sequence[Any]) -> Bools:
+        """Tell which other filters match some event that this one matches.
+
+        Raises:
+            ParameterError: the relation does not show that, so there are no advertisements.
+        """
+        raise ParameterError(f"{type(self).__name__} routes without advertisements")
+
+
+class PlainRelation(Relation):
+    """Boxes and records in plaintext, or the leading bits of their codes.
+
+    With `bits`, a filter is widened to whole blocks of codes with the same leading bits, and an
+    event shows these bits only. So events reach more edges than match, and edges make the match: by
+    one-time messages or those of three brokers, for instance, which inner brokers pass on unread.
+
+    Args:
+        schema: attributes of at most 62 bits each.
+        bits: number of leading bits that brokers see of some attributes, and nothing of others;
+            None for all bits of all attributes. An empty mapping floods.
+
+    Raises:
+        ParameterError: an attribute has more than 62 bits, or fewer than `bits` says.
+
+    Example:
+        >>> from ccbps import Schema, UInt
+        >>> from ccbps.overlay import PlainRelation
+        >>> relation = PlainRelation(Schema(price=UInt(8), volume=UInt(8)), bits={"price": 2})
+        >>> wide = relation.read_filter(relation.filter_bytes("price < 70 AND volume = 3"))
+        >>> event = relation.read_event(relation.event_bytes({"price": 100, "volume": 9}))
+        >>> relation.matches(event, [wide])     # 70 and 100 have the same two leading bits
+        array([ True])
+    """
+
+    def __init__(self, schema: Schema, bits: Mapping[str, int] | None = None) -> None:
+        self.schema = instance("schema", schema, Schema)
+        shown = schema.widths if bits is None else bits
+        by_attribute(schema, "bits", shown, 'bits={"price": 4}')
+        self.bits = {
+            name: whole(f"bits[{name!r}]", shown[name], 0, min(width, MOST_BITS))
+            for name, width in schema.widths.items()
+            if name in shown
+        }
+        self._shifts = {name: schema.widths[name] - kept for name, kept in self.bits.items()}
+        self._highest = np.array(
+            [schema[name].size - 1 >> shift for name, shift in self._shifts.items()], dtype=np.int64
+        )
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{kept} bits of {name}" for name, kept in self.bits.items())
+        return f"<PlainRelation by {shown or 'nothing'}>"
+
+    def filter_bytes(self, text: str | Predicate) -> bytes:
+        """Return the bytes of a filter: 16 for each attribute that brokers see.
+
+        Raises:
+            PredicateError: it does not parse, or is no box.
+        """
+        ranges = bound_predicate(self.schema, text).box().ranges
+        empty = any(low > high for low, high in ranges.values())
+        bounds = [
+            (1, 0) if empty else tuple(code >> shift for code in ranges[name])
+            for name, shift in self._shifts.items()
+        ]
+        return np.array(bounds, dtype=">i8").reshape(-1, 2).T.tobytes()
+
+    def event_bytes(self, record: Mapping[str, Any]) -> bytes:
+        """Return the bytes of an event: 8 for each attribute that brokers see.
+
+        Raises:
+            EventError: it does not fit the schema.
+        """
+        events = self.schema.encode([dict(record)])
+        codes = [int(events.codes[name][-1, 0]) >> shift for name, shift in self._shifts.items()]
+        return np.array(codes, dtype=">i8").tobytes()
+
+    def read_filter(self, content: bytes) -> Codes:
+        return self._read(content, 2)
+
+    def read_event(self, content: bytes) -> Codes:
+        return np.asarray(self._read(content, 1)[0])
+
+    def _read(self, content: bytes, rows: int) -> Codes:
+        if len(content) != 8 * rows * len(self._shifts):
+            raise DecodeError("not a filter or an event of this schema")
+        codes = np.frombuffer(content, dtype=">i8").astype(np.int64).reshape(rows, -1)
+        if ((codes < 0) | (codes > self._highest)).any():
+            raise DecodeError("not a filter or an event of this schema")
+        return codes
+
+    def covers(self, wide: Codes, others: Sequence[Codes]) -> Bools:
+        rows = _stacked(others, wide)
+        inside = (rows[:, 0] >= wide[0]) & (rows[:, 1] <= wide[1])
+        return np.asarray(inside.all(axis=1) | _empty(rows))
+
+    def covered(self, narrow: Codes, others: Sequence[Codes]) -> Bools:
+        rows = _stacked(others, narrow)
+        inside = (rows[:, 0] <= narrow[0]) & (rows[:, 1] >= narrow[1])
+        return np.asarray(inside.all(axis=1) | _empty(narrow[None])[0])
+
+    def matches(self, event: Codes, others: Sequence[Codes]) -> Bools:
+        rows = _stacked(others, np.empty((2, len(event)), dtype=np.int64))
+        return np.asarray(((rows[:, 0] <= event) & (event <= rows[:, 1])).all(axis=1))
+
+    def intersects(self, one: Codes, others: Sequence[Codes]) -> Bools:
+        rows = _stacked(others, one)
+        low, high = np.maximum(rows[:, 0], one[0]), np.minimum(rows[:, 1], one[1])
+        return np.asarray((low <= high).all(axis=1))
+
+
+class MatcherRelation(Relation):
+    """Messages of a matcher, whose broker finds out which interest covers which.
+
+    Args:
+        broker: broker of a reusable matcher, with the method ``covers``.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = instance("broker", broker, Broker)
+
+    def __repr__(self) -> str:
+        return f"<MatcherRelation by {self._broker!r}>"
+
+    def read_filter(self, content: bytes) -> Bytes:
+        return self._row(content, message_bytes(self._broker.matcher, "interest"))
+
+    def read_event(self, content: bytes) -> Bytes:
+        return self._row(content, message_bytes(self._broker.matcher, "event"))
+
+    @staticmethod
+    def _row(content: bytes, width: int) -> Bytes:
+        if len(content) != width:
+            raise DecodeError(f"a message of {width} bytes is expected, got {len(content)}")
+        return np.frombuffer(content, dtype=np.uint8)[None]
+
+    def covers(self, wide: Bytes, others: Sequence[Bytes]) -> Bools:
+        return np.asarray(self._broker.covers(wide, _rows(others, wide))[0])
+
+    def covered(self, narrow: Bytes, others: Sequence[Bytes]) -> Bools:
+        return np.asarray(self._broker.covers(_rows(others, narrow), narrow)[:, 0])
+
+    def matches(self, event: Bytes, others: Sequence[Bytes]) -> Bools:
+        if not len(others):
+            return np.zeros(0, dtype=np.bool_)
+        return np.asarray(self._broker.match_all(event, np.concatenate(others))[0])
+
+
+def _rows(others: Sequence[Bytes], like: Bytes) -> Bytes:
+    return np.concatenate(others) if len(others) else like[:0]
+
+
+def _stacked(others: Sequence[Codes], like: Codes) -> Codes:
+    """Return boxes as one array, shape (others, 2, attributes)."""
+    return np.stack(others) if len(others) else np.empty((0, *like.shape), dtype=np.int64)
+
+
+def _empty(rows: Codes) -> Bools:
+    return np.asarray((rows[:, 0] > rows[:, 1]).any(axis=1))
