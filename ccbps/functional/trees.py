@@ -54,7 +54,9 @@ class Tree(Record, frozen=True):
         depth, leaves, sound = 0, 0, True
         for least, parts in self.steps:
             leaf = (least, parts) == _LEAF
+            counted = 1 < least < parts
             sound &= leaf or (1 <= least <= parts <= depth and parts > 1)
+            sound &= not counted or parts <= MOST_COUNTED
             leaves += leaf
             depth += 1 - (0 if leaf else parts)
         if not sound or depth != 1 or leaves != len(self.words) or leaves > MOST_LEAVES:
@@ -119,10 +121,7 @@ class Tree(Record, frozen=True):
                 pending += [(value - sum(drawn)) % order, *drawn]
             else:
                 terms = [value, *(next(numbers) for _ in range(least - 1))]
-                pending += [
-                    sum(term * point**power for power, term in enumerate(terms)) % order
-                    for point in range(1, parts + 1)
-                ]
+                pending += [_value(terms, point, order) for point in range(1, parts + 1)]
         return shares[::-1]
 
     def weights(self, words: Collection[str], order: int) -> dict[int, int] | None:
@@ -144,6 +143,14 @@ class Tree(Record, frozen=True):
             points = sorted(point for _, point in sorted(held)[:least])
             results.append(_joined(taken, points, least, order) if len(held) >= least else None)
         return results[0]
+
+
+def _value(terms: Sequence[int], point: int, order: int) -> int:
+    """Return the value of a polynomial; the constant term comes first."""
+    total = 0
+    for term in reversed(terms):
+        total = (total * point + term) % order
+    return total
 
 
 def _joined(
