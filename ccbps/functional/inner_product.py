@@ -239,7 +239,7 @@ class InnerProducts(Printable):
         given = np.asarray(vectors, dtype=object)
         if given.ndim != 2 or given.shape[1] != self.length:
             raise ShapeError(f"vectors must have the shape (count, {self.length})")
-        out = _vectors([0] * (len(given) * self.size)).reshape(len(given), self.size)
+        out = np.full((len(given), self.size), integer(0), dtype=object)
         out[:, :-1] = given % integer(self.group.order)
         return out
 
@@ -273,5 +273,5 @@ def _g2(group: Pairing, data: bytes) -> Point:
 def _vectors(numbers: Sequence[int]) -> Vectors:
     """Return integers that compute fast, as an array."""
     out = np.empty(len(numbers), dtype=object)
-    out[:] = [integer(int(number)) for number in numbers]
+    out[:] = [integer(number) for number in numbers]
     return out
