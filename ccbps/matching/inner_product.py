@@ -48,6 +48,8 @@ from ccbps.matching.users.users import distinct_rows
 from ccbps.predicates import Events, Predicate, Schema
 from ccbps.predicates.parsed import bound_predicate
 
+TOGETHER: Final = 1 << 16
+"""Pairs whose places are listed at a time."""
 KEPT_BASES: Final = 4
 """Secret matrices that are kept, since making one takes as long as many messages."""
 
@@ -250,9 +252,14 @@ class InnerProductMatch(ReusableMatcher):
     def match(
         self, key: Mapping[str, Any], events: Sequence[Points], table: Sequence[Points]
     ) -> Bools:
-        shape = len(events), len(table)
-        rows, columns = (part.ravel() for part in np.indices(shape))
-        return self._products.orthogonal(events, table, rows, columns).reshape(shape)
+        out = np.empty((len(events), len(table)), dtype=np.bool_)
+        step = max(1, TOGETHER // len(table))
+        for start in range(0, len(events), step):
+            block = out[start : start + step]
+            rows, columns = np.indices(block.shape).reshape(2, -1)
+            answers = self._products.orthogonal(events[start:], table, rows, columns)
+            block[:] = answers.reshape(block.shape)
+        return out
 
     def match_rows(self, key: Mapping[str, Any], events: Bytes, interests: Bytes) -> Bools:
         opened, rows = distinct_rows([body.tobytes() for body in events])
