@@ -73,6 +73,10 @@ class MissingKeyError(CcbpsError, LookupError):
         self.request = request
 
 
+class UnknownItemError(CcbpsError, LookupError):
+    """An item that a repository does not hold: it was never stored, or its time is over."""
+
+
 class FilterFullError(CcbpsError, OverflowError):
     """A filter without room for a key. It is unchanged: no key was lost, and none was added."""
 

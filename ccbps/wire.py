@@ -120,6 +120,12 @@ class Kind(IntEnum):
     """The public key of an authority: `ccbps.functional.keys`."""
     FUNCTIONAL = 24
     """A message of functional encryption."""
+    POLICY_PAYLOAD = 25
+    """A payload sealed for a policy: `ccbps.delivery.policies`."""
+    P3S = 26
+    """A request to a server of P3S, or its reply: `ccbps.p3s.messages`."""
+    TREE_EVENT = 27
+    """A payload under a key of a tree: `ccbps.delivery.key_tree`."""
 
 
 @unique

@@ -167,6 +167,42 @@ def draw_trio() -> str:
     return drawing.svg()
 
 
+def draw_p3s() -> str:
+    """Draw P3S: the authority's keys, an announcement for everybody, an item for whoever asks."""
+    drawing = Drawing("P3S: subscribers match, and no server can", 250)
+    wide, side = 230.0, 150.0
+    middle, right = (WIDTH - wide) / 2, WIDTH - 14.0 - side
+    tops = (16.0, 96.0, 190.0)
+    clients = 143.0
+    drawing.tile(middle, tops[0], wide, "token authority", IDENTITY)
+    drawing.tile(14, clients, side, "publisher", PUBLISHER)
+    drawing.tile(right, clients, side, "subscribers", SUBSCRIBER)
+    servers = (
+        (tops[1], "dissemination server", "gives every announcement to everybody"),
+        (tops[2], "repository", "gives an item for its GUID"),
+    )
+    for top, name, does in servers:
+        drawing.tile(middle, top, wide, name, BROKER)
+        drawing.text(WIDTH / 2, top + TILE + 17, does, QUIET, anchor="middle", size=11.5)
+        line = clients + TILE / 2, top + TILE / 2
+        drawing.line([(14 + side, line[0]), (middle, line[1])])
+        drawing.line([(middle + wide, line[1]), (right, line[0])])
+    keys = (
+        (14 + side / 2, middle, "public keys"),
+        (right + side / 2, middle + wide, "a token, a key for payloads"),
+    )
+    for end, start, text in keys:
+        y = tops[0] + TILE / 2
+        drawing.line([(start, y), (end, y), (end, clients)])
+        drawing.text((start + end) / 2, y - 5, text, QUIET, anchor="middle", size=11.5)
+    between = (14 + side + middle) / 2, (middle + wide + right) / 2
+    for x, text in zip(between, ("announcement", "all of them"), strict=True):
+        drawing.text(x, tops[1] + 6, text, QUIET, anchor="middle", size=11.5)
+    for x, text in zip(between, ("item", "by GUID"), strict=True):
+        drawing.text(x, clients + TILE + 32, text, QUIET, anchor="middle", size=11.5)
+    return drawing.svg()
+
+
 def draw_job() -> str:
     """Draw the three jobs of the Spark tutorial, and the stores between them."""
     drawing = Drawing("Three jobs: subscribers and publisher write stores, a broker matches", 184)

@@ -26,7 +26,7 @@ from ccbps.programs.selector import optimized_selector
 DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS))
 
-from diagrams import draw_choice, draw_job, draw_parties, draw_trio
+from diagrams import draw_choice, draw_job, draw_p3s, draw_parties, draw_trio
 from drawing import (
     BROKER,
     CHOSEN,
@@ -224,6 +224,7 @@ PICTURES: dict[str, Callable[[], str]] = {
     "rank_one_growth.svg": draw_growth,
     "parties.svg": draw_parties,
     "trio.svg": draw_trio,
+    "p3s.svg": draw_p3s,
     "spark_job.svg": draw_job,
     "choosing.svg": draw_choice,
     "layers.svg": draw_layers,

@@ -14,11 +14,16 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.delivery.groups import Clusters as Clusters
     from ccbps.delivery.groups import pack_groups as pack_groups
     from ccbps.delivery.key_cache import KeyCache as KeyCache
+    from ccbps.delivery.key_tree import KeyTree as KeyTree
+    from ccbps.delivery.key_tree import RangeKey as RangeKey
+    from ccbps.delivery.key_tree import TreeKey as TreeKey
     from ccbps.delivery.learned import LearnedCache as LearnedCache
     from ccbps.delivery.naive import PayloadOpener as PayloadOpener
     from ccbps.delivery.naive import PayloadSealer as PayloadSealer
     from ccbps.delivery.plans import Strategy as Strategy
     from ccbps.delivery.plans import Wrap as Wrap
+    from ccbps.delivery.policies import PolicyOpener as PolicyOpener
+    from ccbps.delivery.policies import PolicySealer as PolicySealer
     from ccbps.delivery.strategies import BuildUpCache as BuildUpCache
     from ccbps.delivery.strategies import KeyHierarchy as KeyHierarchy
     from ccbps.delivery.strategies import Naive as Naive

@@ -18,7 +18,7 @@ Hazards: *a key does not hide its policy*: e(T, first) = e(V, second) tells that
 fits. Messages are not checked by making them again, since the opener does not know the record:
 altered ones do not open, but security is that of chosen plaintexts. There are no epochs: let an
 attribute of the schema be the epoch.
-Sources: [IP08]; SPECS 7.2 A for the last place.
+Source: [IP08], whose vectors have no such last place.
 """
 
 from __future__ import annotations

@@ -27,10 +27,10 @@ from __future__ import annotations
 
 import hmac
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import cached_property
+from functools import cache, cached_property
 from hashlib import sha256, shake_256
 from itertools import count
 from typing import Annotated, Any, ClassVar, Final, Self
@@ -38,7 +38,7 @@ from typing import Annotated, Any, ClassVar, Final, Self
 from msgspec import Meta
 from msgspec.structs import replace
 
-from ccbps.algebra.pairing import Pairing, Target
+from ccbps.algebra.pairing import Pairing, Point, Target
 from ccbps.arrays import Randomness
 from ccbps.checks import Printable, instance, octets, whole
 from ccbps.ciphers.payloads import PAD_TO, open_sealed, seal
@@ -84,7 +84,7 @@ class _Sealed(Message, frozen=True):
     Attributes:
         authority: name of the authority.
         epoch: number of the epoch; None for messages without.
-        label: target of the message, as far as the scheme shows it.
+        label: part of the target that the scheme shows.
         points: encoded points.
         mask: masked seed.
         payload: sealed payload.
@@ -107,6 +107,14 @@ class _Sealed(Message, frozen=True):
 
 class PublicKey(Printable):
     """The public key of an authority: anybody who has it can encrypt.
+
+    Example:
+        >>> from ccbps.functional import Authority, Ibe, PublicKey
+        >>> authority = Authority.generate(Ibe())
+        >>> published = authority.public.to_bytes()
+        >>> sealed = PublicKey.from_bytes(published).seal(b"119.50", "bob", epoch=7)
+        >>> authority.key("bob", epoch=7).open(sealed)
+        b'119.50'
 
     Attributes:
         scheme: the scheme, with its schema and pairing.
@@ -215,6 +223,34 @@ class PublicKey(Printable):
         key = _key(b"encapsulated", seed, message)
         return replace(message, payload=sealed).to_bytes(), key
 
+    def read(self, message: bytes) -> Any:
+        """Read for whom a message is, as far as it shows that to everybody.
+
+        Args:
+            message: message of `seal` or `encapsulate`. All of it is checked but the payload, which
+                only a key can check.
+
+        Returns:
+            a `ccbps.functional.trees.Tree` (CpAbe), a tuple of words (KpAbe), or None.
+
+        Raises:
+            KeyMismatchError: the message is of another authority.
+            DecodeError: it is no message.
+        """
+        parsed, scheme = _Sealed.from_bytes(message), self.scheme
+        self._require_own(parsed)
+        label = read(scheme.label_type, parsed.label, refusal=_REFUSED)
+        decoded(scheme.group, parsed.points, scheme.message_shape(label))
+        return label
+
+    def _require_own(self, message: _Sealed) -> None:
+        """Refuse a message of another authority."""
+        if message.authority != self.name:
+            raise KeyMismatchError(
+                f"the message is of authority {message.authority.hex()[:16]}, and the key of "
+                f"{self.fingerprint}"
+            )
+
     def _from_seed(self, target: Any, epoch: int | None, seed: bytes) -> tuple[_Sealed, bytes]:
         """Return the message without payload that follows from a seed, and the seed."""
         scheme, group = self.scheme, self.scheme.group
@@ -227,6 +263,14 @@ class PublicKey(Printable):
 
 class UserKey(Confined, TextKey):
     """A user's key: it opens the messages that it fits. `Authority.key` makes it.
+
+    Example:
+        >>> from ccbps.functional import Authority, Ibe, UserKey
+        >>> authority = Authority.generate(Ibe())
+        >>> handed_over = authority.key("bob").to_text()
+        >>> key = UserKey.from_text(handed_over)
+        >>> key.examine([authority.public.seal(b"119.50", name) for name in ("bob", "eve")])
+        ([b'119.50', None], {1: 'not a message for this key, or one that was altered'})
 
     Attributes:
         public: public key of the authority.
@@ -299,18 +343,14 @@ class UserKey(Confined, TextKey):
     def _opened(self, message: _Sealed) -> tuple[bytes, bytes]:
         """Return the payload and the seed of a message."""
         public, scheme, group = self.public, self.public.scheme, self.public.scheme.group
-        if message.authority != public.name:
-            raise KeyMismatchError(
-                f"the message is of authority {message.authority.hex()[:16]}, and the key of "
-                f"{public.fingerprint}"
-            )
+        public._require_own(message)
         if message.epoch != self.epoch:
             raise KeyMismatchError(
                 f"the message is of epoch {message.epoch}, and the key of epoch {self.epoch}: take "
                 "a key of that epoch, which the authority makes"
             )
         label = read(scheme.label_type, message.label, refusal=_REFUSED)
-        points = decoded(group, message.points, scheme.message_shape(label))
+        points = sent(group, message.points, scheme.message_shape(label))
         target = scheme.target_of(label, self._holdings)
         for find in scheme.find(self._holdings, self._points, label, points):
             seed = _masked(group, find(), message.points, message.mask)
@@ -462,14 +502,38 @@ def decoded(group: Pairing, data: bytes, shape: tuple[int, int]) -> Points:
     Raises:
         DecodeError: the bytes are not so many elements.
     """
+    ones, twos = sent(group, data, shape)
+    return list(ones), list(twos)
+
+
+def sent(group: Pairing, data: bytes, shape: tuple[int, int]) -> Points:
+    """Return elements of G1 and G2 that are read, as by `decoded`, when they are first used.
+
+    Raises:
+        DecodeError: the bytes are too many or too few.
+    """
     (ones, twos), one, two = shape, group.g1_bytes, group.g2_bytes
     cut = ones * one
     if len(data) != cut + twos * two:
         raise DecodeError(_REFUSED)
     return (
-        [group.decode_g1(data[at : at + one]) for at in range(0, cut, one)],
-        [group.decode_g2(data[at : at + two]) for at in range(cut, len(data), two)],
+        _Elements([data[at : at + one] for at in range(0, cut, one)], group.decode_g1),
+        _Elements([data[at : at + two] for at in range(cut, len(data), two)], group.decode_g2),
     )
+
+
+class _Elements(Sequence[Point]):
+    """Elements of one group: a key uses few of a message, and to check an element takes long."""
+
+    def __init__(self, parts: list[bytes], decode: Callable[[bytes], Point]) -> None:
+        self._parts = parts
+        self._at = cache(lambda at: decode(parts[at]))
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def __getitem__(self, at: Any) -> Any:
+        return self._at(at)
 
 
 def coins(group: Pairing, seed: bytes, bound: bytes) -> Draw:

@@ -28,6 +28,12 @@ class FunctionalScheme(Printable, ABC):
     *Holdings* are what a user's key is for, and a *target* is what a message is encrypted to. Which
     of the two is a policy depends on the scheme.
 
+    Example:
+        >>> from ccbps import Schema, UInt
+        >>> from ccbps.functional import CpAbe
+        >>> CpAbe(Schema(age=UInt(7), ward=UInt(3)), pairing="transparent")
+        <CpAbe over age, ward>
+
     Args:
         schema: attributes of policies and of those who satisfy them; None for a scheme without.
         pairing: name of a pairing, see `ccbps.algebra.pairing`.

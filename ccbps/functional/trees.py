@@ -77,6 +77,24 @@ class Tree(Record, frozen=True):
         steps = tuple(step for part in parts for step in part.steps)
         return cls(words, (*steps, (least, len(parts))))
 
+    @property
+    def text(self) -> str:
+        """Text of the tree, such as ``doctor=1 AND (ward=0 OR age[0]=1)``."""
+        parts: list[str] = []
+        words = iter(self.words)
+        for at, (least, count) in enumerate(self.steps):
+            if count == 1:
+                parts.append(next(words))
+                continue
+            joined, last = parts[-count:], at == len(self.steps) - 1
+            del parts[-count:]
+            if least in (1, count):
+                text = (" OR " if least == 1 else " AND ").join(joined)
+                parts.append(text if last else f"({text})")
+            else:
+                parts.append(f"at_least({least}, {', '.join(joined)})")
+        return parts[0]
+
     def draws(self) -> int:
         """Return the number of random numbers that `share` takes."""
         return sum(least - 1 for least, parts in self.steps if parts > 1)

@@ -38,6 +38,8 @@ KINDS: Final = {
     "operator-key": "the key of the operator of one of three brokers",
     "authority-key": "the master key of an authority of functional encryption",
     "policy-key": "a user's key of functional encryption",
+    "tree-key": "the secret of a key server of trees",
+    "range-key": "a key of ranges of a tree",
     "hello-key": "the key by which one of three brokers opens hellos",
 }
 """Names of keys in errors, by the kinds that stand in front of their text."""

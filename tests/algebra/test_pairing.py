@@ -79,6 +79,26 @@ def test_the_libraries_agree(k: int, j: int) -> None:
 
 
 @curves
+def test_powers_of_generators_are_those_of_the_library(group: Pairing) -> None:
+    for base in (group.g1, group.g2):
+        for exponent in (1, 2, 255, 256, 257, 1 << 248, group.order - 1, *group.exponents(2)):
+            looked_up = group.power(base, exponent)
+            assert looked_up == group._power(base, exponent)
+            assert group.power(base, exponent + group.order) == looked_up
+            assert group.power(base, -exponent) == group.inverse(looked_up)
+        assert group.power(base, 0) == group.power(base, group.order) == group._power(base, 0)
+
+
+@curves
+def test_products_of_few_and_of_many_pairs_agree(group: Pairing) -> None:
+    pairs = [(group.power(group.g1, k), group.power(group.g2, 2 * k)) for k in range(1, 6)]
+    unit = group.product([(group.g1, group.g2)])
+    for count in range(6):
+        wanted = sum(2 * k * k for k in range(1, count + 1))
+        assert group.product(pairs[:count]) == group.target_power(unit, wanted)
+
+
+@curves
 def test_published_vectors(group: Pairing) -> None:
     for message, (x, y) in HASHES.items():
         larger = 0x20 * (2 * int(y, 16) > target_field.P)

@@ -459,6 +459,25 @@ def test_names_do_not_stand_in_messages() -> None:
     assert len(sealed) == len(authority.public.seal(b"x", "bob"))
 
 
+@pytest.mark.parametrize("name", ["cp", "kp", "hidden"])
+def test_only_points_that_a_key_uses_are_decoded_and_checked(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority, holds, fits, _ = made(name)
+    sealed, group = authority.public.seal(b"x", fits), authority.scheme.group
+    key, read = authority.key(holds), []
+    for kind in ("decode_g1", "decode_g2"):
+        decode = getattr(group, kind)
+        monkeypatch.setattr(group, kind, lambda data, d=decode: read.append(data) or d(data))
+    assert key.open(sealed) == b"x"
+    size = group.g1_bytes
+    points = msgspec.msgpack.decode(sealed[2:])[3]
+    assert 0 < len(set(read)) == len(read) < len(points) // size
+    for at in range(0, len(points), size):
+        others = points[:at] + bytes(size) + points[at + size :]
+        assert not opens(key, sealed.replace(points, others))
+
+
 def test_decoding_is_strict() -> None:
     group = made("cp")[0].scheme.group
     points = ([group.g1], [group.g2, group.g2])

@@ -28,6 +28,7 @@ from ccbps.delivery import (
     pack_groups,
 )
 from ccbps.delivery.group_opener import derive
+from ccbps.delivery.key_tree import KeyTree, RangeKey, TreeKey
 from ccbps.errors import CcbpsError, ParameterError
 from ccbps.functional import Authority, CpAbe, UserKey
 from ccbps.keys import EpochSeed, SeedRing, from_text
@@ -45,7 +46,9 @@ N = 8
 GROUPS = pack_groups(np.random.default_rng(1).random((30, N)) < 0.4)
 
 
-ABOVE: dict[str, Any] = {kind.text_kind: kind for kind in (Authority, BrokerKey, UserKey)}
+ABOVE: dict[str, Any] = {
+    kind.text_kind: kind for kind in (Authority, BrokerKey, RangeKey, TreeKey, UserKey)
+}
 """Keys of rooms above that of keys, which `from_text` does not know."""
 
 
@@ -59,13 +62,15 @@ def every_key() -> dict[str, str]:
     stepped.pair("alice")
     seed = SharedSeed.generate()
     authority = Authority.generate(CpAbe(Schema(a=UInt(4)), pairing="transparent"))
+    tree_key = TreeKey.generate()
     keys: list[Any] = [
         seed, stepped, SeedRing({"alice": seed, "bob": SharedSeed.generate()}),
         server.key, server.publisher_key(), server.subscriber_key("alice"), server.broker_key(),
         update, FilterKey.generate(), seed.ledger_key(), SigningKey.generate(),
         own[0], SubscriberRing.of(own), sealer.state,
         ClientKey.generate([bytes([n] * 32) for n in range(3)]), OperatorKey.generate(),
-        BrokerKey.generate(), authority, authority.key({"a": 5}, epoch=1),
+        BrokerKey.generate(), authority, authority.key({"a": 5}, epoch=1), tree_key,
+        KeyTree(Schema(a=UInt(4)), "t").subscriber_key(tree_key, "a > 2", epoch=3),
     ]  # fmt: skip
     return {read_key(key.to_text())[0]: key.to_text() for key in keys}
 

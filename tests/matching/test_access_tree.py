@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ccbps.matching.broken.access_tree as access_tree
-from ccbps import Category, Schema, UInt
+from ccbps import Bool, Category, Schema, UInt
+from ccbps.delivery import PolicyOpener, PolicySealer
 from ccbps.errors import DecodeError, ParameterError, PredicateError, UnsupportedPredicateError
+from ccbps.functional import Authority, CpAbe
 from ccbps.matching.broken import AccessTreeMatch
 from ccbps.matching.contract.access import MAC_BYTES
 from ccbps.wire import KEY_HEADER_BYTES, Cause
@@ -223,3 +225,41 @@ def test_proposals_have_leaves_enough() -> None:
         assert matcher.leaves == leaves
         matcher.prepare(text)
     assert not list(AccessTreeMatch.propose(SCHEMA, SCHEMA.parse("price < :x")))
+
+
+def test_payloads_reach_whoever_matches_and_satisfies_the_policy() -> None:
+    # The whole flow of the source: the filter is the subscriber's, the policy the publisher's.
+    roles = Schema(doctor=Bool(), ward=Category(["A", "B"]), rank=UInt(3))
+    authority = Authority.generate(CpAbe(roles, pairing="transparent"))
+    held = {
+        "alice": {"doctor": True, "ward": "A", "rank": 1},
+        "bob": {"doctor": False, "ward": "B", "rank": 6},
+        "carol": {"doctor": True, "ward": "B", "rank": 3},
+    }
+    policies = ["doctor AND ward = 'A'", "rank >= 3", "NOT doctor OR ward = 'B'"]
+    matcher = toy(40)
+    _, broker, publisher, *subscribers = users(matcher, *held)
+    sealer = PolicySealer(authority.public)
+    sealed = [
+        sealer.seal([f"record {row}".encode()], policy)[0] for row, policy in enumerate(policies)
+    ]
+    events, delivered, expected = publisher.encode(RECORDS), set(), set()
+    for (name, attributes), subscriber in zip(held.items(), subscribers, strict=True):
+        opener, encoded = PolicyOpener(authority.key(attributes)), SCHEMA.encode(RECORDS)
+        for text in TEXTS:
+            matches = broker.match_all(events, broker.prepare(subscriber.encode([text])))[:, 0]
+            forwarded = [row for row in range(len(RECORDS)) if matches[row]]
+            payloads, _ = opener.examine([sealed[row] for row in forwarded])
+            delivered |= {
+                (name, text, row, payload)
+                for row, payload in zip(forwarded, payloads, strict=True)
+                if payload is not None
+            }
+            expected |= {
+                (name, text, row, f"record {row}".encode())
+                for row, policy in enumerate(policies)
+                if SCHEMA.parse(text).evaluate(encoded)[row]
+                and roles.parse(policy).evaluate(roles.encode([attributes]))[0]
+            }
+    assert delivered == expected
+    assert 0 < len(expected) < len(held) * len(TEXTS) * len(RECORDS)

@@ -24,6 +24,7 @@ PACKAGES = (
     "ccbps.matching.broken",
     "ccbps.predicates",
     "ccbps.delivery",
+    "ccbps.functional",
     "ccbps.sharing",
 )
 

@@ -30,6 +30,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 ARGUMENTS = {
     "bootstrap_then_match.py": [],
     "mqtt_prefilter.py": [],
+    "p3s.py": [],
     "three_brokers.py": ["--events", "600", "--subscribers", "60"],
     "three_brokers_spark.py": ["--events", "600", "--subscribers", "30", "--output", "."],
     "whole_story.py": ["--quotes", "60"],
@@ -90,6 +91,12 @@ def test_example_runs(name: str, running: Running) -> None:
         counts = dict(re.findall(r"^(\S.*?)  +(\d+) +\d+ +\d+$", stdout, re.MULTILINE))
         assert [int(count) for count in counts.values()] == [606, 42, 18]
         assert "162 fragments do not give their secret back" in stdout
+        assert stderr == ""
+    if name == "p3s.py":
+        assert "The authority saw 8 predicates and no event" in stdout
+        assert "given to: 8 subscribers, all of them" in stdout
+        assert "policy: desk=1 OR level[0]=1" in stdout
+        assert re.search(r"in common: (\d+), .*\n +\1 in plaintext, \1 of them", stdout)
         assert stderr == ""
     if name == "share_through_networks.py":
         assert "235 networks, 400 secrets each" in stdout

@@ -4,20 +4,24 @@
                          pymcl       py-arkworks       both
 =======================  ==========  ================  ============================================
 power in G1, G2, GT      library     library, GT here  pymcl
-product of n pairings    one by one  library           py-arkworks: one last step for all pairs
+product of n pairings    one by one  library           py-arkworks: one last step for all pairs;
+                                                       pymcl if they are few
 hash to G1 (RFC 9380)    here        library           py-arkworks
 threads run meanwhile    no          yes               during products
 =======================  ==========  ================  ============================================
 
 "Here" are plain integers: `hash_to_curve` and `target_field`. Bytes are the same in all three.
+Powers of the two generators are looked up in tables, which take half the time of other powers.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, cached_property, reduce
 from importlib.util import find_spec
-from typing import Any, Final
+from itertools import accumulate, repeat
+from typing import Any, Final, TypeAlias
 
 from ccbps.algebra.pairing import hash_to_curve, target_field
 from ccbps.algebra.pairing.groups import (
@@ -38,16 +42,51 @@ COMPRESSED: Final = 0x80
 INFINITY: Final = 0x40
 LARGER: Final = 0x20
 """Bits of the first byte of an encoded point: y is the larger one of y and -y."""
+FEW_PAIRS: Final = 3
+"""Pairs up to which single pairings of pymcl are faster than one product of py-arkworks."""
 _HALF: Final = (P - 1) // 2
+_DIGITS: Final = 255
+"""Digits of an exponent in base 256 that are not 0."""
+
+Powers: TypeAlias = list[list[Point]]
+"""For each place of an exponent in base 256, the powers of a generator by its digit less 1."""
 
 
 class _Curve(Pairing):
-    """The numbers of BLS12-381, which no library changes."""
+    """The curve, as far as it does not depend on a library."""
 
     name = "bls12-381"
     security = 120
     g1_bytes, g2_bytes, target_bytes = FIELD_BYTES, 2 * FIELD_BYTES, target_field.TARGET_BYTES
     order = BLS12_381_ORDER
+
+    def power(self, base: Point, exponent: int) -> Point:
+        exponent = int(exponent % self.order)
+        if not exponent or not (base is self.g1 or base is self.g2):
+            return self._power(base, exponent)
+        digits = exponent.to_bytes(32, "little")
+        powers = self._powers_of_g1 if base is self.g1 else self._powers_of_g2
+        looked_up = (row[digit - 1] for row, digit in zip(powers, digits, strict=True) if digit)
+        return reduce(self.multiply, looked_up)
+
+    @abstractmethod
+    def _power(self, base: Point, exponent: int) -> Point:
+        """Raise an element of G1 or G2 to a number below the order."""
+
+    @cached_property
+    def _powers_of_g1(self) -> Powers:
+        return self._powers(self.g1)
+
+    @cached_property
+    def _powers_of_g2(self) -> Powers:
+        return self._powers(self.g2)
+
+    def _powers(self, base: Point) -> Powers:
+        rows = []
+        for _ in range(32):
+            rows.append(list(accumulate(repeat(base, _DIGITS), self.multiply)))
+            base = self.multiply(rows[-1][-1], base)
+        return rows
 
 
 class MclCurve(_Curve):
@@ -64,8 +103,8 @@ class MclCurve(_Curve):
         self.g1, self.g2 = pymcl.g1, pymcl.g2
         self._one = pymcl.pairing(pymcl.g1 * pymcl.Fr("0"), pymcl.g2)
 
-    def power(self, base: Point, exponent: int) -> Point:
-        return base * self._number(str(exponent % self.order))
+    def _power(self, base: Point, exponent: int) -> Point:
+        return base * self._number(str(exponent))
 
     def multiply(self, left: Point, right: Point) -> Point:
         return left + right
@@ -143,8 +182,8 @@ class ArkworksCurve(_Curve):
         self._g1, self._g2 = arkworks.G1Point, arkworks.G2Point
         self.g1, self.g2 = arkworks.G1Point(), arkworks.G2Point()
 
-    def power(self, base: Point, exponent: int) -> Point:
-        return base * self._number(int(exponent % self.order).to_bytes(32))
+    def _power(self, base: Point, exponent: int) -> Point:
+        return base * self._number(exponent.to_bytes(32))
 
     def multiply(self, left: Point, right: Point) -> Point:
         return left + right
@@ -209,6 +248,8 @@ class BothCurve(MclCurve):
         return self.decode_g1(self._other.encode(self._other._hash_to_g1(message, domain)))
 
     def product(self, pairs: Sequence[Pair]) -> Target:
+        if len(pairs) <= FEW_PAIRS:
+            return super().product(pairs)
         lefts, rights = self._moved(pairs)
         value = self._other._map.multi_pairing(lefts, rights)
         return self._target.deserialize(bytes.fromhex(str(value)))

@@ -1,0 +1,133 @@
+"""Messages of P3S: requests to its servers, and their replies.
+
+An event is two messages. The *item* is its payload, sealed for a policy
+(`ccbps.delivery.PolicySealer`), and is stored under a GUID of 128 random bits. The *announcement*
+is a message of hidden vectors for the event's metadata (`ccbps.functional.HiddenVectors`). Its
+payload is the *ticket*: the GUID, and the SHA-256 of the item.
+
+The source has only the GUID in the announcement. With the hash, a repository cannot give another
+item instead, which it could seal itself, under the public key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, ClassVar, Final, Literal, TypeAlias
+
+from msgspec import Meta
+
+from ccbps.errors import (
+    CcbpsError,
+    DecodeError,
+    KeyMismatchError,
+    ParameterError,
+    PeerError,
+    PredicateError,
+    RefusedError,
+    ReplayError,
+    UnknownItemError,
+)
+from ccbps.records import Message, Number
+from ccbps.wire import Kind
+
+VERSION: Final = 1
+GUID_BYTES: Final = 16
+TICKET_BYTES: Final = GUID_BYTES + 32
+MOST_BYTES: Final = 1 << 26
+"""Bytes of a request or a reply at the most."""
+
+Verb = Literal["public", "token", "access", "announce", "listen", "store", "fetch"]
+_WITH_GUID: Final = ("store", "fetch")
+
+
+class Request(Message, frozen=True):
+    """A request to one of the servers.
+
+    ============  ==========================================================================
+    verb          what the server does
+    ============  ==========================================================================
+    ``public``    the authority gives the public keys of metadata and of access
+    ``token``     the authority gives a token for a predicate, the content
+    ``access``    the authority gives the client's key for payloads
+    ``announce``  the dissemination server takes an announcement, the content, for everybody
+    ``listen``    it gives the announcements from a number on, and waits for one if there is
+                  none; the content names the authority of the tokens
+    ``store``     the repository keeps an item, the content, for a number of seconds
+    ``fetch``     it gives an item
+    ============  ==========================================================================
+
+    Attributes:
+        verb: the verb.
+        content: predicate, announcement or item, as the table says.
+        guid: GUID of the item to store or to fetch; else None.
+        number: number of the first announcement, or of seconds.
+    """
+
+    front: ClassVar[bytes] = bytes([Kind.P3S, VERSION]) + b"Q"
+    what: ClassVar[str] = "a request of P3S"
+    verb: Verb
+    content: bytes = b""
+    guid: Annotated[bytes, Meta(min_length=GUID_BYTES, max_length=GUID_BYTES)] | None = None
+    number: Number = 0
+
+    def __post_init__(self) -> None:
+        """Check the fields.
+
+        Raises:
+            ParameterError: a field does not have its type, or the GUID is missing or too much.
+        """
+        super().__post_init__()
+        if (self.guid is not None) != (self.verb in _WITH_GUID):
+            raise ParameterError(f"guid goes with {' and '.join(_WITH_GUID)}, and with no other")
+
+
+class Reply(Message, frozen=True):
+    """A reply of a server.
+
+    Attributes:
+        contents: keys, announcements, or an item.
+        number: number of the first announcement.
+        error: name of an error's class; empty for none.
+        text: text of the error.
+    """
+
+    front: ClassVar[bytes] = bytes([Kind.P3S, VERSION]) + b"R"
+    what: ClassVar[str] = "a reply of P3S"
+    contents: tuple[bytes, ...] = ()
+    number: Number = 0
+    error: str = ""
+    text: str = ""
+
+    @classmethod
+    def refusing(cls, error: CcbpsError) -> Reply:
+        """Return the reply that tells a client of an error."""
+        names = (kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _ERRORS)
+        return cls(error=next(names, "PeerError"), text=str(error))
+
+
+Ask: TypeAlias = Callable[[Request], Reply]
+"""Way to a server: `ccbps.p3s.Line` over the network, `ccbps.p3s.local` in this process."""
+
+_ERRORS: Final[dict[str, Callable[[str], CcbpsError]]] = {
+    "DecodeError": DecodeError,
+    "KeyMismatchError": KeyMismatchError,
+    "ParameterError": ParameterError,
+    "PredicateError": PredicateError,
+    "RefusedError": partial(RefusedError, reason="queue"),
+    "ReplayError": ReplayError,
+    "UnknownItemError": UnknownItemError,
+}
+
+
+def read_reply(content: bytes) -> Reply:
+    """Read a reply; raise the error that it tells of.
+
+    Raises:
+        DecodeError: it is no reply.
+        CcbpsError: the server refused the request.
+    """
+    reply = Reply.from_bytes(content)
+    if reply.error:
+        raise _ERRORS.get(reply.error, PeerError)(reply.text)
+    return reply
