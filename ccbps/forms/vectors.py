@@ -213,7 +213,7 @@ class Vectors(Printable):
                 function = [integer(factor)]
                 for code, _ in allowed:
                     function = [
-                        below - code * coefficient
+                        (below - code * coefficient) % self._modulus
                         for below, coefficient in pairwise([0, *function, 0])
                     ]
             out[()] += function[0]

@@ -12,8 +12,8 @@ short elements and fast powers, since there are more of them.
 The *pad* is the last coordinate: 0 in every ciphertext, random in every token. Without it, the
 token of the vector 0 would be identity elements, which anyone can see.
 
-[KLMMRW16] also gives out g1^b and g2^a times a determinant. With them, anyone can search for small
-values of <x, y>. Nothing here gives them out, and no method could use them.
+[KLMMRW16] also gives out g1^b and g2^(a det B), with B* = det(B) (B^-1)^T. With them, anyone can
+search for small values of <x, y>. Nothing here gives them out, and no method could use them.
 
 B is L U, with a random lower and a random upper triangle: such matrices are all invertible ones but
 a fraction of n / r, each one equally likely. So a vector times B* needs no inverse, and a key is a
@@ -55,7 +55,7 @@ WORTHWHILE: Final = 16
 
 Points = tuple[Point, ...]
 """A ciphertext or a token as the matching side holds it."""
-Vectors = NDArray[Any]
+Rows = NDArray[Any]
 """Vectors modulo r, of Python's or GMP's integers, shape (count, length)."""
 
 
@@ -82,7 +82,7 @@ class Basis(Printable):
     def __repr__(self) -> str:
         return f"<Basis of {len(self._triangles)} rows>"
 
-    def times(self, vectors: Vectors) -> Vectors:
+    def times(self, vectors: Rows) -> Rows:
         """Return rows times B."""
         rows, order = self._triangles, self._order
         out = vectors.copy()
@@ -92,7 +92,7 @@ class Basis(Printable):
             out[:, j] = out[:, : j + 1] @ rows[: j + 1, j] % order
         return out
 
-    def times_dual(self, vectors: Vectors) -> Vectors:
+    def times_dual(self, vectors: Rows) -> Rows:
         """Return rows times B*."""
         rows, order = self._triangles, self._order
         out = vectors.copy()
@@ -234,19 +234,19 @@ class InnerProducts(Printable):
 
     # -- inside -----------------------------------------------------------------------------------
 
-    def _padded(self, vectors: Any) -> Vectors:
+    def _padded(self, vectors: Any) -> Rows:
         """Return vectors modulo r, with a pad of 0."""
         given = np.asarray(vectors, dtype=object)
         if given.ndim != 2 or given.shape[1] != self.length:
             raise ShapeError(f"vectors must have the shape (count, {self.length})")
-        out = _vectors([0] * (len(given) * self.size)).reshape(len(given), self.size)
+        out = np.full((len(given), self.size), integer(0), dtype=object)
         out[:, :-1] = given % integer(self.group.order)
         return out
 
-    def _drawn(self, count: int, randomness: Randomness) -> Vectors:
+    def _drawn(self, count: int, randomness: Randomness) -> Rows:
         return _vectors(self.group.exponents(count, randomness))
 
-    def _raised(self, base: Point, width: int, exponents: Vectors, factors: Vectors) -> Bytes:
+    def _raised(self, base: Point, width: int, exponents: Rows, factors: Rows) -> Bytes:
         """Return the bytes of base^(factor * exponent), a row for each vector."""
         scaled = exponents * factors[:, None] % integer(self.group.order)
         power, encode = self.group.power, self.group.encode
@@ -270,8 +270,8 @@ def _g2(group: Pairing, data: bytes) -> Point:
     return group.decode_g2(data)
 
 
-def _vectors(numbers: Sequence[int]) -> Vectors:
+def _vectors(numbers: Sequence[int]) -> Rows:
     """Return integers that compute fast, as an array."""
     out = np.empty(len(numbers), dtype=object)
-    out[:] = [integer(int(number)) for number in numbers]
+    out[:] = [integer(number) for number in numbers]
     return out

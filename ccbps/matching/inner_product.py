@@ -18,7 +18,7 @@ Source: [KLMMRW16] for the encryption, [KSW08] for predicates by scalar products
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Final, Self, get_args
@@ -27,7 +27,7 @@ import numpy as np
 
 from ccbps.algebra.pairing import Pairing
 from ccbps.algebra.pairing import pairing as pairing_named
-from ccbps.arrays import Bools, Bytes, Index, Randomness
+from ccbps.arrays import Bools, Bytes, Randomness
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import CcbpsError, DecodeError, ParameterError
 from ccbps.forms.vectors import Prepared, Vectors, parameters_for
@@ -44,9 +44,12 @@ from ccbps.matching.contract.scheme import (
     Sizes,
 )
 from ccbps.matching.reusable import ReusableMatcher, causes
+from ccbps.matching.users.users import distinct_rows
 from ccbps.predicates import Events, Predicate, Schema
 from ccbps.predicates.parsed import bound_predicate
 
+TOGETHER: Final = 1 << 16
+"""Pairs whose places are listed at a time."""
 KEPT_BASES: Final = 4
 """Secret matrices that are kept, since making one takes as long as many messages."""
 
@@ -225,37 +228,45 @@ class InnerProductMatch(ReusableMatcher):
 
     # -- the broker -------------------------------------------------------------------------------
 
-    def _read(self, side: Side, body: Bytes) -> Points:
-        read = self._products.read_ciphertext if side == "event" else self._products.read_token
-        return read(body.tobytes())
-
     def check(self, key: Mapping[str, Any], side: Side, bodies: Bytes) -> Bytes:
         wrong = np.zeros(len(bodies), dtype=np.bool_)
         for row, body in enumerate(bodies):
             try:
-                self._read(side, body)
+                self._reader(side)(body.tobytes())
             except DecodeError:
                 wrong[row] = True
         return causes(wrong)
 
+    def _reader(self, side: Side) -> Callable[[bytes], Points]:
+        return self._products.read_ciphertext if side == "event" else self._products.read_token
+
+    def _read(self, side: Side, bodies: Bytes) -> list[Points]:
+        return list(map(self._reader(side), (body.tobytes() for body in bodies)))
+
     def table(self, key: Mapping[str, Any], bodies: Bytes) -> list[Points]:
-        return [self._read("interest", body) for body in bodies]
+        return self._read("interest", bodies)
 
     def open_events(self, key: Mapping[str, Any], bodies: Bytes) -> list[Points]:
-        return [self._read("event", body) for body in bodies]
+        return self._read("event", bodies)
 
     def match(
         self, key: Mapping[str, Any], events: Sequence[Points], table: Sequence[Points]
     ) -> Bools:
-        shape = len(events), len(table)
-        rows, columns = (part.ravel() for part in np.indices(shape))
-        return self._products.orthogonal(events, table, rows, columns).reshape(shape)
+        out = np.empty((len(events), len(table)), dtype=np.bool_)
+        step = max(1, TOGETHER // len(table))
+        for start in range(0, len(events), step):
+            block = out[start : start + step]
+            rows, columns = np.indices(block.shape).reshape(2, -1)
+            answers = self._products.orthogonal(events[start:], table, rows, columns)
+            block[:] = answers.reshape(block.shape)
+        return out
 
     def match_rows(self, key: Mapping[str, Any], events: Bytes, interests: Bytes) -> Bools:
-        distinct_events, rows = _distinct(events)
-        distinct_interests, columns = _distinct(interests)
-        opened = self.open_events(key, distinct_events)
-        return self._products.orthogonal(opened, self.table(key, distinct_interests), rows, columns)
+        opened, rows = distinct_rows([body.tobytes() for body in events])
+        asked, columns = distinct_rows([body.tobytes() for body in interests])
+        ciphertexts = list(map(self._reader("event"), opened))
+        tokens = list(map(self._reader("interest"), asked))
+        return self._products.orthogonal(ciphertexts, tokens, rows, columns)
 
 
 def _pairing(name: str) -> Pairing:
@@ -265,11 +276,6 @@ def _pairing(name: str) -> Pairing:
     except ImportError as error:
         problem = str(error)
     raise ParameterError(problem)
-
-
-def _distinct(bodies: Bytes) -> tuple[Bytes, Index]:
-    distinct, index = np.unique(bodies, axis=0, return_inverse=True)
-    return distinct, index.reshape(-1)
 
 
 @lru_cache(KEPT_BASES)

@@ -86,6 +86,12 @@ def test_forms_of_predicates(name: str) -> None:
     assert np.array_equal(matches, plain(SCHEMA, RECORDS, texts))
 
 
+def test_large_batches_are_answered_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inner_product, "TOGETHER", 5)
+    matches = answers(transparent(), RECORDS, ALWAYS[:2])
+    assert matches.tolist() == [[True, False]] * len(RECORDS)
+
+
 def test_on_the_curve() -> None:
     options, texts = (
         {"domains": ["change"], "members": {"price": 0}},

@@ -75,8 +75,8 @@ OPTIONS: list[tuple[type[Matcher], dict[str, Any]]] = [
     (
         matching.InnerProductMatch,
         {
-            "members": {"issue": 2},
-            "domains": ["price"],
+            "members": {"price": 2},
+            "domains": ["issue"],
             "alternatives": 2,
             "pairing": "transparent",
         },

@@ -46,7 +46,7 @@ from ccbps.predicates import (
     UInt,
     iter_leaves,
 )
-from ccbps.predicates.codes import pack
+from ccbps.predicates.codes import in_range, pack
 from ccbps.predicates.expression import AtLeast, Not
 from ccbps.predicates.form import ALWAYS, NEVER
 from ccbps.predicates.syntax import MAX_TEXT
@@ -87,6 +87,23 @@ def keeps(text: str) -> bool:
     with contextlib.suppress(UnsupportedPredicateError):
         assert bool(predicate.box().evaluate(events)[0]) == meaning
     return meaning
+
+
+@given(schemas(small_types(), max_attributes=3), st.data())
+@settings(max_examples=examples(200), deadline=None)
+def test_alternatives_are_the_predicate(schema: Schema, data: st.DataObject) -> None:
+    drawn = data.draw(predicates(schema))
+    predicate = schema.parse(drawn.text).bind(**drawn.private)
+    events = schema.encode([record(row) for row in data.draw(rows(schema))])
+    held = np.zeros(events.count, dtype=np.bool_)
+    for sets in predicate.alternatives():
+        inside = np.ones(events.count, dtype=np.bool_)
+        for name, allowed in sets.items():
+            assert allowed
+            ranges = [in_range(events.codes[name], low, high) for low, high in allowed]
+            inside &= np.any(ranges, axis=0)
+        held |= inside
+    assert held.tolist() == predicate.evaluate(events).tolist()
 
 
 # -- what never matches ----------------------------------------------------------------------
