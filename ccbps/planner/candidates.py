@@ -10,15 +10,16 @@ from typing import Any, Final
 
 from ccbps.errors import ParameterError, PredicateError
 from ccbps.matching.contract.estimate import (
-    MOST_ROWS,
+    BATCH,
     Rates,
+    RoleName,
     Seconds,
     cores_of,
     measured_rates,
     random_events,
     rounds_of,
     seconds_of,
-    unit_seconds,
+    work_of,
 )
 from ccbps.matching.contract.matcher import Matcher, making
 from ccbps.matching.contract.scheme import Answers, Keying
@@ -301,8 +302,11 @@ def rates_of(way: Matcher | Plain, predicate: Predicate, load: Load) -> Rates:
         sent = way.encode(random_events(way.schema, count))
         return lambda: way.answers(sent)
 
-    party = "subscriber" if way.traffic(1, 1).deliveries else "broker"
+    party: RoleName = "subscriber" if way.traffic(1, 1).deliveries else "broker"
+    encoding, matching = work_of(encodes, BATCH), work_of(matches, BATCH)
     return {
-        ("publisher", "event"): unit_seconds(encodes, MOST_ROWS),
-        (party, "pair"): unit_seconds(matches, MOST_ROWS),  # type: ignore[dict-item]
+        ("publisher", "events"): encoding.call,
+        ("publisher", "event"): encoding.unit,
+        (party, "pairs"): matching.call,
+        (party, "pair"): matching.unit,
     }

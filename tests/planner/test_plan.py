@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from ccbps import Category, Schema, UInt
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import BrokenSchemeWarning, ParameterError
 from ccbps.matching import SCHEMES, Answers, Keying, Matcher, MembershipMatch, Traffic
+from ccbps.matching.contract import estimate
 from ccbps.matching.contract.estimate import Seconds, random_events
 from ccbps.matching.contract.parties import Party
 from ccbps.planner import Candidate, Plain, Plan, Refusal
@@ -419,11 +421,36 @@ def test_a_folder_of_timings_that_cannot_be_used_is_named(
         blocked.save()
 
 
+@pytest.mark.parametrize(("call", "unit", "most"), [(1e-2, 2e-5, 1024), (0, 1e-6, 8192)])
+def test_what_a_call_takes_is_told_from_what_a_row_takes(
+    call: float, unit: float, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+
+    def prepare(count: int) -> Callable[[], object]:
+        return lambda: clock.append(clock[-1] + call + count * unit)
+
+    monkeypatch.setattr(estimate, "process_time", lambda: clock[-1])
+    assert estimate.work_of(prepare, most) == pytest.approx((call, unit))
+
+
+def test_a_call_counts_once_for_each_batch() -> None:
+    batch = estimate.BATCH
+    rates: dict[Any, float] = {
+        ("publisher", "events"): 1.0,
+        ("subscriber", "interests"): 1.0,
+        ("broker", "pairs"): 1.0,
+    }
+    assert estimate.seconds_of(rates, 5, 3) == Seconds(1, 1, 3)
+    assert estimate.seconds_of(rates, 2 * batch, 3) == Seconds(2, 1, 6)
+    assert estimate.cores_of(rates, batch / 2, 3) == Seconds(0.5, 0, 1.5)
+
+
 def test_a_matcher_estimates_itself() -> None:
     matcher = planned(QUOTES, "issue = 'IBM' AND price < 20").best("FormulaMatch")
-    estimate = matcher.estimate(events=10, subscriptions=3)
-    assert (estimate.rounds, estimate.seconds) == (30, None)
-    assert estimate.traffic == matcher.traffic(10, 3)
+    guess = matcher.estimate(events=10, subscriptions=3)
+    assert (guess.rounds, guess.seconds) == (30, None)
+    assert guess.traffic == matcher.traffic(10, 3)
     timed = matcher.estimate(events=10, subscriptions=3, interest="price < 20")
     assert isinstance(timed.seconds, Seconds)
     with pytest.raises(ParameterError, match="events"):
