@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from ccbps.errors import ParameterError, PredicateError
+from ccbps.leakage import WithClient
 from ccbps.matching.contract.estimate import (
     BATCH,
     Rates,
@@ -118,6 +119,11 @@ class Candidate:
         return () if isinstance(self.way, Plain) else self.way.leakage.hazards
 
     @property
+    def with_client(self) -> WithClient:
+        """Upper bound of what the broker learns with one client: a key of `WITH_CLIENT`."""
+        return self.way.with_client if isinstance(self.way, Plain) else self.way.leakage.with_client
+
+    @property
     def security(self) -> str:
         """Security: "perfect", "computational" or "broken"."""
         return "computational" if isinstance(self.way, Plain) else self.way.leakage.security
@@ -186,6 +192,7 @@ class Candidate:
             "security": self.security,
             "leaks": sorted(leak.name for leak in self.leaks),
             "learned": list(self.learned),
+            "with_client": self.with_client,
             "hazards": list(self.hazards),
             "refused": list(self.refused),
         }

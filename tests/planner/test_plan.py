@@ -18,6 +18,7 @@ import ccbps
 from ccbps import Category, Schema, UInt
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import BrokenSchemeWarning, ParameterError
+from ccbps.leakage import WITH_CLIENT
 from ccbps.matching import SCHEMES, Answers, Keying, Matcher, MembershipMatch, Traffic
 from ccbps.matching.contract import estimate
 from ccbps.matching.contract.estimate import Seconds, random_events
@@ -494,6 +495,52 @@ def test_the_table_says_what_voids_a_card() -> None:
         said = any(hazard in text for text in each.to_dict()["hazards"])
         assert said == (each.needs.startswith("one seed for the publisher and all"))
     assert hazard in found.explain()
+
+
+# What cards say in words of a broker that works together with one client.
+SAID_OF_CLIENTS = {
+    "nothing": ("also together with any clients",),
+    "pairs": ("colludes with one of the two clients", "clients other than those of the matching"),
+    "others": (
+        "colludes with anyone who holds the seed",
+        "any client has the keys",
+        "anyone who has a group's key",
+        "a client colludes with the broker",
+        "the broker colludes with a client",
+        "the broker colludes with one client",
+        "broker and one user: together they",
+        "the key is given to subscribers",
+    ),
+}
+
+
+def test_cards_say_in_words_what_a_broker_learns_with_a_client() -> None:
+    seen, schemes = set(), set()
+    for schema, text in CASES:
+        for way in ways(schema, parsed(schema, text)):
+            if isinstance(way, Matcher):
+                card = way.leakage
+                words = " ".join((card.adversary, *card.hazards, *card.attacks))
+                said = {
+                    kind
+                    for kind, phrases in SAID_OF_CLIENTS.items()
+                    if any(phrase in words for phrase in phrases)
+                }
+                assert said == {card.with_client}, way
+                seen.add(card.with_client)
+                schemes.add(type(way))
+    assert seen == {*WITH_CLIENT}
+    assert len(schemes) > len(SCHEMES) - 3
+
+
+def test_the_table_says_what_a_broker_learns_with_a_client() -> None:
+    found = planned()
+    shown = found.explain(every=True)
+    for each in found.candidates:
+        assert f"at most: {WITH_CLIENT[each.with_client]}" in shown
+        assert each.to_dict()["with_client"] == each.with_client
+    (broker,) = {e.with_client for e in found.candidates if e.way.name == "one trusted broker"}
+    assert broker == "others"
 
 
 def test_the_table_lists_one_candidate_of_each_kind() -> None:
