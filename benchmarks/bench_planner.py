@@ -171,14 +171,14 @@ def main() -> None:
         total = predicted.total / measured.total
         totals.append((total, name))
         table.row(name, events, count, measured.total, *ratios, total)
-    heads = {"least": ".2f", "greatest": ".2f", "farthest from 1": ""}
+    heads = {"least": ".2f", "greatest": ".2f", "farthest from 1: its role and its matcher": ""}
     table = Table("Range of the ratios", heads, width=46)
     for name, ratios_of in (
         ("all roles together", totals),
         ("a role of a twentieth of the seconds or more", counted),
     ):
         worst = max(ratios_of, key=lambda entry: max(entry[0], 1 / entry[0]))
-        table.row(name, min(ratios_of)[0], max(ratios_of)[0], f"  {worst[1]}")
+        table.row(name, min(ratios_of)[0], max(ratios_of)[0], worst[1])
 
 
 if __name__ == "__main__":
