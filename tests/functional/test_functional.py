@@ -177,6 +177,7 @@ def test_trees_are_checked() -> None:
         (("a", "b"), ((0, 1), (0, 1), (3, 2))),
         (("a", "b"), ((0, 1), (0, 1), (0, 2))),
         (("a",), ((1, 1),)),
+        (("a",) * 600, ((0, 1), *(((0, 1), (2, 2)) * 599))),
         (("a",), ((0, 1), (1, 2))),
         # A share of "half of so many" takes a power for each part, and so would a message of it.
         (("a",) * 513, ((0, 1),) * 513 + ((256, 513),)),
