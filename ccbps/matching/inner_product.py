@@ -164,11 +164,11 @@ class InnerProductMatch(ReusableMatcher):
             ),
             security="computational" if secure else "broken",
             assumption=f"{groups.name} as generic groups with a pairing, of about "
-            f"{groups.security} bits; AES-256 for the key's matrix; the broker works with no "
+            f"{groups.security} bits; AES-256 for the key's matrix; the broker colludes with no "
             "client",
             hazards=(
-                "the broker works with one client, a publisher or a subscriber, of the same epoch: "
-                "all have one key, and no key reads one side only",
+                "the broker colludes with one client, a publisher or a subscriber, of the same "
+                "epoch: all have one key, and no key reads one side only",
                 "a key is given to anyone who may not make both events and subscriptions",
                 "first components are published, as the scheme is printed",
             ),
