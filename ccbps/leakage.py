@@ -26,6 +26,15 @@ _INTEGRITY: Final = {
 }
 """Default `LeakageCard.integrity` by reuse and answers."""
 
+WithClient = Literal["nothing", "pairs", "others"]
+WITH_CLIENT: Final[dict[WithClient, str]] = {
+    "nothing": "what the client may read, and what answers to its messages tell",
+    "pairs": "events that meet the client's subscriptions, subscriptions that meet its events, and "
+    "what answers to these tell",
+    "others": "events and subscriptions of others, too, read or found by guessing",
+}
+"""Upper bounds of the facts that a broker learns with the help of one client, in words."""
+
 
 class Protects(Enum):
     """A kind of data that a scheme may protect, for planners. A card's `hides` is exact.
@@ -74,6 +83,8 @@ class LeakageCard(Struct, frozen=True, kw_only=True):
         reuse: "one-time" (fresh messages for every pair) or "reusable".
         hazards: circumstances that void the card.
         integrity: consequences for messages that are altered on their way.
+        with_client: upper bound of the facts that the broker learns with the help of one client,
+            a key of `WITH_CLIENT`; by default, the widest.
         answers: True if the adversary sees match bits. Then `FROM_ANSWERS` are known attacks.
         attacks: known attacks with their requirements and results; those from answers are last.
     """
@@ -89,6 +100,7 @@ class LeakageCard(Struct, frozen=True, kw_only=True):
     hazards: tuple[str, ...] = ()
     attacks: tuple[str, ...] = ()
     integrity: str = ""
+    with_client: WithClient = "others"
     answers: bool = True
 
     def __post_init__(self) -> None:

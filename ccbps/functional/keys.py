@@ -84,7 +84,7 @@ class _Sealed(Message, frozen=True):
     Attributes:
         authority: name of the authority.
         epoch: number of the epoch; None for messages without.
-        label: part of the target that the scheme shows.
+        label: target of the message, as far as the scheme shows it.
         points: encoded points.
         mask: masked seed.
         payload: sealed payload.

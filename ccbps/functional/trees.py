@@ -26,6 +26,8 @@ from ccbps.records import Record
 from ccbps.sharing.polynomials import lagrange, prime_field
 
 MOST_LEAVES: Final = 1 << 14
+MOST_DEPTH: Final = 1 << 9
+"""Gates above a leaf; each of them copies the leaves below it."""
 MOST_COUNTED: Final = 1 << 9
 """Parts of a node that is neither AND nor OR, whose sharing takes their number squared."""
 ANYBODY: Final = "*"
@@ -51,16 +53,25 @@ class Tree(Record, frozen=True):
             ParameterError: they are not, or there are more than `MOST_LEAVES` leaves.
         """
         super().__post_init__()
-        depth, leaves, sound = 0, 0, True
+        heights: list[int] = []  # gates above the leaves of each result
+        leaves, sound = 0, True
         for least, parts in self.steps:
-            leaf = (least, parts) == _LEAF
-            sound &= leaf or (1 <= least <= parts <= depth and parts > 1)
-            leaves += leaf
-            depth += 1 - (0 if leaf else parts)
-        if not sound or depth != 1 or leaves != len(self.words) or leaves > MOST_LEAVES:
+            if (least, parts) == _LEAF:
+                heights.append(0)
+                leaves += 1
+                continue
+            counted = 1 < least < parts
+            sound &= 1 <= least <= parts <= len(heights) and parts > 1
+            sound &= not counted or parts <= MOST_COUNTED
+            if not sound:
+                break
+            heights[-parts:] = [max(heights[-parts:]) + 1]
+        sound &= len(heights) == 1 and leaves == len(self.words) <= MOST_LEAVES
+        if not sound or heights[0] > MOST_DEPTH:
             raise ParameterError(
-                f"words and steps must be a tree of at most {MOST_LEAVES} leaves, and at most "
-                f"{MOST_COUNTED} in a node that is neither AND nor OR"
+                f"words and steps must be a tree of at most {MOST_LEAVES} leaves and {MOST_DEPTH} "
+                f"gates above one another, with at most {MOST_COUNTED} parts in a gate that is "
+                "neither AND nor OR"
             )
 
     @classmethod
@@ -119,10 +130,7 @@ class Tree(Record, frozen=True):
                 pending += [(value - sum(drawn)) % order, *drawn]
             else:
                 terms = [value, *(next(numbers) for _ in range(least - 1))]
-                pending += [
-                    sum(term * point**power for power, term in enumerate(terms)) % order
-                    for point in range(1, parts + 1)
-                ]
+                pending += [_value(terms, point, order) for point in range(1, parts + 1)]
         return shares[::-1]
 
     def weights(self, words: Collection[str], order: int) -> dict[int, int] | None:
@@ -144,6 +152,14 @@ class Tree(Record, frozen=True):
             points = sorted(point for _, point in sorted(held)[:least])
             results.append(_joined(taken, points, least, order) if len(held) >= least else None)
         return results[0]
+
+
+def _value(terms: Sequence[int], point: int, order: int) -> int:
+    """Return the value of a polynomial; the constant term comes first."""
+    total = 0
+    for term in reversed(terms):
+        total = (total * point + term) % order
+    return total
 
 
 def _joined(

@@ -9,16 +9,18 @@ from functools import cached_property
 from typing import Any, Final
 
 from ccbps.errors import ParameterError, PredicateError
+from ccbps.leakage import WithClient
 from ccbps.matching.contract.estimate import (
-    MOST_ROWS,
+    BATCH,
     Rates,
+    RoleName,
     Seconds,
     cores_of,
     measured_rates,
     random_events,
     rounds_of,
     seconds_of,
-    unit_seconds,
+    work_of,
 )
 from ccbps.matching.contract.matcher import Matcher, making
 from ccbps.matching.contract.scheme import Answers, Keying
@@ -117,6 +119,11 @@ class Candidate:
         return () if isinstance(self.way, Plain) else self.way.leakage.hazards
 
     @property
+    def with_client(self) -> WithClient:
+        """Upper bound of what the broker learns with one client: a key of `WITH_CLIENT`."""
+        return self.way.with_client if isinstance(self.way, Plain) else self.way.leakage.with_client
+
+    @property
     def security(self) -> str:
         """Security: "perfect", "computational" or "broken"."""
         return "computational" if isinstance(self.way, Plain) else self.way.leakage.security
@@ -185,6 +192,7 @@ class Candidate:
             "security": self.security,
             "leaks": sorted(leak.name for leak in self.leaks),
             "learned": list(self.learned),
+            "with_client": self.with_client,
             "hazards": list(self.hazards),
             "refused": list(self.refused),
         }
@@ -301,8 +309,11 @@ def rates_of(way: Matcher | Plain, predicate: Predicate, load: Load) -> Rates:
         sent = way.encode(random_events(way.schema, count))
         return lambda: way.answers(sent)
 
-    party = "subscriber" if way.traffic(1, 1).deliveries else "broker"
+    party: RoleName = "subscriber" if way.traffic(1, 1).deliveries else "broker"
+    encoding, matching = work_of(encodes, BATCH), work_of(matches, BATCH)
     return {
-        ("publisher", "event"): unit_seconds(encodes, MOST_ROWS),
-        (party, "pair"): unit_seconds(matches, MOST_ROWS),  # type: ignore[dict-item]
+        ("publisher", "events"): encoding.call,
+        ("publisher", "event"): encoding.unit,
+        (party, "pairs"): matching.call,
+        (party, "pair"): matching.unit,
     }

@@ -25,6 +25,7 @@ from ccbps.arrays import Bools, Bytes
 from ccbps.errors import CcbpsError
 from ccbps.forms.bits import event_bits
 from ccbps.forms.topic import topic_codes, topic_of
+from ccbps.leakage import WithClient
 from ccbps.matching.contract.traffic import Traffic
 from ccbps.planner.leaks import EVERYTHING, Leak
 from ccbps.predicates import Events, Predicate, Schema
@@ -46,6 +47,7 @@ class Plain(ABC):
     Attributes:
         name: name for people.
         leaks: facts that parties learn.
+        with_client: upper bound of what the broker learns with a client, as on a leakage card.
         learns: the same in words.
         needs: keys that parties share.
         event_bytes: bytes of an event message.
@@ -54,6 +56,7 @@ class Plain(ABC):
 
     name: ClassVar[str]
     leaks: ClassVar[frozenset[Leak]]
+    with_client: ClassVar[WithClient] = "others"
     learns: ClassVar[tuple[str, ...]]
     needs: ClassVar[str]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from ccbps.leakage import WITH_CLIENT
 from ccbps.matching.contract.estimate import Seconds
 from ccbps.planner.candidates import Candidate, Load, Refusal
 
@@ -81,6 +82,7 @@ def _described(place: int, candidate: Candidate) -> list[str]:
         f"   shows {leaks}; {candidate.security}",
         f"   needs {candidate.needs}",
         *(f"   learned: {fact}" for fact in candidate.learned),
+        f"   with one client, the broker learns at most: {WITH_CLIENT[candidate.with_client]}",
         *(f"   void if: {hazard}" for hazard in candidate.hazards),
     ]
 

@@ -177,7 +177,10 @@ def test_trees_are_checked() -> None:
         (("a", "b"), ((0, 1), (0, 1), (3, 2))),
         (("a", "b"), ((0, 1), (0, 1), (0, 2))),
         (("a",), ((1, 1),)),
+        (("a",) * 600, ((0, 1), *(((0, 1), (2, 2)) * 599))),
         (("a",), ((0, 1), (1, 2))),
+        # A share of "half of so many" takes a power for each part, and so would a message of it.
+        (("a",) * 513, ((0, 1),) * 513 + ((256, 513),)),
     ]:
         with pytest.raises(ParameterError, match="must be a tree"):
             Tree(words, steps)
@@ -420,6 +423,27 @@ def test_users_who_pool_their_keys_fail(pairing: str) -> None:
     )
     with pytest.raises(DecodeError, match="not a message for this key"):
         mixed.open(sealed)
+
+
+@both
+def test_patterns_of_users_who_pool_their_keys_fail(pairing: str) -> None:
+    schema = Schema(ward=Bool(), age=UInt(2))
+    authority = Authority.generate(HiddenVectors(schema, pairing=pairing))
+    sealed = authority.public.seal(b"x", {"ward": True, "age": 2})
+    keys = [authority.key(policy) for policy in ("ward AND age = 1", "NOT ward AND age = 2")]
+    assert [key._holdings for key in keys] == [
+        (((0, 1), (1, 0), (2, 1), (3, 1)),),
+        (((0, 0), (1, 1), (2, 0), (3, 1)),),
+    ]
+    wanted = (((0, 1), (1, 1), (2, 0), (3, 1)),)
+    # The first place of one key, and the next two of the other; the last one of either.
+    for last in (0, 1):
+        own = [key._points[1] for key in keys]
+        points = [*own[0][:2], *own[1][2:6], *own[last][6:]]
+        together = UserKey(authority.public, None, wanted, ((), points))
+        with pytest.raises(DecodeError, match="not a message for this key"):
+            together.open(sealed)
+    assert authority.key("ward AND age = 2").open(sealed) == b"x"
 
 
 @both

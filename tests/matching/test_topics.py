@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import importlib.util
+import random
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from ccbps.ciphers.pohlig_hellman import TOY_PRIME_64, PohligHellman
 from ccbps.errors import DecodeError, KeyMismatchError, ParameterError, UnsupportedPredicateError
 from ccbps.matching import CommutativeMatch, MaskedTopicMatch, Matcher
 from ccbps.matching.contract.access import MAC_BYTES
-from ccbps.overlay.commutative_chain import Chain, FilterMessage, NotificationMessage
+from ccbps.overlay.commutative_tree import FilterMessage, LayeredTree, NotificationMessage
 from ccbps.wire import KEY_HEADER_BYTES, Cause
 from tests.support.effort import examples
 from tests.support.refusals import refused
@@ -108,7 +109,7 @@ def test_notifications_reach_exactly_those_whose_word_is_equal(
 ) -> None:
     places = data.draw(st.lists(st.integers(1, brokers), min_size=1, max_size=5))
     subscribers = {f"subscriber {i}": place for i, place in enumerate(places)}
-    chain = Chain(brokers, subscribers, layers=layers, cipher=TOY)
+    chain = LayeredTree.chain(brokers, subscribers, layers=layers, cipher=TOY)
     expected = data.draw(
         st.lists(st.tuples(st.sampled_from(list(subscribers)), st.sampled_from(WORDS)), max_size=8)
     )
@@ -126,7 +127,7 @@ def test_notifications_reach_exactly_those_whose_word_is_equal(
 
 @every_chain
 def test_equal_filters_are_forwarded_once_from_broker_r_on(layers: int, brokers: int) -> None:
-    chain = Chain(brokers, {"a": 1, "b": 1, "c": 1}, layers=layers, cipher=TOY)
+    chain = LayeredTree.chain(brokers, {"a": 1, "b": 1, "c": 1}, layers=layers, cipher=TOY)
     for name in "abc":
         chain.subscribe(name, b"IBM")
     for place in range(1, brokers):
@@ -143,7 +144,7 @@ def test_equal_filters_are_forwarded_once_from_broker_r_on(layers: int, brokers:
 
 @every_chain
 def test_nodes_have_keys_of_their_neighbours_up_to_r_hops_only(layers: int, brokers: int) -> None:
-    chain = Chain(brokers, {"a": 1}, layers=layers, cipher=TOY)
+    chain = LayeredTree.chain(brokers, {"a": 1}, layers=layers, cipher=TOY)
     order = ["a", *(f"broker {i}" for i in range(1, brokers + 1)), "publisher"]
     for i, name in enumerate(order):
         near = {other for j, other in enumerate(order) if 0 < abs(i - j) <= layers}
@@ -156,7 +157,7 @@ def test_nodes_have_keys_of_their_neighbours_up_to_r_hops_only(layers: int, brok
 @every_chain
 def test_r_layers_between_hops_and_one_less_in_tables(layers: int, brokers: int) -> None:
     """Each message between brokers can be read with the r keys of the pairs around the hop."""
-    chain = Chain(brokers, {"a": 1}, layers=layers, cipher=TOY)
+    chain = LayeredTree.chain(brokers, {"a": 1}, layers=layers, cipher=TOY)
     order = ["a", *(f"broker {i}" for i in range(1, brokers + 1)), "publisher"]
 
     def at(place: int) -> str:
@@ -178,7 +179,7 @@ def test_r_layers_between_hops_and_one_less_in_tables(layers: int, brokers: int)
 
 
 def test_look_up_says_where_equal_filters_came_from() -> None:
-    chain = Chain(2, {"a": 1, "b": 2}, cipher=TOY)
+    chain = LayeredTree.chain(2, {"a": 1, "b": 2}, cipher=TOY)
     chain.subscribe("a", b"IBM")
     publisher, broker = chain.nodes["publisher"], chain.nodes["broker 2"]
     message = publisher.encrypt_notification(b"IBM", ("broker 1", "broker 2"), 2)
@@ -192,10 +193,10 @@ def test_look_up_says_where_equal_filters_came_from() -> None:
 def test_chains_and_messages_that_do_not_fit_are_refused() -> None:
     for brokers, layers in ((0, 2), (1, 1)):
         with pytest.raises(ParameterError, match=r"(brokers|layers) must be a whole number"):
-            Chain(brokers, {}, layers=layers, cipher=TOY)
+            LayeredTree.chain(brokers, {}, layers=layers, cipher=TOY)
     for subscribers in ({"a": 0}, {"a": 3}, {"broker 1": 1}, {"publisher": 1}):
-        refused(ParameterError, "a name of its own", Chain, 2, subscribers, cipher=TOY)
-    chain = Chain(2, {"a": 1}, cipher=TOY)
+        refused(ParameterError, "a name of its own", LayeredTree.chain, 2, subscribers, cipher=TOY)
+    chain = LayeredTree.chain(2, {"a": 1}, cipher=TOY)
     refused(ParameterError, "no subscriber is named 'b'", chain.subscribe, "b", b"IBM")
     broker = chain.nodes["broker 1"]
     for element in (0, 1, int(TOY.prime) - 1, 5 - int(TOY.prime)):
@@ -214,7 +215,7 @@ def test_chains_and_messages_that_do_not_fit_are_refused() -> None:
 
 @pytest.mark.slow
 def test_a_chain_of_full_size() -> None:
-    chain = Chain(3, {"a": 1, "b": 2})
+    chain = LayeredTree.chain(3, {"a": 1, "b": 2})
     chain.subscribe("a", b"IBM")
     chain.subscribe("b", b"SAP")
     assert [chain.publish(word) for word in WORDS] == [{"a"}, {"b"}, set()]
@@ -334,3 +335,63 @@ def test_it_is_proposed_on_the_attributes_that_have_a_value() -> None:
     assert len(matchers) == 1 + bool(importlib.util.find_spec("coincurve"))
     for text in ("TRUE", "issue = 'IBM' AND price < 3", "issue = 'IBM' OR price = 3", "FALSE"):
         assert not list(CommutativeMatch.propose(SCHEMA, SCHEMA.parse(text)))
+
+
+# -- trees --------------------------------------------------------------------------------------
+
+
+def random_tree(seed: int, layers: int) -> tuple[LayeredTree, dict[str, tuple[str, ...]]]:
+    """Make a tree of up to 10 brokers with 12 subscribers; return it and their ways up."""
+    draw = random.Random(seed)
+    names = [f"b{number}" for number in range(draw.randint(1, 10))]
+    parents = {name: draw.choice(["publisher", *names[:place]]) for place, name in enumerate(names)}
+    homes = {f"s{number}": draw.choice(names) for number in range(12)}
+    ways = {}
+    for subscriber, broker in homes.items():
+        way = [broker]
+        while way[-1] != "publisher":
+            way.append(parents[way[-1]])
+        ways[subscriber] = tuple(way)
+    return LayeredTree(parents, homes, layers=layers, cipher=TOY), ways
+
+
+@given(st.integers(0, 1 << 32), st.integers(2, 4))
+@settings(max_examples=examples(150))
+def test_a_tree_delivers_what_was_asked_for(seed: int, layers: int) -> None:
+    tree, ways = random_tree(seed, layers)
+    draw = random.Random(seed + 1)
+    wanted = {name: {draw.choice(b"abc")} for name in ways}
+    for name, letters in wanted.items():
+        for letter in letters:
+            tree.subscribe(name, bytes([letter]))
+    for letter in b"abcd":
+        tree.sent_down.clear()
+        reached = tree.publish(bytes([letter]))
+        assert reached == {name for name, letters in wanted.items() if letter in letters}
+        # The publisher sends a copy for each way down of r hops, whether somebody asked or not.
+        down = {way[-2 : -2 - layers : -1] for way in ((name, *up) for name, up in ways.items())}
+        sent = sum(count for (sender, _), count in tree.sent_down.items() if sender == "publisher")
+        assert sent == len(down)
+
+
+def test_more_layers_save_fewer_entries() -> None:
+    """Two clients at each of eight leaves ask for one word; equal filters meet r hops up."""
+    names = [""] + [f"{bits:0{n}b}" for n in (1, 2, 3) for bits in range(1 << n)]
+    parents = {f"b{name}": f"b{name[:-1]}" if name else "publisher" for name in names}
+    leaves = [name for name in parents if len(name) == 4]
+    homes = {f"{leaf}{client}": leaf for leaf in leaves for client in "xy"}
+    saved = []
+    for layers in (2, 3, 4):
+        tree = LayeredTree(parents, homes, layers=layers, cipher=TOY)
+        for name in homes:
+            tree.subscribe(name, b"w")
+        entries = sum(len(tree.nodes[name].table) for name in parents)
+        saved.append(4 * len(homes) - entries)  # without aggregation: one a subscriber and broker
+        assert tree.publish(b"w") == homes.keys()
+    assert saved == sorted(saved, reverse=True)
+    assert saved[0] > saved[1] > saved[2] > 0
+
+
+def test_ways_must_lead_to_the_publisher() -> None:
+    for parents in ({"a": "b", "b": "a"}, {"a": "c"}, {"a": "a"}):
+        refused(ParameterError, "does not lead to", LayeredTree, parents, {}, cipher=TOY)

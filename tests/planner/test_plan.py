@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ import ccbps
 from ccbps import Category, Schema, UInt
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import BrokenSchemeWarning, ParameterError
+from ccbps.leakage import WITH_CLIENT
 from ccbps.matching import SCHEMES, Answers, Keying, Matcher, MembershipMatch, Traffic
+from ccbps.matching.contract import estimate
 from ccbps.matching.contract.estimate import Seconds, random_events
 from ccbps.matching.contract.parties import Party
 from ccbps.planner import Candidate, Plain, Plan, Refusal
@@ -419,11 +422,36 @@ def test_a_folder_of_timings_that_cannot_be_used_is_named(
         blocked.save()
 
 
+@pytest.mark.parametrize(("call", "unit", "most"), [(1e-2, 2e-5, 1024), (0, 1e-6, 8192)])
+def test_what_a_call_takes_is_told_from_what_a_row_takes(
+    call: float, unit: float, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+
+    def prepare(count: int) -> Callable[[], object]:
+        return lambda: clock.append(clock[-1] + call + count * unit)
+
+    monkeypatch.setattr(estimate, "process_time", lambda: clock[-1])
+    assert estimate.work_of(prepare, most) == pytest.approx((call, unit))
+
+
+def test_a_call_counts_once_for_each_batch() -> None:
+    batch = estimate.BATCH
+    rates: dict[Any, float] = {
+        ("publisher", "events"): 1.0,
+        ("subscriber", "interests"): 1.0,
+        ("broker", "pairs"): 1.0,
+    }
+    assert estimate.seconds_of(rates, 5, 3) == Seconds(1, 1, 3)
+    assert estimate.seconds_of(rates, 2 * batch, 3) == Seconds(2, 1, 6)
+    assert estimate.cores_of(rates, batch / 2, 3) == Seconds(0.5, 0, 1.5)
+
+
 def test_a_matcher_estimates_itself() -> None:
     matcher = planned(QUOTES, "issue = 'IBM' AND price < 20").best("FormulaMatch")
-    estimate = matcher.estimate(events=10, subscriptions=3)
-    assert (estimate.rounds, estimate.seconds) == (30, None)
-    assert estimate.traffic == matcher.traffic(10, 3)
+    guess = matcher.estimate(events=10, subscriptions=3)
+    assert (guess.rounds, guess.seconds) == (30, None)
+    assert guess.traffic == matcher.traffic(10, 3)
     timed = matcher.estimate(events=10, subscriptions=3, interest="price < 20")
     assert isinstance(timed.seconds, Seconds)
     with pytest.raises(ParameterError, match="events"):
@@ -467,6 +495,52 @@ def test_the_table_says_what_voids_a_card() -> None:
         said = any(hazard in text for text in each.to_dict()["hazards"])
         assert said == (each.needs.startswith("one seed for the publisher and all"))
     assert hazard in found.explain()
+
+
+# What cards say in words of a broker that works together with one client.
+SAID_OF_CLIENTS = {
+    "nothing": ("also together with any clients",),
+    "pairs": ("colludes with one of the two clients", "clients other than those of the matching"),
+    "others": (
+        "colludes with anyone who holds the seed",
+        "any client has the keys",
+        "anyone who has a group's key",
+        "a client colludes with the broker",
+        "the broker colludes with a client",
+        "the broker colludes with one client",
+        "broker and one user: together they",
+        "the key is given to subscribers",
+    ),
+}
+
+
+def test_cards_say_in_words_what_a_broker_learns_with_a_client() -> None:
+    seen, schemes = set(), set()
+    for schema, text in CASES:
+        for way in ways(schema, parsed(schema, text)):
+            if isinstance(way, Matcher):
+                card = way.leakage
+                words = " ".join((card.adversary, *card.hazards, *card.attacks))
+                said = {
+                    kind
+                    for kind, phrases in SAID_OF_CLIENTS.items()
+                    if any(phrase in words for phrase in phrases)
+                }
+                assert said == {card.with_client}, way
+                seen.add(card.with_client)
+                schemes.add(type(way))
+    assert seen == {*WITH_CLIENT}
+    assert len(schemes) > len(SCHEMES) - 3
+
+
+def test_the_table_says_what_a_broker_learns_with_a_client() -> None:
+    found = planned()
+    shown = found.explain(every=True)
+    for each in found.candidates:
+        assert f"at most: {WITH_CLIENT[each.with_client]}" in shown
+        assert each.to_dict()["with_client"] == each.with_client
+    (broker,) = {e.with_client for e in found.candidates if e.way.name == "one trusted broker"}
+    assert broker == "others"
 
 
 def test_the_table_lists_one_candidate_of_each_kind() -> None:

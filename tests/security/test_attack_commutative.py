@@ -21,7 +21,7 @@ import pytest
 from ccbps import Category, Schema
 from ccbps.ciphers.pohlig_hellman import TOY_PRIME_64, LayerKey, PohligHellman
 from ccbps.matching import CommutativeMatch
-from ccbps.overlay.commutative_chain import Chain, ChainNode
+from ccbps.overlay.commutative_tree import LayeredNode, LayeredTree
 from ccbps.wire import KEY_HEADER_BYTES
 from tests.support.reusable_checks import users
 
@@ -31,15 +31,15 @@ SECRET = {"alice": WORDS[7], "bob": WORDS[23]}
 every_case = pytest.mark.parametrize("layers", [2, 3, 4])
 
 
-def chain_of(layers: int) -> Chain:
+def chain_of(layers: int) -> LayeredTree:
     """One whose filters have reached the top."""
-    chain = Chain(6, {"alice": 1, "bob": 1, "mallory": 1}, layers=layers, cipher=CIPHER)
+    chain = LayeredTree.chain(6, {"alice": 1, "bob": 1, "mallory": 1}, layers=layers, cipher=CIPHER)
     for name, word in SECRET.items():
         chain.subscribe(name, word)
     return chain
 
 
-def keys_of(nodes: list[ChainNode]) -> list[LayerKey]:
+def keys_of(nodes: list[LayeredNode]) -> list[LayerKey]:
     """Distinct keys that the colluders hold."""
     recovered: list[LayerKey] = []
     for node in nodes:
@@ -79,7 +79,7 @@ def test_the_last_broker_and_the_publisher_read_all_filters(layers: int) -> None
     assert recovered == set(SECRET.values())
 
 
-def layers_of(chain: Chain, subscriber: str, place: int) -> set[LayerKey]:
+def layers_of(chain: LayeredTree, subscriber: str, place: int) -> set[LayerKey]:
     """The keys that a subscriber's filter is still under in the table of a broker."""
     order = [subscriber, *(f"broker {i}" for i in range(1, 7)), "publisher"]
     around = [
@@ -137,15 +137,15 @@ def test_the_publisher_and_any_broker_find_filters_without_a_key(
 ) -> None:
     chain = chain_of(layers)
     seen: dict[str, dict[int, bytes]] = {f"broker {place}": {} for place in range(1, 7)}
-    look_up = ChainNode.secure_look_up
+    look_up = LayeredNode.secure_look_up
 
-    def watched(node: ChainNode, message: Any) -> Any:
+    def watched(node: LayeredNode, message: Any) -> Any:
         entry, trails = look_up(node, message)
         if trails:
             seen[node.name][entry] = guess
         return entry, trails
 
-    monkeypatch.setattr(ChainNode, "secure_look_up", watched)
+    monkeypatch.setattr(LayeredNode, "secure_look_up", watched)
     for guess in WORDS:
         chain.publish(guess)
     for name, recovered in seen.items():  # what one broker saw of its own table

@@ -3,10 +3,13 @@
 Bytes are exact. Seconds are those that a sample takes on this machine: random events, and one
 subscription again and again. They are seconds of a processor, as the operating system counts them
 for this process, so that other processes matter little. The sample grows until it takes some
-milliseconds, and each step counts by its best run. Counting `Cost` operations and pricing them does
-not do: most of a batch's time is spent between them, on memory and on calls of NumPy.
+milliseconds, and far longer than one row does. So what a call takes, however many rows it has, is
+told from what each row takes: it counts once for each batch. Each size counts by the middle one of
+its runs. Counting `Cost` operations and pricing them does not do: most of a batch's time is spent
+between them, on memory and on calls of NumPy.
 
-Events meet interests in batches here. A role that encodes a message at a time takes longer.
+Events meet interests in batches of `BATCH` here. A role that encodes a message at a time takes
+longer. What a role does once for a key is not counted.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import process_time
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 
@@ -27,26 +30,28 @@ from ccbps.predicates import Events, Predicate, Schema
 from ccbps.predicates.codes import pack
 
 RoleName = Literal["publisher", "subscriber", "broker"]
-Unit = Literal["event", "interest", "pair"]
+Unit = Literal["event", "interest", "pair", "events", "interests", "pairs"]
+"""A unit of work; the plural is a call for a batch of them."""
 Rates = Mapping[tuple[RoleName, Unit], float]
 """Seconds of a role for each unit of its work."""
 
 ENOUGH: Final = 0.004
 """Seconds of a sample that is large enough."""
+RISE: Final = 8
+"""Times as long as a single row that a sample takes that is large enough."""
 HEAVY: Final = 0.2
-"""Seconds of a sample from which it is not repeated."""
-MOST_ROWS: Final = 1 << 13
-"""Greatest number of rows of a sample."""
-MOST_PAIRS: Final = 1 << 20
-"""Greatest number of pairs of a sample, where events meet a table of interests."""
+"""Seconds of a sample from which it is large enough, and is run twice only."""
+BATCH: Final = 1 << 13
+"""Number of rows of a batch, and the greatest of a sample."""
 TABLE: Final = 1 << 10
 """Greatest number of interests that the events of a sample meet."""
 LANES: Final = 1 << 8
 """Greatest number of interests that three brokers hold in a sample."""
-PREPARING: Final = 0.03
-"""Seconds, about, to encode the interests that the events of a sample meet."""
+PREPARING: Final = 0.1
+"""Seconds, about, to encode the interests that the events of a sample meet. With few interests, a
+small error in the time of an event becomes a large one in that of a pair."""
 RUNS: Final = 3
-"""Runs of a sample, of which the best counts."""
+"""Runs of a sample, of which the middle one counts."""
 REQUESTS: Final = 4
 """Requests of a sample, where there are sessions."""
 
@@ -109,21 +114,28 @@ def rounds_of(matcher: Any, events: int, subscriptions: int) -> int:
 
 def seconds_of(rates: Rates, events: int, subscriptions: int) -> Seconds:
     """Return the seconds of all work."""
+    # A part of a batch counts as a part, as events of a stream do.
+    batches = max(1.0, events / BATCH)
     counts: dict[str, float] = {
-        "event": events,
         "interest": subscriptions,
-        "pair": events * subscriptions,
+        "interests": max(1.0, subscriptions / BATCH),
     }
-    return _summed(rates, counts)
+    return _summed(rates, counts | _repeated(events, batches, subscriptions))
 
 
 def cores_of(rates: Rates, events_per_second: float, subscriptions: int) -> Seconds:
     """Return the cores that are busy while events come; what is done once counts as nothing."""
-    counts: dict[str, float] = {
-        "event": events_per_second,
-        "pair": events_per_second * subscriptions,
+    return _summed(rates, _repeated(events_per_second, events_per_second / BATCH, subscriptions))
+
+
+def _repeated(events: float, batches: float, subscriptions: int) -> dict[str, float]:
+    """Return how often work is done that events cause."""
+    return {
+        "event": events,
+        "events": batches,
+        "pair": events * subscriptions,
+        "pairs": batches * subscriptions,
     }
-    return _summed(rates, counts)
 
 
 def _summed(rates: Rates, counts: Mapping[str, float]) -> Seconds:
@@ -192,25 +204,43 @@ def _clocked(call: Callable[[], object]) -> float:
     return process_time() - start
 
 
-def unit_seconds(prepare: Callable[[int], Callable[[], object]], most: int, per: int = 1) -> float:
-    """Return the seconds of a unit of work, as a sample takes them.
+class Work(NamedTuple):
+    """Seconds of work.
+
+    Attributes:
+        call: seconds of a call, however many units it has.
+        unit: seconds of each unit.
+    """
+
+    call: float
+    unit: float
+
+
+def work_of(prepare: Callable[[int], Callable[[], object]], most: int) -> Work:
+    """Measure work on samples of one unit and of many.
 
     Args:
         prepare: ``prepare(n)`` makes ready what n units need, and returns the call to time.
         most: greatest number of units.
-        per: divisor of the seconds.
     """
-    count, before = 1, 0.0
-    while True:
-        # Twice: compiling, and whatever else is done once, is no part of the work.
-        taken = min(_clocked(prepare(count)) for _ in range(2))
-        # Nor is what each call takes, however many rows it has: then more rows take no longer.
-        if count >= most or (taken >= ENOUGH and (taken > 2 * before > 0 or taken > HEAVY)):
-            break
-        before = taken
+    least = taken = _middle(prepare, 1)
+    count = 1
+    while count < most and taken < HEAVY and taken < max(ENOUGH, RISE * least):
         count = min(most, count * (16 if taken < ENOUGH / 32 else 4))
-    runs = RUNS - 2 if taken < HEAVY else 0
-    return min([taken, *(_clocked(prepare(count)) for _ in range(runs))]) / (count * per)
+        taken = _middle(prepare, count)
+    if count == 1:
+        return Work(0.0, least)
+    unit = max(0.0, taken - least) / (count - 1)
+    return Work(max(0.0, least - unit), unit)
+
+
+def _middle(prepare: Callable[[int], Callable[[], object]], count: int) -> float:
+    """Return the seconds of the middle one of some runs; of two, those of the faster one."""
+    # Never of one: compiling, and whatever else is done once, is no part of the work.
+    runs = [_clocked(prepare(count)) for _ in range(2)]
+    if min(runs) < HEAVY:
+        runs += [_clocked(prepare(count)) for _ in range(RUNS - 2)]
+    return sorted(runs)[(len(runs) - 1) // 2]
 
 
 def _round_rates(matcher: Any, party: Party, sample: _Sample, subscriptions: int) -> Rates:
@@ -242,10 +272,23 @@ def _round_rates(matcher: Any, party: Party, sample: _Sample, subscriptions: int
 
         return each
 
-    return {
-        ("publisher", "event" if shared else "pair"): unit_seconds(events, MOST_ROWS),
-        ("subscriber", "pair"): unit_seconds(interests, MOST_ROWS),
-        ("broker", "pair"): unit_seconds(matches, -(-MOST_ROWS // group), group),
+    publisher, subscriber = work_of(events, BATCH), work_of(interests, BATCH)
+    broker = work_of(matches, -(-BATCH // group))
+    rates: dict[tuple[RoleName, Unit], float] = {
+        ("subscriber", "pairs"): subscriber.call,
+        ("subscriber", "pair"): subscriber.unit,
+    }
+    if shared:  # a call for each event
+        return rates | {
+            ("publisher", "events"): publisher.call,
+            ("publisher", "event"): publisher.unit,
+            ("broker", "pair"): broker.unit / group,
+        }
+    return rates | {
+        ("publisher", "pairs"): publisher.call,
+        ("publisher", "pair"): publisher.unit,
+        ("broker", "pairs"): broker.call,
+        ("broker", "pair"): broker.unit,
     }
 
 
@@ -262,11 +305,16 @@ def _reusable_rates(matcher: Any, party: Party, sample: _Sample, subscriptions: 
         column = sample.different(count)
         return lambda: party.subscriber.encode(column)
 
-    publisher = unit_seconds(events, MOST_ROWS)
-    subscriber = unit_seconds(interests, TABLE)
-    most = min(subscriptions, TABLE)
+    publisher, subscriber = work_of(events, BATCH), work_of(interests, TABLE)
+    rates: dict[tuple[RoleName, Unit], float] = {
+        ("publisher", "events"): publisher.call,
+        ("publisher", "event"): publisher.unit,
+        ("subscriber", "interests"): subscriber.call,
+        ("subscriber", "interest"): subscriber.unit,
+    }
+    most = min(subscriptions, LANES if together else TABLE)
     # At least two, where there are two: the time of a pair is the difference to one.
-    large = max(min(2, most), min(most, int(PREPARING / max(subscriber, 1e-9))))
+    large = max(min(2, most), min(most, int(PREPARING / max(subscriber.unit, 1e-9))))
     kept = {size: party.subscriber.encode(sample.different(size)) for size in {large, 1}}
 
     def meets(table: Any, match: Callable[..., object]) -> Callable[[int], Callable[[], object]]:
@@ -277,37 +325,27 @@ def _reusable_rates(matcher: Any, party: Party, sample: _Sample, subscriptions: 
         return prepare
 
     if together:
-        large = min(large, LANES)
-        kept[large] = party.subscriber.encode(sample.different(large))
-        match = party.broker.match_messages
-        each = meets(kept[large], match)
+        broker = work_of(meets(kept[large], party.broker.match_messages), BATCH)
         # Connections, and the interests, are the same for any number of events.
-        least = min(_clocked(each(1)) for _ in range(RUNS))
-        many = 4
-        while True:
-            # The middle one, as threads that wait for one another take more or less.
-            taken = sorted(_clocked(each(many)) for _ in range(RUNS))[RUNS // 2]
-            if taken > max(8 * least, ENOUGH) or many >= MOST_ROWS:
-                break
-            many *= 8
-        slope = max(taken - least, 0.0) / (many - 1)
-        return {
-            ("publisher", "event"): publisher,
-            ("subscriber", "interest"): subscriber,
-            ("broker", "interest"): max(0.0, least - slope) / (large * brokers),
-            ("broker", "pair"): slope / (large * brokers),
+        return rates | {
+            ("broker", "interest"): broker.call / (large * brokers),
+            ("broker", "pair"): broker.unit / (large * brokers),
         }
-    preparing = unit_seconds(lambda _: lambda: party.broker.prepare(kept[large]), 1) / large
-    seconds = {}
+
+    def prepares(count: int) -> Callable[[], object]:
+        table = kept[large][:count]
+        return lambda: party.broker.prepare(table)
+
+    prepared, work = work_of(prepares, large), {}
     for size, sent in kept.items():
         each = meets(party.broker.prepare(sent), party.broker.match_all)
-        seconds[size] = unit_seconds(each, min(MOST_ROWS, MOST_PAIRS // size))
-    pair = max(0.0, seconds[large] - seconds[1]) / (large - 1) if large > 1 else 0.0
-    return {
-        ("publisher", "event"): publisher,
-        ("subscriber", "interest"): subscriber,
-        ("broker", "interest"): preparing,
-        ("broker", "event"): max(0.0, seconds[large] - large * pair),
+        work[size] = work_of(each, BATCH)
+    pair = max(0.0, work[large].unit - work[1].unit) / (large - 1) if large > 1 else 0.0
+    return rates | {
+        ("broker", "interests"): prepared.call,
+        ("broker", "interest"): prepared.unit,
+        ("broker", "events"): work[large].call,
+        ("broker", "event"): max(0.0, work[large].unit - large * pair),
         ("broker", "pair"): pair,
     }
 
@@ -317,13 +355,13 @@ def _session_rates(matcher: Any, interest: Predicate, topics: int) -> Rates:
     publisher, subscriber = matcher.new_publisher([interest]), matcher.new_subscriber()
     publisher.admit(subscriber.identity)
     subscriber.trust(publisher.identity)
-    asking = unit_seconds(lambda count: lambda: subscriber.encode([interest] * count), REQUESTS)
+    asking = work_of(lambda count: lambda: subscriber.encode([interest] * count), REQUESTS)
     requests = subscriber.encode([interest] * REQUESTS)
     start = process_time()
     sessions = publisher.answer(requests)
     answering = process_time() - start
     accepting = _clocked(lambda: subscriber.accept(sessions))
-    sent = [publisher.encode(random_events(matcher.schema, MOST_ROWS // 16, interest))]
+    sent = [publisher.encode(random_events(matcher.schema, BATCH // 16, interest))]
 
     def events(count: int) -> Callable[[], object]:
         batch = random_events(matcher.schema, count, interest)
@@ -333,9 +371,12 @@ def _session_rates(matcher: Any, interest: Predicate, topics: int) -> Rates:
         batch = sent[0][:count]
         return lambda: subscriber.open(batch)
 
+    encoding, opening = work_of(events, BATCH // 16), work_of(opens, BATCH // 16)
     return {
         ("publisher", "interest"): answering / REQUESTS * topics,
-        ("publisher", "pair"): unit_seconds(events, MOST_ROWS // 16, REQUESTS),
-        ("subscriber", "interest"): asking + accepting / REQUESTS * topics,
-        ("subscriber", "pair"): unit_seconds(opens, MOST_ROWS // 16, REQUESTS),
+        ("publisher", "events"): encoding.call,
+        ("publisher", "pair"): encoding.unit / REQUESTS,
+        ("subscriber", "interest"): sum(asking) + accepting / REQUESTS * topics,
+        ("subscriber", "pairs"): opening.call,
+        ("subscriber", "pair"): opening.unit / REQUESTS,
     }

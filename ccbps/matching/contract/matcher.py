@@ -425,6 +425,7 @@ class Matcher(Scheme):
                 "a round is used for two events or two predicates",
                 "the broker colludes with one of the two clients",
             ),
+            with_client="pairs",
         )
 
 

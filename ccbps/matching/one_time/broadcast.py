@@ -199,6 +199,7 @@ class BroadcastMatch(FormulaScheme):
                 "alone, so links are encrypted",
                 "a subscriber who leaves keeps the seed: give the others a new one",
             ),
+            with_client="others",
         )
 
     @property

@@ -196,6 +196,7 @@ class ObliviousTopicMatch(Matcher, SessionScheme):
                 "an event number is used for two events: save the publisher's key after each "
                 "batch that its counter numbered",
             ),
+            with_client="pairs",
             attacks=(
                 *toy,
                 "guessing: a subscriber learns about one topic per request that is answered",

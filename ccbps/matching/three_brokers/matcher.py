@@ -376,6 +376,7 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
             hazards=("two brokers together read everything", *fields.pop("hazards")),
             integrity="the brokers compare what two of them have in common, and refuse a message "
             f"that was altered on its way to one of them; {fields.pop('integrity')}",
+            with_client="nothing",
             **fields,
         )
 

@@ -14,7 +14,7 @@ significant byte first.
 Differs from [SOM09]: one key for all publishers and subscribers stands for a key of each pair, so
 that an event is encrypted once and not once for each subscriber; and the broker derives the keys it
 shares with clients from one secret, so that clients may join later. Chains of several brokers, with
-any number of layers and the keys of the paper, are in `ccbps.overlay.commutative_chain`.
+any number of layers and the keys of the paper, are in `ccbps.overlay.commutative_tree`.
 
 Hazard: both are deterministic: the broker sees which topics are equal, and how often each occurs.
 Two nodes in a row break the layers: the broker and any one client read all topics that they can

@@ -1,4 +1,4 @@
-"""Multiple-layer commutative encryption on a chain of brokers, for any number of layers r >= 2.
+"""Multiple-layer commutative encryption on a tree of brokers, for any number of layers r >= 2.
 
 Filters travel from subscribers up to the publisher's side, notifications down. Each node shares a
 key with each of its ancestors 1 to r hops up, and so with its descendants 1 to r hops down. On
@@ -10,11 +10,15 @@ the hop in between. A broker
   table is noted but not forwarded. A notification that is not in the table goes no further,
 - adds the layer that it shares with the node r hops ahead, and forwards.
 
-At an end of the chain there is no node r hops away. The publisher or the subscriber stands for the
-missing ones, and the two have to share a key if they are less than r hops from each other.
+At the root and at the leaves there is no node r hops away. The publisher or the subscriber stands
+for the missing ones, and the two have to share a key if they are less than r hops from each other.
+
+A notification takes the layers of one way down, so a node sends a copy for each node r hops down
+that a matching filter came from, and the publisher one for each of them.
 
 Aggregation: filters are comparable once all layers of their subscribers are removed. That is at the
-broker r hops up. From there on equal filters of different subscribers are forwarded once.
+broker r hops up, and for filters of two branches r hops above the broker where these meet. From
+there on equal filters are forwarded once. So the more layers, the more entries are in the tables.
 
 Equality of filters and notifications is visible at each broker. Nodes that together hold the keys
 of all layers of a table can try words: r nodes in a row, and no fewer if all are brokers. The
@@ -31,7 +35,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Self
 
 from ccbps.arrays import Randomness
 from ccbps.checks import Printable, whole
@@ -72,11 +76,11 @@ class NotificationMessage:
 
 
 @dataclass(slots=True, repr=False)
-class ChainNode(Printable):
+class LayeredNode(Printable):
     """Publisher, broker or subscriber, with its keys and a broker's routing table.
 
     Attributes:
-        name: name, unique in the chain.
+        name: name, unique in the tree.
         cipher: public cipher.
         ancestors: nodes 1 to r hops up, nearest first. The publisher stands for missing ones.
         keys: key shared with each node 1 to r hops away, by its name.
@@ -90,7 +94,7 @@ class ChainNode(Printable):
     table: dict[int, list[Trail]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        return f"<ChainNode {self.name}: {len(self.keys)} keys, {len(self.table)} table entries>"
+        return f"<LayeredNode {self.name}: {len(self.keys)} keys, {len(self.table)} table entries>"
 
     def key(self, name: str) -> LayerKey:
         """Return the key that is shared with a node.
@@ -179,33 +183,34 @@ class ChainNode(Printable):
         return self._remove(message.element, self.ancestors) == self.cipher.encode(word)
 
 
-class Chain(Printable):
-    """Chain of brokers, with a publisher at the top and subscribers at any of the brokers.
+class LayeredTree(Printable):
+    """Tree of brokers, with a publisher at the root and subscribers at any of the brokers.
 
     It is the key server, which gives all nodes their keys, and the network, which carries their
     messages.
 
     Args:
-        brokers: number of brokers, 1 or more.
-        subscribers: number of each subscriber's broker, by the subscriber's name.
+        parents: next node on the way to the publisher of each broker, by the broker's name; the
+            publisher's name is "publisher".
+        subscribers: broker of each subscriber, by the subscriber's name.
         layers: number r of layers, 2 or more.
         cipher: cipher of the layers; over MODP_2048 by default.
         randomness: source of the keys.
 
     Attributes:
-        nodes: all nodes by name: "publisher", "broker 1" (farthest from the publisher), ..., and
-            the subscribers.
+        nodes: all nodes by name: the publisher, the brokers and the subscribers.
         sent_up: number of filters from one node to another.
         sent_down: number of notifications from one node to another.
 
     Raises:
-        ParameterError: an argument is out of range, or two nodes have one name.
+        ParameterError: an argument is out of range, two nodes have one name, or a way does not lead
+            to the publisher.
     """
 
     def __init__(
         self,
-        brokers: int,
-        subscribers: Mapping[str, int],
+        parents: Mapping[str, str],
+        subscribers: Mapping[str, str],
         *,
         layers: int = 2,
         cipher: PohligHellman | None = None,
@@ -213,31 +218,59 @@ class Chain(Printable):
     ) -> None:
         self.layers = whole("layers", layers, 2)
         self.cipher = cipher or PohligHellman()
-        self.nodes: dict[str, ChainNode] = {}
+        self.nodes: dict[str, LayeredNode] = {}
         self.sent_up: Counter[tuple[str, str]] = Counter()
         self.sent_down: Counter[tuple[str, str]] = Counter()
         self._filters: dict[str, set[bytes]] = {name: set() for name in subscribers}
-        names = [f"broker {number}" for number in range(1, whole("brokers", brokers, 1) + 1)]
         # The way of each node to the publisher, itself first.
-        ways = {name: (*names[place:], PUBLISHER) for place, name in enumerate(names)}
-        ways[PUBLISHER] = (PUBLISHER,)
-        for name, place in subscribers.items():
-            if name in ways or not 1 <= place <= brokers:
+        ways: dict[str, Trail] = {PUBLISHER: (PUBLISHER,)}
+        for name in parents:
+            ways[name] = _way(name, parents)
+        for name, broker in subscribers.items():
+            if name in ways or broker not in parents:
                 raise ParameterError(
-                    f"subscriber {name!r} needs a name of its own and a broker 1..{brokers}"
+                    f"subscriber {name!r} needs a name of its own and one of the brokers "
+                    f"{', '.join(parents)}"
                 )
-            ways[name] = (name, *ways[names[place - 1]])
+        ways |= {name: (name, *ways[broker]) for name, broker in subscribers.items()}
         for name, (_, *up) in ways.items():
             ancestors = tuple(up[min(hop, len(up) - 1)] for hop in range(layers)) if up else ()
-            self.nodes[name] = ChainNode(name, self.cipher, ancestors)
+            self.nodes[name] = LayeredNode(name, self.cipher, ancestors)
         for name, node in self.nodes.items():
             for ancestor in dict.fromkeys(node.ancestors):
                 key = self.cipher.generate(randomness)
                 node.keys[ancestor] = self.nodes[ancestor].keys[name] = key
         self._trails = tuple(dict.fromkeys(ways[name][:-1][-layers:] for name in subscribers))
 
+    @classmethod
+    def chain(
+        cls,
+        brokers: int,
+        subscribers: Mapping[str, int],
+        *,
+        layers: int = 2,
+        cipher: PohligHellman | None = None,
+        randomness: Randomness = os.urandom,
+    ) -> Self:
+        """Make a chain of brokers: "broker 1", the farthest from the publisher, "broker 2" and on.
+
+        Args:
+            brokers: number of brokers, 1 or more.
+            subscribers: number of each subscriber's broker, by the subscriber's name.
+            layers: number r of layers, 2 or more.
+            cipher: cipher of the layers; over MODP_2048 by default.
+            randomness: source of the keys.
+
+        Raises:
+            ParameterError: as for a tree.
+        """
+        names = [f"broker {number}" for number in range(1, whole("brokers", brokers, 1) + 1)]
+        parents = dict(zip(names, [*names[1:], PUBLISHER], strict=True))
+        homes = {name: f"broker {place}" for name, place in subscribers.items()}
+        return cls(parents, homes, layers=layers, cipher=cipher, randomness=randomness)
+
     def __repr__(self) -> str:
-        return f"<Chain of {len(self.nodes)} nodes, {self.layers} layers>"
+        return f"<LayeredTree of {len(self.nodes)} nodes, {self.layers} layers>"
 
     def subscribe(self, subscriber: str, word: bytes) -> None:
         """Send a subscriber's filter up as far as it has to go.
@@ -273,3 +306,14 @@ class Chain(Printable):
             else:
                 waiting += [(node.name, copy) for copy in node.forward(message)]
         return reached
+
+
+def _way(name: str, parents: Mapping[str, str]) -> Trail:
+    """Return the way of a broker to the publisher, itself first."""
+    way = [name]
+    while way[-1] != PUBLISHER:
+        following = parents.get(way[-1], way[-1])
+        if following in way:
+            raise ParameterError(f"parents: the way of {name!r} does not lead to {PUBLISHER!r}")
+        way.append(following)
+    return tuple(way)
