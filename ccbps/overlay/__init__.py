@@ -7,6 +7,12 @@ from ccbps.loading import on_first_use
 if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.overlay.links import Links as Links
     from ccbps.overlay.links import Port as Port
+    from ccbps.overlay.onion.cells import RelayKey as RelayKey
+    from ccbps.overlay.onion.circuit import Circuit as Circuit
+    from ccbps.overlay.onion.circuit import draw_path as draw_path
+    from ccbps.overlay.onion.relay import Relay as Relay
+    from ccbps.overlay.onion.relay import Stream as Stream
+    from ccbps.overlay.onion.relay import cookie_of as cookie_of
     from ccbps.overlay.routing.relations import MatcherRelation as MatcherRelation
     from ccbps.overlay.routing.relations import PlainRelation as PlainRelation
     from ccbps.overlay.routing.relations import Relation as Relation
