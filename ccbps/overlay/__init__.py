@@ -13,6 +13,8 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.overlay.onion.relay import Relay as Relay
     from ccbps.overlay.onion.relay import Stream as Stream
     from ccbps.overlay.onion.relay import cookie_of as cookie_of
+    from ccbps.overlay.onion.served import RelayServer as RelayServer
+    from ccbps.overlay.onion.served import Tunnel as Tunnel
     from ccbps.overlay.routing.relations import MatcherRelation as MatcherRelation
     from ccbps.overlay.routing.relations import PlainRelation as PlainRelation
     from ccbps.overlay.routing.relations import Relation as Relation

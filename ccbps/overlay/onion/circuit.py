@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final, TypeVar
 
 from ccbps.arrays import Randomness
@@ -151,7 +152,8 @@ class Circuit(Confined):
     def close(self) -> None:
         """Close the circuit."""
         if self.state != "closed":
-            self._send(cell_of(CONTROL, self.id, self._random))
+            with suppress(NetworkError):  # the link has ended, too
+                self._send(cell_of(CONTROL, self.id, self._random))
             self._end()
 
     # -- cells --------------------------------------------------------------------------------
