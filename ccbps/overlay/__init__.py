@@ -15,6 +15,12 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.overlay.onion.relay import cookie_of as cookie_of
     from ccbps.overlay.onion.served import RelayServer as RelayServer
     from ccbps.overlay.onion.served import Tunnel as Tunnel
+    from ccbps.overlay.onion.universal_onion import Onion as Onion
+    from ccbps.overlay.onion.universal_onion import OnionNode as OnionNode
+    from ccbps.overlay.onion.universal_onion import Passage as Passage
+    from ccbps.overlay.onion.universal_onion import ReturnOnion as ReturnOnion
+    from ccbps.overlay.onion.universal_onion import Step as Step
+    from ccbps.overlay.onion.universal_onion import UniversalOnions as UniversalOnions
     from ccbps.overlay.routing.relations import MatcherRelation as MatcherRelation
     from ccbps.overlay.routing.relations import PlainRelation as PlainRelation
     from ccbps.overlay.routing.relations import Relation as Relation
