@@ -52,7 +52,7 @@ CONTROL: Final = bytes(ID_BYTES)
 """Identifier of cells that close another circuit, whose identifier they carry."""
 
 
-class Kind(IntEnum):
+class CellKind(IntEnum):
     """The meaning of a cell to the relay that finds its digest right, or to the client."""
 
     EXTEND = 1
@@ -66,7 +66,7 @@ class Kind(IntEnum):
     END = 9
 
 
-_KINDS: Final = frozenset(Kind)
+_KINDS: Final = frozenset(CellKind)
 
 
 class RelayKey(SecretBytes):
@@ -189,7 +189,7 @@ class Layer(Confined):
         """Add the layer to a body that leaves."""
         return self._leaving.step(body)
 
-    def read(self, body: bytes) -> tuple[Kind, bytes] | None:
+    def read(self, body: bytes) -> tuple[CellKind, bytes] | None:
         """Return kind and data of a body that was peeled, or None if its digest is wrong."""
         if not hmac.compare_digest(body[:DIGEST_BYTES], self._arriving.digest(body)):
             return None
@@ -197,9 +197,9 @@ class Layer(Confined):
         kind = body[DIGEST_BYTES]
         if kind not in _KINDS or size > DATA_BYTES:
             return None
-        return Kind(kind), body[HEAD_BYTES : HEAD_BYTES + size]
+        return CellKind(kind), body[HEAD_BYTES : HEAD_BYTES + size]
 
-    def write(self, kind: Kind, data: bytes) -> bytes:
+    def write(self, kind: CellKind, data: bytes) -> bytes:
         """Return the body of a cell for the other side, under this layer."""
         head = bytes([kind]) + len(data).to_bytes(2, "big")
         body = bytes(DIGEST_BYTES) + head + data + bytes(DATA_BYTES - len(data))
