@@ -10,6 +10,8 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.overlay.onion.cells import RelayKey as RelayKey
     from ccbps.overlay.onion.circuit import Circuit as Circuit
     from ccbps.overlay.onion.circuit import draw_path as draw_path
+    from ccbps.overlay.onion.garlic import Garlic as Garlic
+    from ccbps.overlay.onion.garlic import GarlicRelay as GarlicRelay
     from ccbps.overlay.onion.relay import Relay as Relay
     from ccbps.overlay.onion.relay import Stream as Stream
     from ccbps.overlay.onion.relay import cookie_of as cookie_of

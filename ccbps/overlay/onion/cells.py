@@ -21,8 +21,9 @@ from __future__ import annotations
 
 import hmac
 import os
+from collections.abc import Iterable
 from enum import IntEnum
-from typing import Final
+from typing import Final, TypeVar
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher
@@ -35,6 +36,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from ccbps.arrays import Randomness
 from ccbps.errors import DecodeError, KeyMismatchError
 from ccbps.keys.secret import Confined, SecretBytes, confined
+
+T = TypeVar("T")
 
 CELL_BYTES: Final = 512
 ID_BYTES: Final = 4
@@ -92,7 +95,21 @@ class RelayKey(SecretBytes):
     @confined
     def public(self) -> bytes:
         """Return the public key, 32 bytes."""
-        return _public(X25519PrivateKey.from_private_bytes(self._secret))
+        secret = X25519PrivateKey.from_private_bytes(self._secret)
+        return secret.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+
+    @confined
+    def agree(self, public: bytes) -> bytes:
+        """Return the secret that this key and a public key have together (X25519).
+
+        Raises:
+            DecodeError: the bytes are no public key.
+        """
+        secret = X25519PrivateKey.from_private_bytes(self._secret)
+        try:
+            return secret.exchange(X25519PublicKey.from_public_bytes(public))
+        except ValueError:  # other bytes, or a point of low order
+            raise DecodeError("a message holds no public key") from None
 
     @confined
     def accept(self, request: bytes, randomness: Randomness = os.urandom) -> tuple[bytes, Layer]:
@@ -102,18 +119,14 @@ class RelayKey(SecretBytes):
             DecodeError: the request is not for this key.
         """
         public = request[:KEY_BYTES]
-        secret = X25519PrivateKey.from_private_bytes(self._secret)
-        try:
-            static = secret.exchange(X25519PublicKey.from_public_bytes(public))
-            fresh = X25519PrivateKey.from_private_bytes(randomness(KEY_BYTES))
-            shared = fresh.exchange(X25519PublicKey.from_public_bytes(public))
-        except ValueError:  # a point of low order
-            raise DecodeError("a request holds no public key") from None
+        static = self.agree(public)
+        fresh = RelayKey(randomness(KEY_BYTES))
+        shared = fresh.agree(public)
         digest = _request_digest(static, public)
         if not hmac.compare_digest(digest, request[KEY_BYTES:REQUEST_BYTES]):
             raise DecodeError("a request is not for this relay's key")
-        layer = Layer(shared + static, self.public() + public + _public(fresh), at_relay=True)
-        return _public(fresh) + layer.proof, layer
+        layer = Layer(shared + static, self.public() + public + fresh.public(), at_relay=True)
+        return fresh.public() + layer.proof, layer
 
 
 class Request(Confined):
@@ -132,13 +145,12 @@ class Request(Confined):
 
     @confined
     def __init__(self, relay: bytes, randomness: Randomness = os.urandom) -> None:
-        self._relay = relay
-        self._secret = X25519PrivateKey.from_private_bytes(randomness(KEY_BYTES))
+        self._relay, self._secret = relay, RelayKey(randomness(KEY_BYTES))
         try:
-            self._static = self._secret.exchange(X25519PublicKey.from_public_bytes(relay))
-        except ValueError:
+            self._static = self._secret.agree(relay)
+        except DecodeError:
             raise KeyMismatchError("a relay's public key is none: take RelayKey.public()") from None
-        self._public = _public(self._secret)
+        self._public = self._secret.public()
         self.content = self._public + _request_digest(self._static, self._public)
 
     @confined
@@ -149,10 +161,7 @@ class Request(Confined):
             DecodeError: the relay does not own its key, or the answer was changed.
         """
         public, proof = answer[:KEY_BYTES], answer[KEY_BYTES:ANSWER_BYTES]
-        try:
-            shared = self._secret.exchange(X25519PublicKey.from_public_bytes(public))
-        except ValueError:
-            raise DecodeError("an answer holds no public key") from None
+        shared = self._secret.agree(public)
         layer = Layer(shared + self._static, self._relay + self._public + public, at_relay=False)
         if not hmac.compare_digest(layer.proof, proof):
             raise DecodeError("an answer does not prove that the relay owns its key")
@@ -231,8 +240,15 @@ def cell_of(circuit: bytes, content: bytes, randomness: Randomness = os.urandom)
     return circuit + content + randomness(BODY_BYTES - len(content))
 
 
-def _public(secret: X25519PrivateKey) -> bytes:
-    return secret.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+def shuffled(
+    things: Iterable[T], randomness: Randomness = os.urandom, count: int | None = None
+) -> list[T]:
+    """Return things, or some of them, in an order that is uniform but for a bias below 2^-100."""
+    left: list[T] = [*things]
+    order: list[T] = []
+    while left and len(order) != count:
+        order.append(left.pop(int.from_bytes(randomness(16), "big") % len(left)))
+    return order
 
 
 def _request_digest(static: bytes, public: bytes) -> bytes:

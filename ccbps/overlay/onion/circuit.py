@@ -37,6 +37,7 @@ from ccbps.overlay.onion.cells import (
     Layer,
     Request,
     cell_of,
+    shuffled,
 )
 from ccbps.overlay.onion.relay import COOKIE_BYTES, VISITOR_BYTES, cookie_of
 
@@ -52,11 +53,7 @@ def draw_path(relays: Sequence[T], hops: int, randomness: Randomness = os.urando
         ParameterError: there are fewer relays than hops.
     """
     hops = whole("hops", hops, 1, len(relays), hint="a path has distinct relays")
-    left, path = [*relays], []
-    for _ in range(hops):
-        # 16 bytes keep the bias below 2^-96.
-        path.append(left.pop(int.from_bytes(randomness(16), "big") % len(left)))
-    return path
+    return shuffled(relays, randomness, hops)
 
 
 class Circuit(Confined):

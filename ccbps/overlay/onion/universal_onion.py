@@ -55,6 +55,7 @@ from ccbps.ciphers.payloads import open_sealed, seal, sealed_bytes
 from ccbps.ciphers.universal import Ciphertext, UniversalCipher
 from ccbps.errors import DecodeError, KeyMismatchError, ParameterError, ReplayError
 from ccbps.keys.secret import Confined, confined
+from ccbps.overlay.onion.cells import shuffled
 
 BOUND: Final = b"ccbps 1 universal onion"
 
@@ -219,7 +220,7 @@ class UniversalOnions(Printable):
         body = self._seal(payload, seeds[-1])
         for seed in seeds:
             body = self.mask(body, seed)
-        return Onion(tuple(_permuted(blocks, _order(self.blocks, randomness))), body)
+        return Onion(tuple(_permuted(blocks, shuffled(range(self.blocks), randomness))), body)
 
     def fill(
         self, given: ReturnOnion, payload: bytes, randomness: Randomness = os.urandom
@@ -234,7 +235,7 @@ class UniversalOnions(Printable):
         blocks = self.cipher.reencrypt(given.blocks, randomness)
         blocks[slot] = (group.multiply(seed, masked), base, c, d)
         body = self.mask(self._seal(payload, seed), seed)
-        return Onion(tuple(_permuted(blocks, _order(self.blocks, randomness))), body)
+        return Onion(tuple(_permuted(blocks, shuffled(range(self.blocks), randomness))), body)
 
     def _draw(self, count: int, randomness: Randomness) -> list[Element]:
         group = self.cipher.group
@@ -472,7 +473,7 @@ class OnionNode(Confined):
         label, *seeds = onions._draw(1 + len(path), self._random)
         hops, messages = [*path, self._name], [*seeds, group.identity]
         blocks = onions._blocks_of(hops, messages, label, self._random)
-        order = _order(onions.blocks, self._random)
+        order = shuffled(range(onions.blocks), self._random)
         self._replies[group.encode(label)] = seeds
         return ReturnOnion(tuple(_permuted(blocks, order)), order.index(0))
 
@@ -523,7 +524,7 @@ class OnionNode(Confined):
                 strict=True,
             )
         ]
-        order = _order(count, self._random)
+        order = shuffled(range(count), self._random)
         after = Onion(tuple(_permuted(made, order)), body)
         passage = onions.prove(
             self._name, self._secret, onion, peeled, exponents, order, after, self._random
@@ -533,14 +534,6 @@ class OnionNode(Confined):
 
 def _columns(blocks: Sequence[Ciphertext]) -> list[list[Element]]:
     return [[block[part] for block in blocks] for part in range(4)]
-
-
-def _order(count: int, randomness: Randomness) -> list[int]:
-    """Draw a permutation uniformly, but for a bias below 2^-120."""
-    left, order = [*range(count)], []
-    while left:
-        order.append(left.pop(int.from_bytes(randomness(16), "big") % len(left)))
-    return order
 
 
 def _permuted(blocks: Sequence[Ciphertext], order: Sequence[int]) -> list[Ciphertext]:
