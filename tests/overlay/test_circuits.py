@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ccbps.errors import (
     KeyMismatchError,
@@ -18,7 +20,8 @@ from ccbps.errors import (
     SerializationError,
 )
 from ccbps.overlay import Circuit, Links, Relay, RelayKey, cookie_of, draw_path
-from ccbps.overlay.onion.cells import CELL_BYTES, DATA_BYTES
+from ccbps.overlay.onion.cells import CELL_BYTES, DATA_BYTES, CellKind
+from tests.support.effort import examples
 from tests.support.refusals import refused
 
 Change = Callable[[str, str, bytes], list[bytes]]
@@ -285,6 +288,28 @@ def test_what_is_not_served_closes_the_circuit() -> None:
     for _ in range(2):
         small.receive("alice", request_for("a"))
     assert (small.circuits, small.dropped) == (1, {"full": 1})
+
+
+@given(st.data())
+@settings(max_examples=examples(60), deadline=None)
+def test_nothing_that_a_client_asks_for_raises(draw: st.DataObject) -> None:
+    """Any kinds of cells, with right digests, to any relay of the circuit."""
+    world = World()
+    circuit, _ = world.client("alice", "abc")
+    layers, secrets = [*circuit._layers], [bytes(16), cookie_of(bytes(16))]
+    for _ in range(draw.draw(st.integers(1, 6))):
+        kind = draw.draw(st.sampled_from(CellKind))
+        data = draw.draw(st.binary(max_size=60) | st.sampled_from(secrets))
+        if circuit.state == "built":
+            del circuit._layers[draw.draw(st.integers(1, 3)) :]
+            circuit._write(kind, data)
+            circuit._layers[:] = layers
+        world.links.run()
+    circuit.close()
+    world.links.run()
+    # Requests to go on to relays that there are not are closed; nothing else is left.
+    assert sum(relay.circuits for relay in world.relays.values()) == 0
+    assert all(end.closed for end in world.ends)
 
 
 def test_a_link_that_ends_closes_its_circuits_on_both_sides() -> None:

@@ -258,25 +258,23 @@ class Relay(Confined):
     # -- what a client asks for ---------------------------------------------------------------
 
     def _obey(self, place: _Place, kind: CellKind, data: bytes) -> None:
-        if kind is CellKind.END or place.after is not None:  # an end is not in the middle
-            self._close(place)
-        elif place.end is not None:
-            if kind is CellKind.DATA:
+        try:
+            if kind is CellKind.END or place.after is not None:  # an end is not in the middle
+                self._close(place)
+            elif place.end is None and kind is CellKind.EXTEND:
+                self._extend(place, data)
+            elif place.end is None:
+                place.end = self._serve(place, kind, data)
+                if place.before not in self._places:  # it was closed meanwhile
+                    place.end.close()
+            elif kind is CellKind.DATA:
                 place.end.receive(data)
             elif kind is CellKind.CREDIT:
                 place.end.credit(int.from_bytes(data, "big"))
             else:
                 self._close(place)
-        elif kind is CellKind.EXTEND:
-            self._extend(place, data)
-        else:
-            try:
-                place.end = self._serve(place, kind, data)
-            except CcbpsError:
-                self._close(place)
-            else:
-                if place.before not in self._places:  # it was closed meanwhile
-                    place.end.close()
+        except CcbpsError:
+            self._close(place)
 
     def _extend(self, place: _Place, data: bytes) -> None:
         name = data[REQUEST_BYTES:].decode("utf-8", "replace")
