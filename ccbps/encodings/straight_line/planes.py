@@ -114,24 +114,28 @@ class LanePlanes:
         self._program, self.rows = program, max(1, batch)
         levels, size, self._outputs = program.lanes
         kind = _LANES[max(0, (batch - 1).bit_length() - 3)]
-        self._registers = registers = np.empty(size, dtype=kind)
+        most = max((len(level.operands) for level in levels), default=0)
+        self._room = np.empty(size + most, dtype=kind)
+        self._registers = registers = self._room[:size]
+        taken = self._room[size:]
         self._levels = [
             (
-                lefts,
-                rights,
+                operands,
+                taken[: len(operands)],
+                tuple(taken[: len(operands)].reshape(2, len(operands) // 2)),
                 registers[products],
                 [(registers[a], registers[b]) for a, b in ranks],
                 registers[summed],
                 starts,
                 registers[sums],
             )
-            for lefts, rights, products, ranks, summed, starts, sums in levels
+            for operands, products, ranks, summed, starts, sums in levels
         ]
         self.clear()
 
     def clear(self) -> None:
         """Forget the rows of the last call."""
-        self._registers.fill(0)
+        self._room.fill(0)
         self._registers[self._program.one] = (1 << self.rows) - 1
 
     def run(self, rows: Words, out: Words | Bools) -> None:
@@ -143,8 +147,9 @@ class LanePlanes:
             octets[:, : -(-count // 8)] = np.packbits(bits, axis=0, bitorder="little").T
             bits = octets.view(registers.dtype)
         registers[: program.one] = bits.reshape(-1)
-        for lefts, rights, products, ranks, summed, starts, sums in self._levels:
-            np.bitwise_and(registers.take(lefts), registers.take(rights), products)
+        for operands, taken, (lefts, rights), products, ranks, summed, starts, sums in self._levels:
+            registers.take(operands, None, taken, "clip")
+            np.bitwise_and(lefts, rights, products)
             for added, values in ranks:
                 np.bitwise_xor(values, added, values)
             if len(starts):

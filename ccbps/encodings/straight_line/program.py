@@ -73,8 +73,7 @@ class LaneLevel(NamedTuple):
     ones of rank 0, which become their targets' values.
 
     Attributes:
-        lefts: places of first operands.
-        rights: places of second operands.
+        operands: places of all first operands, then of all second ones.
         products: places of the products.
         ranks: places of the products of each rank but the first, and those that they are added to.
         summed: places of the products of targets with many steps.
@@ -82,8 +81,7 @@ class LaneLevel(NamedTuple):
         sums: places of the sums.
     """
 
-    lefts: Registers
-    rights: Registers
+    operands: Registers
     products: slice
     ranks: list[tuple[slice, slice]]
     summed: slice
@@ -180,8 +178,7 @@ class StraightLine:
             starts, sums = np.cumsum(summed) - summed, slice(stop, stop + len(summed))
             levels.append(
                 LaneLevel(
-                    np.append(few.lefts, many[:, 1]),
-                    np.append(few.rights, many[:, 2]),
+                    np.concatenate([few.lefts, many[:, 1], few.rights, many[:, 2]]),
                     slice(first, stop),
                     ranks,
                     slice(edges[-1], stop),
