@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from hashlib import blake2b
 from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ccbps import primitives
 from ccbps.arrays import Bytes, Randomness
 from ccbps.circuits import Circuit
 from ccbps.dictionary import DictionaryColumn, dictionary_of_strings
@@ -248,7 +248,7 @@ class Subscriber(MatcherRole):
         """Return a hash of each row's interest, shape (rows, 32)."""
         assert isinstance(self.matcher, PairScheme)
         hashed = [
-            blake2b(self.matcher.identify(value), digest_size=CONTENT_BYTES).digest()
+            primitives.blake2b(self.matcher.identify(value), digest_size=CONTENT_BYTES).digest()
             for value in prepared.values
         ]
         rows = np.frombuffer(b"".join(hashed), dtype=np.uint8).reshape(-1, CONTENT_BYTES)
