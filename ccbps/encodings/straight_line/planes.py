@@ -142,10 +142,10 @@ class LanePlanes:
         """Run the program on rows, as `ArrayPlanes.run`."""
         program, registers, count = self._program, self._registers, len(out)
         bits = np.unpackbits(rows.view(np.uint8)[:count], axis=1, bitorder="little")
-        if self.rows > 1:
-            octets = np.zeros((bits.shape[1], registers.itemsize), dtype=np.uint8)
-            octets[:, : -(-count // 8)] = np.packbits(bits, axis=0, bitorder="little").T
-            bits = octets.view(registers.dtype)
+        if self.rows > 1:  # all is packed at once: row by row takes ten times as long
+            lanes = np.zeros((bits.shape[1], 8 * registers.itemsize), dtype=np.uint8)
+            lanes[:, :count] = bits.T
+            bits = np.packbits(lanes, bitorder="little").view(registers.dtype)
         registers[: program.one] = bits.reshape(-1)
         for operands, taken, (lefts, rights), products, ranks, summed, starts, sums in self._levels:
             registers.take(operands, None, taken, "clip")
@@ -156,10 +156,10 @@ class LanePlanes:
                 np.bitwise_xor.reduceat(summed, starts, 0, None, sums)
         found: NDArray[Any] = registers.take(self._outputs)
         if self.rows > 1:
-            octets = found.view(np.uint8).reshape(len(found), -1)
-            found = np.unpackbits(octets, axis=1, count=count, bitorder="little")
+            bits = np.unpackbits(found.view(np.uint8), bitorder="little")
+            found = bits.reshape(len(found), -1)[:, :count]
         if program.outputs:
-            out.view(np.uint8)[:] = np.packbits(found, axis=0, bitorder="little").T
+            out.view(np.uint8)[:] = np.packbits(found.T, bitorder="little").reshape(count, -1)
         else:
             out[:] = found[0]
 
