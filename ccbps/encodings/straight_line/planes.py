@@ -117,7 +117,7 @@ class LanePlanes:
         most = max((len(level.operands) for level in levels), default=0)
         self._room = np.empty(size + most, dtype=kind)
         self._registers = registers = self._room[:size]
-        taken = self._room[size:]
+        self._given, taken = registers[: program.one], self._room[size:]
         self._levels = [
             (
                 operands,
@@ -146,7 +146,7 @@ class LanePlanes:
             lanes = np.zeros((bits.shape[1], 8 * registers.itemsize), dtype=np.uint8)
             lanes[:, :count] = bits.T
             bits = np.packbits(lanes, bitorder="little").view(registers.dtype)
-        registers[: program.one] = bits.reshape(-1)
+        self._given[:] = bits.reshape(-1)
         for operands, taken, (lefts, rights), products, ranks, summed, starts, sums in self._levels:
             registers.take(operands, None, taken, "clip")
             np.bitwise_and(lefts, rights, products)

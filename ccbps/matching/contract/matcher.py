@@ -34,7 +34,6 @@ from ccbps.keys.randomness import RandomnessSource
 from ccbps.keys.role_key import RoleKey
 from ccbps.leakage import LeakageCard, Protects
 from ccbps.matching.contract.access import MAC_BYTES, header_bytes, message_bytes, round_bytes
-from ccbps.matching.contract.broker import Broker
 from ccbps.matching.contract.roles import Publisher, Subscriber
 from ccbps.matching.contract.scheme import Keying, Scheme, ServerScheme, Sizes
 from ccbps.predicates import Schema
@@ -42,6 +41,7 @@ from ccbps.predicates.described import from_text as read_description
 from ccbps.predicates.described import to_text, types_of
 
 if TYPE_CHECKING:
+    from ccbps.matching.contract.broker import Broker
     from ccbps.matching.contract.estimate import Estimate
     from ccbps.matching.contract.key_server import KeyServer
     from ccbps.matching.contract.traffic import Traffic
@@ -309,6 +309,8 @@ class Matcher(Scheme):
             key: with a key server, `KeyServer.broker_key`: MAC keys, and the data that the scheme
                 lets a broker know, often none. With rounds, None.
         """
+        from ccbps.matching.contract.broker import Broker  # here, since other parties have none
+
         return Broker(self, key)
 
     # -- as text --------------------------------------------------------------------------------
