@@ -222,8 +222,9 @@ def write_round_headers(messages: Bytes, kind: Kind, digest: bytes, tags: Bytes)
     # This uses words: single bytes of each row would take longer than all other steps together.
     heads = np.zeros((len(tags), ROUND_HEADER_BYTES), dtype=np.uint8)
     heads[:, 1:] = tags
-    words = heads.view(np.uint64) ^ _unmasked(kind, digest).view(np.uint64)
-    messages[:, :ROUND_HEADER_BYTES] = words.view(np.uint8)
+    words = heads.view(np.uint64)
+    words ^= _unmasked(kind, digest).view(np.uint64)
+    messages[:, :ROUND_HEADER_BYTES] = heads
 
 
 def round_tags(messages: Bytes, kind: Kind, digest: bytes) -> Bytes:

@@ -22,8 +22,8 @@ from typing import Any, TypeAlias
 from ccbps.checks import Printable, instance, whole
 from ccbps.errors import UnsupportedPredicateError
 from ccbps.predicates import Predicate, Schema
+from ccbps.predicates.bound import bound_predicate
 from ccbps.predicates.codes import unpack
-from ccbps.predicates.parsed import bound_predicate
 
 Node: TypeAlias = str
 """A node of the tree: bits from the root, "0" or "1" each."""

@@ -34,7 +34,7 @@ from ccbps.forms.bit_tree import FALSE, TRUE, BitNode, Literal, Threshold, bit_t
 from ccbps.forms.bits import event_bits
 from ccbps.functional.scheme import Draw, FunctionalScheme, Points, Shape, record_of
 from ccbps.predicates import Predicate, Schema
-from ccbps.predicates.parsed import bound_predicate
+from ccbps.predicates.bound import bound_predicate
 
 MOST_PATTERNS: Final = 1 << 10
 """Patterns of a key at most."""

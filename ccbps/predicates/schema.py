@@ -36,8 +36,6 @@ from ccbps.predicates.expression import (
     privates_of,
 )
 from ccbps.predicates.form import Form, lower
-from ccbps.predicates.sql import read_sql
-from ccbps.predicates.syntax import single_quoted
 from ccbps.predicates.types import AttributeType, ConstantError, PatternError
 
 
@@ -184,6 +182,9 @@ class Schema(Attributes):
             PredicateError: the text is not a predicate of this schema; an error of one of its
                 subclasses, with text and position.
         """
+        from ccbps.predicates.sql import read_sql  # here, since a publisher reads no predicates
+        from ccbps.predicates.syntax import single_quoted
+
         text = single_quoted(text) if double_quoted_strings else text
         expression, _ = read_sql(self, text)
         return Predicate(self, text, expression, private_names_of(expression))

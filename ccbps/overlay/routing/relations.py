@@ -28,7 +28,7 @@ from ccbps.forms.words import by_attribute
 from ccbps.matching import Broker
 from ccbps.matching.contract.access import message_bytes
 from ccbps.predicates import Predicate, Schema
-from ccbps.predicates.parsed import bound_predicate
+from ccbps.predicates.bound import bound_predicate
 
 Codes: TypeAlias = NDArray[np.int64]
 MOST_BITS: Final = 62
