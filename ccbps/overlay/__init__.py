@@ -18,6 +18,7 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.overlay.splits.fragments import Agreed as Agreed
     from ccbps.overlay.splits.fragments import Fragment as Fragment
     from ccbps.overlay.splits.fragments import join_fragments as join_fragments
+    from ccbps.overlay.splits.moving import MovingEnclaves as MovingEnclaves
     from ccbps.overlay.splits.placement import breadth_first as breadth_first
     from ccbps.overlay.splits.placement import fewest_messages as fewest_messages
     from ccbps.overlay.splits.placement import longest_chain as longest_chain
