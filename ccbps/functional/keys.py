@@ -12,9 +12,10 @@ it::
     points, t = encapsulate(label; coins)     mask = seed XOR HMAC(t, points)
     key = HMAC(seed, all of that)             payload: AES-256-GCM, bound to all of that
 
-Where the label is public, the opener computes the points again from the seed and compares
-(Fujisaki and Okamoto): a message that was not made this way, or that was altered in any place, does
-not open. It is one error, whatever was altered.
+Where the opener knows the target, it computes the points again from the seed and compares (Fujisaki
+and Okamoto): a message that was not made this way, or that was altered in any place, does not open.
+It is one error, whatever was altered. Messages of hidden vectors have other coins, which follow
+from no seed: whoever opens one has its seed, and could try records.
 
 *Revocation* is by epochs. A key of epoch e opens messages of epoch e only, and the authority gives
 those who may stay a key of the next one.
@@ -203,8 +204,8 @@ class PublicKey(Printable):
             EventError: a record does not fit the schema.
         """
         payload, pad_to = octets("payload", payload), whole("pad_to", pad_to, 1)
-        target = self.scheme.target(to, _epoch(epoch))
-        message, seed = self._from_seed(target, epoch, randomness(SEED_BYTES))
+        target, seed = self.scheme.target(to, _epoch(epoch)), randomness(SEED_BYTES)
+        message = self._from_seed(target, epoch, seed, randomness)
         sealed = seal(payload, _key(b"payload", seed, message), message.head, pad_to=pad_to)
         return replace(message, payload=sealed).to_bytes()
 
@@ -216,8 +217,8 @@ class PublicKey(Printable):
 
         Arguments and errors are those of `seal`.
         """
-        target = self.scheme.target(to, _epoch(epoch))
-        message, seed = self._from_seed(target, epoch, randomness(SEED_BYTES))
+        target, seed = self.scheme.target(to, _epoch(epoch)), randomness(SEED_BYTES)
+        message = self._from_seed(target, epoch, seed, randomness)
         # A sealed payload of no bytes tells a key that fits from others.
         sealed = seal(b"", _key(b"payload", seed, message), message.head, pad_to=1)
         key = _key(b"encapsulated", seed, message)
@@ -251,14 +252,17 @@ class PublicKey(Printable):
                 f"{self.fingerprint}"
             )
 
-    def _from_seed(self, target: Any, epoch: int | None, seed: bytes) -> tuple[_Sealed, bytes]:
-        """Return the message without payload that follows from a seed, and the seed."""
+    def _from_seed(
+        self, target: Any, epoch: int | None, seed: bytes, randomness: Randomness = os.urandom
+    ) -> _Sealed:
+        """Return the message without payload that holds a seed, and follows from it if checked."""
         scheme, group = self.scheme, self.scheme.group
-        draw = coins(group, seed, write((self.name, epoch, target)))
+        start = seed if scheme.checked else randomness(SEED_BYTES)
+        draw = coins(group, start, write((self.name, epoch, target)))
         points, shared = scheme.encapsulate(self.points, self.targets, target, draw)
         data = encoded(group, points)
         label = write(scheme.label(target))
-        return _Sealed(self.name, epoch, label, data, _masked(group, shared, data, seed)), seed
+        return _Sealed(self.name, epoch, label, data, _masked(group, shared, data, seed))
 
 
 class UserKey(Confined, TextKey):
@@ -355,7 +359,7 @@ class UserKey(Confined, TextKey):
         for find in scheme.find(self._holdings, self._points, label, points):
             seed = _masked(group, find(), message.points, message.mask)
             if scheme.checked:
-                again, _ = public._from_seed(target, message.epoch, seed)
+                again = public._from_seed(target, message.epoch, seed)
                 if not hmac.compare_digest(again.head, message.head):
                     continue
             with suppress(DecodeError):

@@ -21,8 +21,9 @@ from ccbps.errors import (
     UnsupportedPredicateError,
 )
 from ccbps.functional import Authority, CpAbe, HiddenVectors, Ibe, KpAbe, PublicKey, UserKey
-from ccbps.functional.keys import coins, decoded, encoded
+from ccbps.functional.keys import _Sealed, coins, decoded, encoded
 from ccbps.functional.trees import ANYBODY, Tree, predicate_tree, record_words
+from ccbps.records import write
 from tests.support import strategies
 from tests.support.effort import examples
 
@@ -473,6 +474,20 @@ def test_messages_of_hidden_vectors_have_one_length_and_no_label() -> None:
     assert len(sealed[0]) == len(sealed[1])
     fields = [msgspec.msgpack.decode(one[2:]) for one in sealed]
     assert fields[0][:3] == fields[1][:3]
+
+
+def test_who_opens_a_message_of_hidden_vectors_cannot_make_it_again() -> None:
+    """Were all random numbers of a message to follow from its seed, an opener could try records."""
+    schema = Schema(buys=Bool(), price=UInt(4))
+    authority = Authority.generate(HiddenVectors(schema, pairing="transparent"))
+    public = authority.public
+    message = _Sealed.from_bytes(public.seal(b"x", {"buys": True, "price": 7}))
+    _, seed = authority.key("buys")._opened(message)
+    for price in range(16):
+        target = public.scheme.target({"buys": True, "price": price}, None)
+        draw = coins(public.scheme.group, seed, write((public.name, None, target)))
+        points, _ = public.scheme.encapsulate(public.points, public.targets, target, draw)
+        assert encoded(public.scheme.group, points) != message.points
 
 
 def test_names_do_not_stand_in_messages() -> None:
