@@ -29,7 +29,7 @@ MOST_LEAVES: Final = 1 << 14
 MOST_COUNTED: Final = 1 << 9
 """Parts of a node that is neither AND nor OR, whose sharing takes their number squared."""
 ANYBODY: Final = "*"
-"""The word that everybody has."""
+"""The word that everybody has. No name of an attribute starts with ``*``."""
 _LEAF: Final = (0, 1)
 
 
@@ -167,17 +167,13 @@ def _joined(
 
 
 def epoch_words(words: Sequence[str], epoch: int | None) -> tuple[str, ...]:
-    """Return the words of a holder in an epoch."""
-    return (*words, *([] if epoch is None else [_epoch_word(epoch)]))
+    """Return words as they are in an epoch, where they are no words of another one, nor of none."""
+    return tuple(words if epoch is None else (f"*{epoch}:{word}" for word in words))
 
 
 def epoch_tree(tree: Tree, epoch: int | None) -> Tree:
-    """Return the tree "this one, in that epoch"."""
-    return tree if epoch is None else Tree.join(2, [tree, Tree.leaf(_epoch_word(epoch))])
-
-
-def _epoch_word(epoch: int) -> str:
-    return f"*epoch={epoch}"  # no name of an attribute starts with *
+    """Return a tree that asks for the words of an epoch."""
+    return Tree(epoch_words(tree.words, epoch), tree.steps)
 
 
 # -- words of records, and trees of predicates -----------------------------------------------------

@@ -272,10 +272,18 @@ def test_other_authorities_epochs_and_schemes(name: str) -> None:
     with pytest.raises(KeyMismatchError, match="epoch None"):
         authority.key(holds, epoch=7).open(authority.public.seal(b"x", fits))
     # Not only by the field that says so.
-    forged = msgspec.msgpack.decode(sealed[2:])
-    forged[1] = 6
-    with pytest.raises((DecodeError, KeyMismatchError)):
-        authority.key(holds, epoch=6).open(sealed[:2] + msgspec.msgpack.encode(forged))
+    for made_for, sealed_for in ((6, 7), (None, 7), (7, None)):
+        key, sealed = (
+            authority.key(holds, epoch=made_for),
+            authority.public.seal(b"x", fits, epoch=sealed_for),
+        )
+        forged = msgspec.msgpack.decode(sealed[2:])
+        forged[1] = made_for
+        with pytest.raises((DecodeError, KeyMismatchError)):
+            key.open(sealed[:2] + msgspec.msgpack.encode(forged))
+        key.epoch = sealed_for
+        with pytest.raises((DecodeError, KeyMismatchError)):
+            key.open(sealed)
 
 
 def altered_parts(sealed: bytes) -> Iterator[bytes]:
