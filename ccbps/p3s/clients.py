@@ -24,7 +24,7 @@ from ccbps.keys.secret import Confined, confined
 from ccbps.p3s.messages import GUID_BYTES, TICKET_BYTES, Ask, Request
 
 REMEMBERED: Final = 1 << 16
-"""GUIDs that a subscriber remembers, the last ones."""
+"""Tickets that a subscriber remembers, the last ones."""
 
 
 class Publisher(Confined):
@@ -256,17 +256,19 @@ class Subscriber(Confined):
         if len(ticket) != TICKET_BYTES:
             return Delivery(self.position, None, "the announcement does not hold a ticket")
         guid, hashed = ticket[:GUID_BYTES], ticket[GUID_BYTES:]
-        if guid in self._opened:
+        if ticket in self._opened:
             return None
         try:
             contents = self._repository(Request("fetch", guid=guid)).contents
         except UnknownItemError as error:
             return Delivery(self.position, None, str(error))
-        self._opened[guid] = None
+        if len(contents) != 1 or not hmac.compare_digest(sha256(contents[0]).digest(), hashed):
+            return Delivery(
+                self.position, None, "the repository gave another item than was announced"
+            )
+        self._opened[ticket] = None
         if len(self._opened) > REMEMBERED:
             self._opened.popitem(last=False)
-        if len(contents) != 1 or not hmac.compare_digest(sha256(contents[0]).digest(), hashed):
-            return Delivery(self.position, None, "the repository gave another item")
         payloads, causes = self._opener.examine(contents)
         return Delivery(self.position, payloads[0], causes.get(0, ""))
 
