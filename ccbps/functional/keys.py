@@ -135,6 +135,9 @@ class PublicKey(Printable):
     def __hash__(self) -> int:
         return hash(self.name)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self).from_bytes, (self.to_bytes(),)
+
     @property
     def fingerprint(self) -> str:
         """16 hex digits that name the authority."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -357,6 +358,15 @@ def test_each_library_opens_what_the_other_seals(name: str) -> None:
     for public, _ in parties:
         sealed = public.seal(b"x", fits)
         assert [key.open(sealed) for _, key in parties] == [b"x"] * 3
+
+
+@both
+@schemes
+def test_public_keys_and_schemes_go_to_other_processes(name: str, pairing: str) -> None:
+    authority, holds, fits, _ = made(name, pairing)
+    public, scheme = pickle.loads(pickle.dumps((authority.public, authority.scheme)))
+    assert (public, scheme) == (authority.public, authority.scheme)
+    assert authority.key(holds).open(public.seal(b"x", fits)) == b"x"
 
 
 def test_arguments_are_refused_clearly() -> None:
