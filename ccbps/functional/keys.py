@@ -42,7 +42,7 @@ from msgspec.structs import replace
 from ccbps.algebra.pairing import Pairing, Point, Target
 from ccbps.arrays import Randomness
 from ccbps.checks import Printable, instance, octets, whole
-from ccbps.ciphers.payloads import PAD_TO, open_sealed, seal
+from ccbps.ciphers.payloads import PAD_TO, as_bytes, open_sealed, seal
 from ccbps.errors import DecodeError, KeyMismatchError, ParameterError
 from ccbps.functional.cp_abe import CpAbe
 from ccbps.functional.hidden_vectors import HiddenVectors
@@ -207,7 +207,8 @@ class PublicKey(Printable):
             EventError: a record does not fit the schema.
         """
         payload, pad_to = octets("payload", payload), whole("pad_to", pad_to, 1)
-        target, seed = self.scheme.target(to, _epoch(epoch)), randomness(SEED_BYTES)
+        epoch, seed = _epoch(epoch), _seed(randomness)
+        target = self.scheme.target(to, epoch)
         message = self._from_seed(target, epoch, seed, randomness)
         sealed = seal(payload, _key(b"payload", seed, message), message.head, pad_to=pad_to)
         return replace(message, payload=sealed).to_bytes()
@@ -220,7 +221,8 @@ class PublicKey(Printable):
 
         Arguments and errors are those of `seal`.
         """
-        target, seed = self.scheme.target(to, _epoch(epoch)), randomness(SEED_BYTES)
+        epoch, seed = _epoch(epoch), _seed(randomness)
+        target = self.scheme.target(to, epoch)
         message = self._from_seed(target, epoch, seed, randomness)
         # A sealed payload of no bytes tells a key that fits from others.
         sealed = seal(b"", _key(b"payload", seed, message), message.head, pad_to=1)
@@ -260,7 +262,7 @@ class PublicKey(Printable):
     ) -> _Sealed:
         """Return the message without payload that holds a seed, and follows from it if checked."""
         scheme, group = self.scheme, self.scheme.group
-        start = seed if scheme.checked else randomness(SEED_BYTES)
+        start = seed if scheme.checked else _seed(randomness)
         draw = coins(group, start, write((self.name, epoch, target)))
         points, shared = scheme.encapsulate(self.points, self.targets, target, draw)
         data = encoded(group, points)
@@ -333,6 +335,7 @@ class UserKey(Confined, TextKey):
         Returns:
             payloads, None for a message that cannot be opened; and the cause by row.
         """
+        messages = as_bytes("messages", messages)
         workers = whole("threads", (os.cpu_count() or 1) if threads is None else threads, 1)
         causes: dict[int, str] = {}
 
@@ -452,8 +455,9 @@ class Authority(Confined, TextKey):
             PredicateError: a policy does not parse, or is too large.
             EventError: a record does not fit the schema.
         """
-        holdings = self.scheme.holdings(of, _epoch(epoch))
-        draw = coins(self.scheme.group, randomness(SEED_BYTES), b"user key")
+        epoch, seed = _epoch(epoch), _seed(randomness)
+        holdings = self.scheme.holdings(of, epoch)
+        draw = coins(self.scheme.group, seed, b"user key")
         points = self.scheme.make_key(self._master, holdings, draw)
         return UserKey(self.public, epoch, holdings, points)
 
@@ -496,6 +500,11 @@ def _scheme(name: str, group: str, schema: str) -> FunctionalScheme:
 def _epoch(epoch: int | None) -> int | None:
     """Check an epoch."""
     return None if epoch is None else whole("epoch", epoch, 0, (1 << 63) - 1)
+
+
+def _seed(randomness: Randomness) -> bytes:
+    """Draw a seed."""
+    return octets("bytes of randomness", randomness(SEED_BYTES), SEED_BYTES)
 
 
 def encoded(group: Pairing, points: Points) -> bytes:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Final
 
-from ccbps.checks import instance, whole
+from ccbps.checks import instance, text, whole
 from ccbps.ciphers.payloads import PAD_TO, as_bytes
 from ccbps.delivery.policies import PolicyOpener, PolicySealer
 from ccbps.errors import DecodeError, KeyMismatchError, ParameterError, UnknownItemError
@@ -207,10 +207,14 @@ class Subscriber(Confined):
             options: further arguments of the constructor.
 
         Raises:
+            ParameterError: predicates are no texts, or none.
             PredicateError: a predicate does not parse, or no event satisfies it.
             KeyMismatchError: the authority does not know this subscriber.
         """
-        asked = [Request("token", predicate.encode()) for predicate in predicates]
+        if isinstance(predicates, str):
+            raise ParameterError("predicates must be a list of texts, got str: take [it]")
+        texts = [text(f"predicates[{at}]", each) for at, each in enumerate(predicates)]
+        asked = [Request("token", each.encode()) for each in texts]
         *tokens, access = (_key(authority, request) for request in (*asked, Request("access")))
         return cls(tokens, access, dissemination, repository, **options)
 

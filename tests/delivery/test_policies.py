@@ -28,7 +28,7 @@ SCHEMES = {
 
 
 def authority_of(scheme: Any, pairing: str = "transparent") -> Authority:
-    return Authority.generate(scheme(None if scheme is Ibe else SCHEMA, pairing=pairing))
+    return Authority.generate(scheme.made_from(None if scheme is Ibe else SCHEMA, pairing))
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -360,6 +361,12 @@ def test_each_library_opens_what_the_other_seals(name: str) -> None:
         assert [key.open(sealed) for _, key in parties] == [b"x"] * 3
 
 
+def test_epochs_may_be_numbers_of_numpy() -> None:
+    authority, holds, fits, _ = made("kp")
+    sealed = authority.public.seal(b"x", fits, epoch=np.uint8(7))
+    assert authority.key(holds, epoch=np.int64(7)).open(sealed) == b"x"
+
+
 @both
 @schemes
 def test_public_keys_and_schemes_go_to_other_processes(name: str, pairing: str) -> None:
@@ -386,6 +393,10 @@ def test_arguments_are_refused_clearly() -> None:
         lambda: public.seal(b"x", "doctor", pad_to=0),
         lambda: PublicKey.from_bytes(b"x"),
         lambda: Authority.generate(Ibe(pairing="transparent")).key(7),
+        lambda: Authority.generate(Ibe(pairing="transparent")).key("\ud800"),
+        lambda: authority.key(ANNE).examine(public.seal(b"x", "doctor")),  # not in a list
+        lambda: authority.key(ANNE, randomness=lambda size: b""),
+        lambda: public.seal(b"x", "doctor", randomness=lambda size: b""),
     ):
         with pytest.raises(CcbpsError):
             call()

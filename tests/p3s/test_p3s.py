@@ -489,6 +489,23 @@ def test_keys_of_other_schemes_and_authorities_are_refused() -> None:
         TokenAuthority(world.access, world.metadata, {})
 
 
+def test_parties_are_made_of_lists_and_keys_of_their_scheme() -> None:
+    world = World(ALICE)
+    metadata, access = world.metadata.public, world.access.public
+    ways = world.ways("alice")
+    for make in (
+        lambda: DisseminationServer(metadata, "feed"),
+        lambda: DisseminationServer(access, ["feed"]),
+        lambda: Repository(access, "feed"),
+        lambda: Repository(metadata, ["feed"]),
+        lambda: Subscriber.enrol("price = 5", *ways),
+        lambda: Subscriber.enrol([b"price = 5"], *ways),
+        lambda: Subscriber.enrol(["price = 5 OR issue = '\ud83d'"], *ways),
+    ):
+        with pytest.raises(ParameterError, match=r"must be"):
+            make()
+
+
 def test_nothing_is_published_if_an_argument_does_not_fit() -> None:
     world = World(ALICE)
     feed = world.publisher()
