@@ -159,7 +159,7 @@ class InnerProducts(Printable):
 
         Raises:
             ShapeError: vectors have another length.
-            ParameterError: a vector has no integers, or is 0, and its ciphertext would be seen to be.
+            ParameterError: a vector is not of integers, or is 0, which its ciphertext would show.
         """
         padded = self._padded(vectors)
         if len(padded) and not (padded != 0).any(axis=1).all():
