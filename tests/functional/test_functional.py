@@ -172,6 +172,21 @@ def test_fewest_leaves_are_used() -> None:
     assert len(Tree.join(2, parts).weights(set("abcde"), ORDER) or {}) == 2
 
 
+def test_weights_of_deep_trees_take_linear_time() -> None:
+    """Anybody can send such trees: where each node copied the weights below, it took 10 seconds."""
+    divisions: list[int] = []
+
+    class Counted(int):
+        def __rmod__(self, number: int) -> int:
+            divisions.append(number)
+            return number % int(self)
+
+    depth, leaf = 500, (0, 1)
+    tree = Tree(("a",) * (depth + 1), (leaf, *(leaf, (2, 2)) * depth))
+    assert tree.weights({"a"}, Counted(ORDER)) == dict.fromkeys(range(depth + 1), 1)
+    assert len(divisions) <= 2 * depth
+
+
 def test_trees_are_checked() -> None:
     for words, steps in [
         ((), ()),
