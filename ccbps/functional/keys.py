@@ -420,7 +420,8 @@ class Authority(Confined, TextKey):
     def __init__(self, scheme: FunctionalScheme, seed: bytes) -> None:
         self.scheme = instance("scheme", scheme, FunctionalScheme)
         self._seed = octets("seed", seed, SEED_BYTES)
-        draw = coins(scheme.group, seed, b"master key of " + scheme.name.encode())
+        # Of scheme, pairing and schema, too: a seed that is used again gives another master key.
+        draw = coins(scheme.group, self._to_bytes(), b"master key")
         self._master, points, targets = scheme.setup(draw)
         self.public = PublicKey(scheme, points, targets)
 

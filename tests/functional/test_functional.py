@@ -376,6 +376,17 @@ def test_each_library_opens_what_the_other_seals(name: str) -> None:
         assert [key.open(sealed) for _, key in parties] == [b"x"] * 3
 
 
+def test_one_seed_gives_each_scheme_and_schema_a_master_key() -> None:
+    """With one master key, keys of one schema would open messages of another one."""
+    schemas = Schema(ward=UInt(3)), Schema(ward=UInt(3), level=UInt(3))
+    made = [
+        Authority(kind(schema, pairing="transparent"), bytes(32)).public.targets[0]
+        for kind in (CpAbe, KpAbe, HiddenVectors)
+        for schema in schemas
+    ]
+    assert len({*made}) == 6
+
+
 def test_epochs_may_be_numbers_of_numpy() -> None:
     authority, holds, fits, _ = made("kp")
     sealed = authority.public.seal(b"x", fits, epoch=np.uint8(7))
