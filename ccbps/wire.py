@@ -126,6 +126,12 @@ class Kind(IntEnum):
     """A request to a server of P3S, or its reply: `ccbps.p3s.messages`."""
     TREE_EVENT = 27
     """A payload under a key of a tree: `ccbps.delivery.key_tree`."""
+    ROUTABLE = 30
+    """An event with routable and secret attributes: `ccbps.delivery.routable`."""
+    CERTIFICATE = 31
+    """A publisher's certificate: `ccbps.overlay.credentials.certificates`."""
+    CREDENTIAL_EVENT = 32
+    """An event for holders of credentials: `ccbps.overlay.credentials.encapsulation`."""
 
 
 @unique
