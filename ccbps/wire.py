@@ -129,9 +129,11 @@ class Kind(IntEnum):
     ROUTABLE = 30
     """An event with routable and secret attributes: `ccbps.delivery.routable`."""
     CERTIFICATE = 31
-    """A publisher's certificate: `ccbps.overlay.credentials.certificates`."""
+    """A publisher's certificate: `ccbps.overlay.credentials.tree`."""
     CREDENTIAL_EVENT = 32
-    """An event for holders of credentials: `ccbps.overlay.credentials.encapsulation`."""
+    """An event for holders of credentials: `ccbps.overlay.credentials.tree`."""
+    CREDENTIAL_REQUEST = 33
+    """A request to connect to a node that holds a credential."""
 
 
 @unique
