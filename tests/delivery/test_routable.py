@@ -20,6 +20,7 @@ from ccbps.delivery import (
 )
 from ccbps.errors import DecodeError, KeyMismatchError, ParameterError
 from ccbps.functional import Authority, CpAbe, FunctionalScheme, HiddenVectors, Ibe, KpAbe
+from ccbps.overlay import PlainRelation
 from ccbps.predicates.split import code_bytes
 from tests.support import strategies as drawn
 from tests.support.altered import altered
@@ -137,6 +138,13 @@ def test_arguments_are_checked() -> None:
         read_routable(SPLIT, [b"no event"])
     assert sealer.seal([], []) == []
     assert RoutableOpener(SPLIT, PUBLISHER, "TRUE").examine([]) == ([], {})
+
+
+def test_brokers_of_a_network_route_by_the_weaker_predicate() -> None:
+    relation = PlainRelation(SPLIT.routable)
+    wide = relation.read_filter(relation.filter_bytes(SPLIT.weaken(MATCH)))
+    events = [relation.read_event(relation.event_bytes(record)) for record in RECORDS]
+    assert [bool(relation.matches(event, [wide]).all()) for event in events] == [True, True, False]
 
 
 @given(st.data(), drawn.schemas().filter(lambda schema: len(schema) > 1))

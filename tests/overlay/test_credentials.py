@@ -330,7 +330,7 @@ def test_events_of_others_are_dropped() -> None:
 
     def offer(leaf: str, key: SigningKey, proof: Any, number: int = 1, tree: Any = TREE) -> str:
         before = Counter(member.dropped)
-        member.publish(tree.seal_event(b"x", leaf, key, proof, number=number))
+        member.publish(tree._event(b"x", leaf, key, proof, number))
         return next(iter(member.dropped - before), "delivered")
 
     assert offer("01" + "0" * 6, EXCHANGE, certificate) == "delivered"
@@ -345,6 +345,13 @@ def test_events_of_others_are_dropped() -> None:
     assert offer("01" + "0" * 6, eve, mine, 5001) == "refused"  # another issuer
     later = TREE.certify(ISSUER, EXCHANGE.identity, [""], epoch=8)
     assert offer("01" + "0" * 6, EXCHANGE, later, 5001) == "refused"
+
+
+def test_a_publisher_is_told_that_an_event_would_be_dropped() -> None:
+    certificate = TREE.certify(ISSUER, EXCHANGE.identity, ["0"], epoch=7)
+    for leaf, key in (("1" * DEPTH, EXCHANGE), ("0" * DEPTH, EVE)):
+        with pytest.raises(ParameterError, match="a prefix of the leaf"):
+            TREE.seal_event(b"x", leaf, key, certificate, number=1)
 
 
 def test_the_leaf_must_be_that_of_the_capsules() -> None:

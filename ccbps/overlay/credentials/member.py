@@ -26,8 +26,10 @@ When a member leaves, its children join again from its parent on.
 Every event bears the publisher's certificate and signature inside, and members drop events that
 were forged, not advertised, or seen before.
 
-Leak: neighbours know each other's names. A member that opens an event reads its whole leaf. Without
-shown credentials, a child's silence tells its parent nothing; but who answers to an event does.
+Leak: neighbours know each other's names. A member that opens an event reads its whole leaf. A
+member that opens the requests of several parts of a split sees that they belong together.
+Hazard: a member that crashes is not noticed. An overlay holds for one epoch; for the next one,
+members are made anew and join again.
 Source: [TKR14]; the walk of requests is corrected.
 """
 

@@ -280,10 +280,34 @@ class CredentialTree(Printable):
             randomness: source of uniform bytes.
 
         Raises:
-            ParameterError: the leaf is too long, or an argument does not fit.
+            ParameterError: the certificate is not for this key, tree and leaf, or another argument
+                does not fit. Members would drop the event.
 
         Cost: an encapsulation for each position, some 1 ms each.
         """
+        instance("key", key, SigningKey)
+        instance("certificate", certificate, Certificate, hint="CredentialTree.certify makes it")
+        certified = (certificate.tree, certificate.identity) == (self.name, key.identity)
+        if not certified or not any(
+            covers(node, self._checked(leaf)) for node in certificate.nodes
+        ):
+            raise ParameterError(
+                "certificate must be for the key and the tree, and have a node that is a prefix of "
+                "the leaf"
+            )
+        return self._event(payload, leaf, key, certificate, number, pad_to, randomness)
+
+    def _event(
+        self,
+        payload: bytes,
+        leaf: Node,
+        key: SigningKey,
+        certificate: Certificate,
+        number: int,
+        pad_to: int = PAD_TO,
+        randomness: Randomness = os.urandom,
+    ) -> bytes:
+        """Seal an event, whatever its certificate says."""
         payload, leaf, epoch = octets("payload", payload), self._checked(leaf), certificate.epoch
         number = whole("number", number, 0, (1 << 63) - 1)
         signature = key.sign(_signed(b"event", self.name, epoch, leaf, number, payload))
