@@ -257,6 +257,21 @@ def test_a_proof_of_another_member_does_not_count() -> None:
         child.receive("eve", Ask(b"hello"))
 
 
+def test_a_newcomer_does_not_connect_to_a_member_that_only_claims_to_fit() -> None:
+    """It asks its way past a member whose proof is of nothing."""
+    world = World()
+    world.join("wide", "01")
+    world.join("eve", "1")
+    new = world.add("new", "0110")
+    new.join("eve")
+    new.receive("eve", Answer(os.urandom(32), False, "root", ()))
+    new.receive("eve", Attached(()))
+    assert new.parent is None
+    world.links.run()
+    assert new.parent == "wide"
+    assert "new" not in world.members["eve"].children
+
+
 # -- splits ---------------------------------------------------------------------------------------
 
 
