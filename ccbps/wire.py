@@ -126,6 +126,14 @@ class Kind(IntEnum):
     """A request to a server of P3S, or its reply: `ccbps.p3s.messages`."""
     TREE_EVENT = 27
     """A payload under a key of a tree: `ccbps.delivery.key_tree`."""
+    ROUTABLE = 28
+    """An event with routable and secret attributes: `ccbps.delivery.routable`."""
+    CERTIFICATE = 29
+    """A publisher's certificate: `ccbps.overlay.credentials.tree`."""
+    CREDENTIAL_EVENT = 30
+    """An event for holders of credentials: `ccbps.overlay.credentials.tree`."""
+    CREDENTIAL_REQUEST = 31
+    """A request to connect to a node that holds a credential."""
 
 
 @unique

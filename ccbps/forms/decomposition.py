@@ -11,7 +11,7 @@ needs fewer nodes; but keys that follow from one node of each tree can be put to
 each of whom has one of them.
 
 Not protected: the nodes are the box.
-Source: Tariq, Koldehofe and Rothermel, IEEE TPDS 25(2), 2014 (dz expressions).
+Source: [TKR14] (dz expressions).
 """
 
 from __future__ import annotations

@@ -5,6 +5,12 @@ from typing import TYPE_CHECKING
 from ccbps.loading import on_first_use
 
 if TYPE_CHECKING or not on_first_use(__name__):
+    from ccbps.overlay.credentials.member import Member as Member
+    from ccbps.overlay.credentials.tree import Certificate as Certificate
+    from ccbps.overlay.credentials.tree import Credential as Credential
+    from ccbps.overlay.credentials.tree import CredentialEvent as CredentialEvent
+    from ccbps.overlay.credentials.tree import CredentialTree as CredentialTree
+    from ccbps.overlay.credentials.tree import split_credential as split_credential
     from ccbps.overlay.links import Links as Links
     from ccbps.overlay.links import Port as Port
     from ccbps.overlay.routing.relations import MatcherRelation as MatcherRelation

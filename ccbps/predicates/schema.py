@@ -159,6 +159,22 @@ class Schema(Attributes):
         """
         return to_text("schema", self.describe())
 
+    def split(self, *, routable: Iterable[str]) -> predicates.Split:
+        """Divide the attributes into those that brokers read and those that travel sealed.
+
+        Example:
+            >>> from ccbps import Schema, UInt
+            >>> Schema(price=UInt(16), volume=UInt(16)).split(routable=["price"])
+            <Split: price routable, volume secret>
+
+        Args:
+            routable: names of the attributes that brokers read.
+
+        Raises:
+            ParameterError: they are none, all, or others.
+        """
+        return predicates.Split(self, routable)
+
     def parse(self, text: str, *, double_quoted_strings: bool = False) -> Predicate:
         """Read a predicate: the text after WHERE, with ``:name`` for private constants.
 
