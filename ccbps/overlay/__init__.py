@@ -13,6 +13,22 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.overlay.credentials.tree import split_credential as split_credential
     from ccbps.overlay.links import Links as Links
     from ccbps.overlay.links import Port as Port
+    from ccbps.overlay.onion.cells import RelayKey as RelayKey
+    from ccbps.overlay.onion.circuit import Circuit as Circuit
+    from ccbps.overlay.onion.circuit import draw_path as draw_path
+    from ccbps.overlay.onion.garlic import Garlic as Garlic
+    from ccbps.overlay.onion.garlic import GarlicRelay as GarlicRelay
+    from ccbps.overlay.onion.relay import Relay as Relay
+    from ccbps.overlay.onion.relay import Stream as Stream
+    from ccbps.overlay.onion.relay import cookie_of as cookie_of
+    from ccbps.overlay.onion.served import RelayServer as RelayServer
+    from ccbps.overlay.onion.served import Tunnel as Tunnel
+    from ccbps.overlay.onion.universal_onion import Onion as Onion
+    from ccbps.overlay.onion.universal_onion import OnionNode as OnionNode
+    from ccbps.overlay.onion.universal_onion import Passage as Passage
+    from ccbps.overlay.onion.universal_onion import ReturnOnion as ReturnOnion
+    from ccbps.overlay.onion.universal_onion import Step as Step
+    from ccbps.overlay.onion.universal_onion import UniversalOnions as UniversalOnions
     from ccbps.overlay.routing.relations import MatcherRelation as MatcherRelation
     from ccbps.overlay.routing.relations import PlainRelation as PlainRelation
     from ccbps.overlay.routing.relations import Relation as Relation

@@ -49,7 +49,9 @@ class World:
         relation: Any = PLAIN,
         slack: float | None = None,
         delay: Any = (0.5, 3),
+        by_link: bool = False,
     ) -> None:
+        self.by_link = by_link
         self.draw = random.Random(seed)
         self.relation, self.advertise, self.slack = relation, advertise, slack
         tree = networkx.random_labeled_tree(brokers, seed=seed)
@@ -60,10 +62,16 @@ class World:
             self.start(f"B{number}")
         for name, router in self.routers.items():
             for other in self.links.neighbours(name):
-                router.connect(other)
+                router.connect(self.label(name, other))
         self.home = {f"c{n}": self.draw.choice([*self.routers]) for n in range(clients)}
         self.filters: dict[str, dict[tuple[str, int], Box]] = {kind: {} for kind in KINDS}
         self.number = 0
+
+    def label(self, name: str, other: str) -> str:
+        """A neighbour's name at a broker, or the number of the link to it."""
+        if not self.by_link:
+            return other
+        return f"link {self.links.neighbours(name).index(other) * 37 % 101}"
 
     def start(self, name: str) -> None:
         """Start a broker with empty tables."""
@@ -71,15 +79,19 @@ class World:
 
         class Node:
             def receive(self, sender: str, message: Any) -> None:
-                world.routers[name].receive(sender, message)
+                world.routers[name].receive(world.label(name, sender), message)
 
         port = self.links.attach(name, Node())
+
+        def send(label: str, message: Any) -> None:
+            (other,) = [n for n in self.links.neighbours(name) if self.label(name, n) == label]
+            port.send(other, message)
 
         def deliver(client: str, publication: Publication) -> None:
             self.got[client, publication.publisher, publication.number] += 1
 
         self.routers[name] = Router(
-            self.relation, port.send, deliver, advertise=self.advertise, slack=self.slack
+            self.relation, send, deliver, advertise=self.advertise, slack=self.slack
         )
 
     def box(self) -> Box:
@@ -262,6 +274,24 @@ def test_the_new_filter_is_there_before_the_old_one_goes() -> None:
     router.receive("right", Publication("p", 1, PLAIN.event_bytes({"x": 3, "y": 3})))
     router.receive("right", Publication("p", 0, PLAIN.event_bytes({"x": 3, "y": 3})))
     assert len(sent) == 1
+
+
+def test_brokers_that_know_links_by_number_only_route_alike() -> None:
+    """No broker needs the name of another one: with numbers nothing else changes."""
+    runs = []
+    for by_link in (False, True):
+        world, delivered = World(5, by_link=by_link), []
+        for _ in range(40):
+            world.step()
+            world.links.run()
+            for _ in range(8):
+                if world.publish():
+                    delivered.append(dict(world.got))
+        runs.append((delivered, world.links.sent, world.links.time))
+        known = {link for router in world.routers.values() for link in router.tables[KINDS[1]]}
+        assert by_link != any(link in world.routers for link in known)
+    assert runs[0] == runs[1]
+    assert sum(map(len, runs[0][0])) > 10
 
 
 def test_only_the_owner_withdraws() -> None:

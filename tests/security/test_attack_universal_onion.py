@@ -1,0 +1,144 @@
+"""Tags in universally re-encryptable onions: markers, factors, copies, and the proofs against them.
+
+The attackers are two nodes of a path with an honest node between them. The first one changes what
+leaves it, so that the second one knows the onion again. That links the ends of the path.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from ccbps.algebra.prime_order import Element, prime_order_group
+from ccbps.ciphers.universal import Ciphertext, UniversalCipher
+from ccbps.errors import DecodeError
+from ccbps.overlay import Onion, OnionNode, Step, UniversalOnions
+from tests.support.refusals import refused
+
+GROUP = prime_order_group("toy64")
+CIPHER = UniversalCipher(GROUP)
+KEYS = {name: CIPHER.generate() for name in "abcd"}
+NODES = {
+    name: (public, CIPHER.proofs.prove(secret, UniversalOnions.context(name)))
+    for name, (secret, public) in KEYS.items()
+}
+ONIONS = UniversalOnions(GROUP, NODES, most_hops=4, payload_bytes=40)
+RUNS = 20
+MARKER = GROUP.hash_to_group(b"a marker")
+FACTOR = GROUP.hash_to_group(b"a factor")
+NAMES = [GROUP.hash_to_group(b"ccbps onion name\0" + name.encode()) for name in NODES]
+Attack = Callable[[Sequence[Ciphertext], Sequence[Ciphertext]], list[Ciphertext]]
+
+
+def marked(block: Ciphertext) -> Ciphertext:
+    """A marker under the key of a block, which its maker does not know."""
+    r, s = GROUP.random_exponents(2)
+    _, _, c, d = block
+    masked, base, c, d = GROUP.powers([c, d, c, d], [r, r, s, s])
+    return GROUP.multiply(MARKER, masked), base, c, d
+
+
+def all_markers(peeled: Sequence[Ciphertext], made: Sequence[Ciphertext]) -> list[Ciphertext]:
+    return [*map(marked, made)]
+
+
+def all_factors(peeled: Sequence[Ciphertext], made: Sequence[Ciphertext]) -> list[Ciphertext]:
+    return [(GROUP.multiply(a, FACTOR), b, c, d) for a, b, c, d in made]
+
+
+def copies(peeled: Sequence[Ciphertext], made: Sequence[Ciphertext]) -> list[Ciphertext]:
+    """Copies of other blocks in the places of the two that opened here."""
+    closed = [block for block in peeled if block[2] != GROUP.identity]
+    return CIPHER.reencrypt([*closed, *closed[:2]])
+
+
+def raw_opened(name: str, blocks: Sequence[Ciphertext]) -> list[Element]:
+    opened = CIPHER.decrypt(KEYS[name][0], blocks)
+    return [element for element in opened if element is not None]
+
+
+def honest(name: str, blocks: Sequence[Ciphertext]) -> list[Ciphertext]:
+    """What an honest node without a verifier does with blocks that do not open."""
+    peeled = CIPHER.peel(KEYS[name][0], blocks)
+    return CIPHER.reencrypt([block for block in peeled if block[2] != GROUP.identity])
+
+
+def after_first(attack: Attack) -> tuple[Onion, Step, Onion]:
+    """An onion before the attacker, its honest step, and what the attacker sends."""
+    onion = ONIONS.make("abcd", b"payload")
+    step = OnionNode(ONIONS, "a", KEYS["a"][0]).handle(onion)
+    assert step.onion is not None
+    peeled = CIPHER.peel(KEYS["a"][0], onion.blocks)
+    return onion, step, Onion(tuple(attack(peeled, step.onion.blocks)), step.onion.body)
+
+
+def test_every_marker_comes_through_an_honest_node_without_a_verifier() -> None:
+    known = 0
+    for _ in range(RUNS):
+        _, _, sent = after_first(all_markers)
+        known += raw_opened("c", honest("b", sent.blocks)) == [MARKER, MARKER]
+    assert known == RUNS
+    # An onion that nobody marked holds no marker.
+    _, step, _ = after_first(all_markers)
+    assert step.onion is not None
+    assert MARKER not in raw_opened("c", honest("b", step.onion.blocks))
+
+
+def test_every_factor_comes_through_an_honest_node_without_a_verifier() -> None:
+    """Names are known, so the name of d times the factor is known again."""
+    tagged, known = GROUP.products(NAMES, [FACTOR] * len(NAMES)), 0
+    for _ in range(RUNS):
+        _, _, sent = after_first(all_factors)
+        known += any(element in tagged for element in raw_opened("c", honest("b", sent.blocks)))
+    assert known == RUNS
+
+
+def test_some_copies_come_through_a_whole_node_without_a_verifier() -> None:
+    """The honest node routes by its own name block; a copied one of the colluder is seen twice."""
+    known = routed = 0
+    for _ in range(3 * RUNS):
+        _, _, sent = after_first(copies)
+        try:
+            step = OnionNode(ONIONS, "b", KEYS["b"][0]).handle(sent)
+        except DecodeError:  # a block of the honest node itself was copied: it refuses
+            continue
+        routed += 1
+        assert step.onion is not None
+        opened = raw_opened("c", step.onion.blocks)
+        known += len({GROUP.encode(element) for element in opened}) < len(opened)
+    assert routed > 10
+    assert known > 3
+
+
+@pytest.mark.parametrize("attack", [all_markers, all_factors, copies])
+def test_the_verifier_refuses_all_tags(attack: Attack) -> None:
+    for _ in range(5):
+        onion, step, sent = after_first(attack)
+        assert ONIONS.verify("a", onion, step)
+        assert not ONIONS.verify("a", onion, replace(step, onion=sent))
+
+
+@pytest.mark.parametrize("attack", [all_markers, all_factors, copies])
+def test_no_proof_that_the_attacker_can_make_holds_for_a_tag(attack: Attack) -> None:
+    """It knows its secret, and proves what it sends as if it had followed the rules."""
+    onion, step, sent = after_first(attack)
+    passage = step.passage
+    assert passage is not None
+    peeled = CIPHER.peel(KEYS["a"][0], onion.blocks)
+    pairs = [(1, 1)] * ONIONS.blocks
+    forged = ONIONS.prove("a", KEYS["a"][0], onion, peeled, pairs, passage.order, sent, os.urandom)
+    assert not ONIONS.verify("a", onion, replace(step, onion=sent, passage=forged))
+    # Peeling with another secret, which leaves a factor, is no way either.
+    peeled = [(GROUP.multiply(a, FACTOR), b, c, d) for a, b, c, d in peeled]
+    forged = replace(passage, peeled=tuple(peeled))
+    assert not ONIONS.verify("a", onion, replace(step, passage=forged))
+
+
+def test_an_honest_node_refuses_to_route_what_lost_its_name() -> None:
+    for attack in (all_markers, all_factors):
+        _, _, sent = after_first(attack)
+        node = OnionNode(ONIONS, "b", KEYS["b"][0])
+        refused(DecodeError, "", node.handle, sent)
