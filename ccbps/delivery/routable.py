@@ -47,7 +47,7 @@ from ccbps.errors import DecodeError, KeyMismatchError, ParameterError
 from ccbps.functional import CpAbe, HiddenVectors, Ibe, KpAbe, UserKey
 from ccbps.keys.secret import Confined, confined
 from ccbps.predicates import Events, Predicate, Split
-from ccbps.predicates.parsed import bound_predicate
+from ccbps.predicates.bound import bound_predicate
 from ccbps.predicates.split import code_bytes, from_code_bytes
 from ccbps.records import Message, SecretRecord, read, write
 from ccbps.wire import Kind

@@ -28,6 +28,7 @@ from ccbps.arrays import Bools
 from ccbps.checks import Printable, instance
 from ccbps.errors import DecodeError, EventError, ParameterError, UnsupportedPredicateError
 from ccbps.predicates.attributes import Events
+from ccbps.predicates.bound import bound_predicate
 from ccbps.predicates.codes import at_most
 from ccbps.predicates.expression import (
     AtLeast,
@@ -38,7 +39,6 @@ from ccbps.predicates.expression import (
     Private,
     Truth,
 )
-from ccbps.predicates.parsed import bound_predicate
 from ccbps.predicates.schema import Predicate, Schema
 from ccbps.predicates.temporal import Instant
 
