@@ -145,7 +145,7 @@ def test_events_of_two_hundred_forests() -> None:
 
 
 @given(st.integers(0, 1 << 32))
-@settings(max_examples=examples(200))
+@settings(max_examples=examples(80))
 def test_members_that_join_and_leave_at_the_same_time(seed: int) -> None:
     world, draw = forest(seed, 10, together=True), random.Random(seed)
     world.check_tree()

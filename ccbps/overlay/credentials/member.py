@@ -101,7 +101,7 @@ class Attached:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class Declined:
     """Message to a newcomer that cannot be a child."""
 
 
@@ -139,7 +139,7 @@ class Forwarded:
 
 
 MemberMessage: TypeAlias = (
-    Ask | Answer | Attach | Attached | Refused | Adopt | Moved | Left | Published | Forwarded
+    Ask | Answer | Attach | Attached | Declined | Adopt | Moved | Left | Published | Forwarded
 )
 
 
@@ -263,7 +263,7 @@ class Member(Printable):
             Answer: self._answer,
             Attach: self._attach,
             Attached: self._attached,
-            Refused: self._refused,
+            Declined: self._declined,
             Adopt: self._adopt,
             Moved: lambda sender, _: self._forget(sender),
             Left: self._left,
@@ -354,7 +354,7 @@ class Member(Printable):
         opened = self.tree.open_request(message.request, self._credential)
         above = sender in (self.parent, self._chosen)
         if opened is None or self._is_taken(opened[1]) or above or not self.joined:
-            self._send(sender, Refused())
+            self._send(sender, Declined())
             return
         others = tuple(
             (name, child.request) for name, child in self._children.items() if name != sender
@@ -407,7 +407,7 @@ class Member(Printable):
             walk.later = [*up, *walk.later]
         self._step()
 
-    def _refused(self, sender: str, message: Refused) -> None:
+    def _declined(self, sender: str, message: Declined) -> None:
         if sender != self._chosen:
             return
         self._chosen = None
