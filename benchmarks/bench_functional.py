@@ -95,7 +95,7 @@ class Case:
         """Return the action with words that are not hashed yet."""
 
         def run() -> None:
-            self.scheme.group.hash_to_g1.cache_clear()
+            self.scheme.group._remembered.cache_clear()
             action()
 
         return run

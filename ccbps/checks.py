@@ -168,10 +168,12 @@ def text(name: str, value: Any, most: int | None = None, *, hint: str = "") -> s
         hint: advice on another argument.
 
     Raises:
-        ParameterError: it is no text, empty, or too long.
+        ParameterError: it is no text, empty, too long, or has characters without bytes in UTF-8.
     """
     if not isinstance(value, str):
         raise _wrong(name, "text", type(value).__name__, hint)
+    if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+        raise _wrong(name, "text that UTF-8 can write", "half of a surrogate pair", hint)
     if not value or (most is not None and len(value) > most):
         limit = "at least 1 character" if most is None else f"1 to {most:,} characters"
         raise _wrong(name, f"text of {limit}", f"{len(value):,}", hint)

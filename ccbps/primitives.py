@@ -1,7 +1,7 @@
-"""Primitives of the package `cryptography`, loaded on first use: importing it takes a while.
+"""Primitives of `cryptography` and `hashlib`, loaded on first use: importing these takes a while.
 
 For modules that are imported with the roles of a matcher. Modules that are loaded when they are
-needed import `cryptography` themselves.
+needed import `cryptography` and `hashlib` themselves.
 """
 
 from typing import TYPE_CHECKING
@@ -9,6 +9,10 @@ from typing import TYPE_CHECKING
 from ccbps.loading import on_first_use
 
 if TYPE_CHECKING or not on_first_use(__name__):
+    from hashlib import blake2b as blake2b
+    from hashlib import sha256 as sha256
+    from hmac import compare_digest as compare_digest
+
     from cryptography.hazmat.primitives.asymmetric.ed25519 import (
         Ed25519PrivateKey as Ed25519PrivateKey,
     )

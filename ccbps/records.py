@@ -16,12 +16,12 @@ from __future__ import annotations
 import contextlib
 import re
 from functools import cache
-from hashlib import sha256
 from typing import Annotated, Any, ClassVar, Final, NoReturn, Self, TypeVar, get_origin
 
 import msgspec
 import numpy as np
 
+from ccbps import primitives
 from ccbps.errors import DecodeError, ParameterError, SerializationError
 
 T = TypeVar("T")
@@ -118,7 +118,7 @@ def write(value: Any, front: bytes = b"", *, check: int = 0) -> bytes:
         raise ParameterError(
             f"a {type(value).__name__} cannot be written: use text, numbers and bytes"
         )
-    return content + sha256(content).digest()[:check]
+    return content + primitives.sha256(content).digest()[:check]
 
 
 def read(

@@ -126,6 +126,14 @@ class Kind(IntEnum):
     """A request to a server of P3S, or its reply: `ccbps.p3s.messages`."""
     TREE_EVENT = 27
     """A payload under a key of a tree: `ccbps.delivery.key_tree`."""
+    ROUTABLE = 28
+    """An event with routable and secret attributes: `ccbps.delivery.routable`."""
+    CERTIFICATE = 29
+    """A publisher's certificate: `ccbps.overlay.credentials.tree`."""
+    CREDENTIAL_EVENT = 30
+    """An event for holders of credentials: `ccbps.overlay.credentials.tree`."""
+    CREDENTIAL_REQUEST = 31
+    """A request to connect to a node that holds a credential."""
 
 
 @unique
@@ -222,8 +230,9 @@ def write_round_headers(messages: Bytes, kind: Kind, digest: bytes, tags: Bytes)
     # This uses words: single bytes of each row would take longer than all other steps together.
     heads = np.zeros((len(tags), ROUND_HEADER_BYTES), dtype=np.uint8)
     heads[:, 1:] = tags
-    words = heads.view(np.uint64) ^ _unmasked(kind, digest).view(np.uint64)
-    messages[:, :ROUND_HEADER_BYTES] = words.view(np.uint8)
+    words = heads.view(np.uint64)
+    words ^= _unmasked(kind, digest).view(np.uint64)
+    messages[:, :ROUND_HEADER_BYTES] = heads
 
 
 def round_tags(messages: Bytes, kind: Kind, digest: bytes) -> Bytes:

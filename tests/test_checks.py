@@ -120,6 +120,9 @@ def test_texts_are_not_empty() -> None:
             checks.text("name", value, 5)
     with pytest.raises(ParameterError, match=r"^name must be text of at least 1 character, got 0$"):
         checks.text("name", "")
+    assert checks.text("name", "zoë \U0001f600") == "zoë \U0001f600"
+    with pytest.raises(ParameterError, match="half of a surrogate pair"):
+        checks.text("name", "\ud83d")
 
 
 def test_octets_are_never_shown() -> None:

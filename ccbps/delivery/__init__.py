@@ -24,6 +24,9 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.delivery.plans import Wrap as Wrap
     from ccbps.delivery.policies import PolicyOpener as PolicyOpener
     from ccbps.delivery.policies import PolicySealer as PolicySealer
+    from ccbps.delivery.routable import RoutableOpener as RoutableOpener
+    from ccbps.delivery.routable import RoutableSealer as RoutableSealer
+    from ccbps.delivery.routable import read_routable as read_routable
     from ccbps.delivery.strategies import BuildUpCache as BuildUpCache
     from ccbps.delivery.strategies import KeyHierarchy as KeyHierarchy
     from ccbps.delivery.strategies import Naive as Naive

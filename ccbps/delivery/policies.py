@@ -20,6 +20,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import Any, ClassVar, Final
 
 from ccbps.arrays import Randomness
@@ -207,8 +208,9 @@ which the authority makes'})
         self, capsules: dict[bytes, None], threads: int | None
     ) -> dict[bytes, tuple[bytes | None, str]]:
         """Return the key of each capsule or None, and the cause why there is none."""
+        hashes = {capsule: sha256(capsule).digest() for capsule in capsules}  # which stay short
         with self._lock:
-            known = {some: self._opened[some] for some in capsules if some in self._opened}
+            known = {some: self._opened[at] for some, at in hashes.items() if at in self._opened}
         new = [capsule for capsule in capsules if capsule not in known]
         opened, causes = self._key.examine(new, threads=threads)
         for row, (capsule, key) in enumerate(zip(new, opened, strict=True)):
@@ -216,8 +218,8 @@ which the authority makes'})
             known[capsule] = (key, "") if is_key else (None, causes.get(row, _NO_KEY))
         with self._lock:
             for capsule, answer in known.items():
-                self._opened[capsule] = answer
-                self._opened.move_to_end(capsule)
+                self._opened[hashes[capsule]] = answer
+                self._opened.move_to_end(hashes[capsule])
             while len(self._opened) > REMEMBERED:
                 self._opened.popitem(last=False)
         return known

@@ -15,6 +15,8 @@ from ccbps.predicates.codes import unpack
 
 WORD: Final = 64
 """Bits of a word."""
+LITTLE: Final = np.dtype("<u8")
+"""Words of 64 bits, the lowest byte first."""
 BLOCK: Final = 1 << 13
 """Events whose words are made at a time, so that they stay in the cache."""
 
@@ -31,9 +33,12 @@ _REVERSED: Final = bytes(int(f"{octet:08b}"[::-1], 2) for octet in range(256))
 
 def reversed_bits(value: int, bits: int) -> int:
     """Return a number whose lowest bit is the most significant one of `value`, and so on."""
+    return int.from_bytes(_reversed_octets(value, bits), "little")
+
+
+def _reversed_octets(value: int, bits: int) -> bytes:
     octets = -(-bits // 8)
-    in_order = (value << 8 * octets - bits).to_bytes(octets, "big")
-    return int.from_bytes(in_order.translate(_REVERSED), "little")
+    return (value << 8 * octets - bits).to_bytes(octets, "big").translate(_REVERSED)
 
 
 def event_words(events: Events) -> Words:
@@ -44,8 +49,8 @@ def event_words(events: Events) -> Words:
         value = 0
         for name, width in widths.items():
             value = value << width | unpack(events.codes[name])[0]
-        octets = reversed_bits(value, bits).to_bytes(8 * words, "little")
-        return np.frombuffer(octets, dtype="<u8").reshape(words, 1)
+        octets = _reversed_octets(value, bits).ljust(8 * words, b"\0")
+        return np.frombuffer(octets, LITTLE).reshape(words, 1)
     out = np.zeros((words, events.count), dtype=np.uint64)
     for start in range(0, events.count, BLOCK):
         at = slice(start, start + BLOCK)

@@ -11,7 +11,7 @@ needs fewer nodes; but keys that follow from one node of each tree can be put to
 each of whom has one of them.
 
 Not protected: the nodes are the box.
-Source: Tariq, Koldehofe and Rothermel, IEEE TPDS 25(2), 2014 (dz expressions).
+Source: [TKR14] (dz expressions).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from typing import Any, TypeAlias
 from ccbps.checks import Printable, instance, whole
 from ccbps.errors import UnsupportedPredicateError
 from ccbps.predicates import Predicate, Schema
+from ccbps.predicates.bound import bound_predicate
 from ccbps.predicates.codes import unpack
-from ccbps.predicates.parsed import bound_predicate
 
 Node: TypeAlias = str
 """A node of the tree: bits from the root, "0" or "1" each."""

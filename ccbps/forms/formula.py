@@ -49,7 +49,7 @@ from msgspec.structs import replace
 from ccbps import predicates
 from ccbps.arrays import Words
 from ccbps.errors import ParameterError
-from ccbps.forms.bits import WORD, event_words, reversed_bits
+from ccbps.forms.bits import LITTLE, WORD, event_words, reversed_bits
 from ccbps.forms.leaves import Leaves
 from ccbps.predicates import Events
 from ccbps.predicates.form import (
@@ -123,7 +123,7 @@ class _Compiled:
     def _row(self, bits: int) -> Words:
         """Pack the private bits, a number with the first bit lowest, to shape (1, words)."""
         packed = bits.to_bytes(8 * max(1, -(-self.private_bits // WORD)), "little")
-        return np.frombuffer(packed, dtype="<u8")[None, :]
+        return np.frombuffer(packed, LITTLE)[None, :]
 
 
 class FormulaForm(_Compiled):

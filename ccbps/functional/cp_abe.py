@@ -26,7 +26,7 @@ from ccbps.errors import KeyMismatchError
 from ccbps.functional.scheme import Draw, FunctionalScheme, Points, Shape, record_of
 from ccbps.functional.trees import Tree, epoch_tree, epoch_words, predicate_tree, record_words
 from ccbps.predicates import Schema
-from ccbps.predicates.parsed import bound_predicate
+from ccbps.predicates.bound import bound_predicate
 
 
 class CpAbe(FunctionalScheme):

@@ -15,9 +15,9 @@ for each prefix of its cover, and a box the product of its covers.
 
 Hazards: *a key does not hide its policy*: e(T, first) = e(V, second) tells that a place is fixed to
 1. So keys are for subscribers, never for a broker. Whoever holds a key learns which of its patterns
-fits. Messages are not checked by making them again, since the opener does not know the record:
-altered ones do not open, but security is that of chosen plaintexts. There are no epochs: let an
-attribute of the schema be the epoch.
+fits, and nothing else about the record. Messages are not checked by making them again, since the
+opener does not know the record: altered ones do not open, but security is that of chosen
+plaintexts. There are no epochs: let an attribute of the schema be the epoch.
 Source: [IP08], whose vectors have no such last place.
 """
 
@@ -34,7 +34,7 @@ from ccbps.forms.bit_tree import FALSE, TRUE, BitNode, Literal, Threshold, bit_t
 from ccbps.forms.bits import event_bits
 from ccbps.functional.scheme import Draw, FunctionalScheme, Points, Shape, record_of
 from ccbps.predicates import Predicate, Schema
-from ccbps.predicates.parsed import bound_predicate
+from ccbps.predicates.bound import bound_predicate
 
 MOST_PATTERNS: Final = 1 << 10
 """Patterns of a key at most."""

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from ccbps.algebra.pairing import Target
 from ccbps.checks import text
 from ccbps.functional.scheme import Draw, FunctionalScheme, Points, Shape
+from ccbps.predicates import Schema
 
 
 class Ibe(FunctionalScheme):
@@ -31,8 +32,12 @@ class Ibe(FunctionalScheme):
     holdings_type: ClassVar[Any] = str
     label_type: ClassVar[Any] = type(None)
 
-    def __init__(self, schema: None = None, *, pairing: str = "bls12-381") -> None:
+    def __init__(self, *, pairing: str = "bls12-381") -> None:
         super().__init__(None, pairing=pairing)
+
+    @classmethod
+    def made_from(cls, schema: Schema | None, pairing: str) -> Ibe:
+        return cls(pairing=pairing)
 
     def holdings(self, given: Any, epoch: int | None) -> str:
         # Without an epoch a colon, too: otherwise the name "7:bob" would be bob in epoch 7.

@@ -32,6 +32,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
+from numbers import Integral
 from typing import Any, Final
 
 import numpy as np
@@ -158,7 +159,7 @@ class InnerProducts(Printable):
 
         Raises:
             ShapeError: vectors have another length.
-            ParameterError: a vector is 0, and its ciphertext would be seen to be.
+            ParameterError: a vector is not of integers, or is 0, which its ciphertext would show.
         """
         padded = self._padded(vectors)
         if len(padded) and not (padded != 0).any(axis=1).all():
@@ -239,6 +240,8 @@ class InnerProducts(Printable):
         given = np.asarray(vectors, dtype=object)
         if given.ndim != 2 or given.shape[1] != self.length:
             raise ShapeError(f"vectors must have the shape (count, {self.length})")
+        if not all(issubclass(kind, Integral) for kind in {*map(type, given.ravel().tolist())}):
+            raise ParameterError("vectors must be integers")
         out = np.full((len(given), self.size), integer(0), dtype=object)
         out[:, :-1] = given % integer(self.group.order)
         return out

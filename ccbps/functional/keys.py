@@ -12,9 +12,10 @@ it::
     points, t = encapsulate(label; coins)     mask = seed XOR HMAC(t, points)
     key = HMAC(seed, all of that)             payload: AES-256-GCM, bound to all of that
 
-Where the label is public, the opener computes the points again from the seed and compares
-(Fujisaki and Okamoto): a message that was not made this way, or that was altered in any place, does
-not open. It is one error, whatever was altered.
+Where the opener knows the target, it computes the points again from the seed and compares (Fujisaki
+and Okamoto): a message that was not made this way, or that was altered in any place, does not open.
+It is one error, whatever was altered. Messages of hidden vectors have other coins, which follow
+from no seed: whoever opens one has its seed, and could try records.
 
 *Revocation* is by epochs. A key of epoch e opens messages of epoch e only, and the authority gives
 those who may stay a key of the next one.
@@ -41,7 +42,7 @@ from msgspec.structs import replace
 from ccbps.algebra.pairing import Pairing, Point, Target
 from ccbps.arrays import Randomness
 from ccbps.checks import Printable, instance, octets, whole
-from ccbps.ciphers.payloads import PAD_TO, open_sealed, seal
+from ccbps.ciphers.payloads import PAD_TO, as_bytes, open_sealed, seal
 from ccbps.errors import DecodeError, KeyMismatchError, ParameterError
 from ccbps.functional.cp_abe import CpAbe
 from ccbps.functional.hidden_vectors import HiddenVectors
@@ -134,6 +135,9 @@ class PublicKey(Printable):
     def __hash__(self) -> int:
         return hash(self.name)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self).from_bytes, (self.to_bytes(),)
+
     @property
     def fingerprint(self) -> str:
         """16 hex digits that name the authority."""
@@ -203,8 +207,9 @@ class PublicKey(Printable):
             EventError: a record does not fit the schema.
         """
         payload, pad_to = octets("payload", payload), whole("pad_to", pad_to, 1)
-        target = self.scheme.target(to, _epoch(epoch))
-        message, seed = self._from_seed(target, epoch, randomness(SEED_BYTES))
+        epoch, seed = _epoch(epoch), _seed(randomness)
+        target = self.scheme.target(to, epoch)
+        message = self._from_seed(target, epoch, seed, randomness)
         sealed = seal(payload, _key(b"payload", seed, message), message.head, pad_to=pad_to)
         return replace(message, payload=sealed).to_bytes()
 
@@ -216,8 +221,9 @@ class PublicKey(Printable):
 
         Arguments and errors are those of `seal`.
         """
-        target = self.scheme.target(to, _epoch(epoch))
-        message, seed = self._from_seed(target, epoch, randomness(SEED_BYTES))
+        epoch, seed = _epoch(epoch), _seed(randomness)
+        target = self.scheme.target(to, epoch)
+        message = self._from_seed(target, epoch, seed, randomness)
         # A sealed payload of no bytes tells a key that fits from others.
         sealed = seal(b"", _key(b"payload", seed, message), message.head, pad_to=1)
         key = _key(b"encapsulated", seed, message)
@@ -251,14 +257,17 @@ class PublicKey(Printable):
                 f"{self.fingerprint}"
             )
 
-    def _from_seed(self, target: Any, epoch: int | None, seed: bytes) -> tuple[_Sealed, bytes]:
-        """Return the message without payload that follows from a seed, and the seed."""
+    def _from_seed(
+        self, target: Any, epoch: int | None, seed: bytes, randomness: Randomness = os.urandom
+    ) -> _Sealed:
+        """Return the message without payload that holds a seed, and follows from it if checked."""
         scheme, group = self.scheme, self.scheme.group
-        draw = coins(group, seed, write((self.name, epoch, target)))
+        start = seed if scheme.checked else _seed(randomness)
+        draw = coins(group, start, write((self.name, epoch, target)))
         points, shared = scheme.encapsulate(self.points, self.targets, target, draw)
         data = encoded(group, points)
         label = write(scheme.label(target))
-        return _Sealed(self.name, epoch, label, data, _masked(group, shared, data, seed)), seed
+        return _Sealed(self.name, epoch, label, data, _masked(group, shared, data, seed))
 
 
 class UserKey(Confined, TextKey):
@@ -326,6 +335,7 @@ class UserKey(Confined, TextKey):
         Returns:
             payloads, None for a message that cannot be opened; and the cause by row.
         """
+        messages = as_bytes("messages", messages)
         workers = whole("threads", (os.cpu_count() or 1) if threads is None else threads, 1)
         causes: dict[int, str] = {}
 
@@ -355,7 +365,7 @@ class UserKey(Confined, TextKey):
         for find in scheme.find(self._holdings, self._points, label, points):
             seed = _masked(group, find(), message.points, message.mask)
             if scheme.checked:
-                again, _ = public._from_seed(target, message.epoch, seed)
+                again = public._from_seed(target, message.epoch, seed)
                 if not hmac.compare_digest(again.head, message.head):
                     continue
             with suppress(DecodeError):
@@ -410,7 +420,8 @@ class Authority(Confined, TextKey):
     def __init__(self, scheme: FunctionalScheme, seed: bytes) -> None:
         self.scheme = instance("scheme", scheme, FunctionalScheme)
         self._seed = octets("seed", seed, SEED_BYTES)
-        draw = coins(scheme.group, seed, b"master key of " + scheme.name.encode())
+        # Of scheme, pairing and schema, too: a seed that is used again gives another master key.
+        draw = coins(scheme.group, self._to_bytes(), b"master key")
         self._master, points, targets = scheme.setup(draw)
         self.public = PublicKey(scheme, points, targets)
 
@@ -445,8 +456,9 @@ class Authority(Confined, TextKey):
             PredicateError: a policy does not parse, or is too large.
             EventError: a record does not fit the schema.
         """
-        holdings = self.scheme.holdings(of, _epoch(epoch))
-        draw = coins(self.scheme.group, randomness(SEED_BYTES), b"user key")
+        epoch, seed = _epoch(epoch), _seed(randomness)
+        holdings = self.scheme.holdings(of, epoch)
+        draw = coins(self.scheme.group, seed, b"user key")
         points = self.scheme.make_key(self._master, holdings, draw)
         return UserKey(self.public, epoch, holdings, points)
 
@@ -489,6 +501,11 @@ def _scheme(name: str, group: str, schema: str) -> FunctionalScheme:
 def _epoch(epoch: int | None) -> int | None:
     """Check an epoch."""
     return None if epoch is None else whole("epoch", epoch, 0, (1 << 63) - 1)
+
+
+def _seed(randomness: Randomness) -> bytes:
+    """Draw a seed."""
+    return octets("bytes of randomness", randomness(SEED_BYTES), SEED_BYTES)
 
 
 def encoded(group: Pairing, points: Points) -> bytes:

@@ -145,12 +145,14 @@ _group = pairing
 
 
 def record_of(schema: Schema, given: Any) -> Events:
-    """Encode one record: a mapping from the names of all attributes to values.
+    """Encode one record: a mapping from the names of all attributes to values, or `Events` of one.
 
     Raises:
-        ParameterError: it is no mapping.
+        ParameterError: it is no mapping, or not one record.
         EventError: it does not fit the schema.
     """
+    if isinstance(given, Events) and given.count == 1:
+        return schema.encode(given)
     if not isinstance(given, Mapping):
         raise ParameterError(
             f"a record is a mapping from attributes to values, got {type(given).__name__}"

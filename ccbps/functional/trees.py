@@ -31,7 +31,7 @@ MOST_DEPTH: Final = 1 << 9
 MOST_COUNTED: Final = 1 << 9
 """Parts of a node that is neither AND nor OR, whose sharing takes their number squared."""
 ANYBODY: Final = "*"
-"""The word that everybody has."""
+"""The word that everybody has. No name of an attribute starts with ``*``."""
 _LEAF: Final = (0, 1)
 
 
@@ -139,19 +139,42 @@ class Tree(Record, frozen=True):
         Returns:
             weight by number of the leaf; None if the words do not satisfy the tree.
         """
-        results: list[dict[int, int] | None] = []
-        leaf = 0
-        for least, parts in self.steps:
+        costs: list[int | None] = []  # of each node: leaves that it takes
+        chosen: list[list[tuple[int, int]]] = []  # of each node: points and numbers of parts
+        pending: list[int] = []
+        leaves = iter(self.words)
+        for node, (least, parts) in enumerate(self.steps):
             if parts == 1:
-                results.append({leaf: 1} if self.words[leaf] in words else None)
-                leaf += 1
+                costs.append(1 if next(leaves) in words else None)
+                chosen.append([])
+            else:
+                own = list(enumerate(pending[-parts:], 1))
+                del pending[-parts:]
+                held = [(cost, *part) for part in own if (cost := costs[part[1]]) is not None]
+                held = sorted(held)[:least]
+                costs.append(sum(cost for cost, *_ in held) if len(held) == least else None)
+                chosen.append(sorted((point, part) for _, point, part in held))
+            pending.append(node)
+        return None if costs[-1] is None else self._factors(chosen, order)
+
+    def _factors(self, chosen: list[list[tuple[int, int]]], order: int) -> dict[int, int]:
+        """Return the weights of the leaves below the chosen parts, from the root down."""
+        factors, out, leaf = {len(self.steps) - 1: 1}, {}, len(self.words)
+        for node in range(len(self.steps) - 1, -1, -1):
+            least, parts = self.steps[node]
+            leaf -= parts == 1
+            factor = factors.pop(node, None)
+            if factor is None:
                 continue
-            taken = results[-parts:]
-            del results[-parts:]
-            held = [(len(some), point) for point, some in enumerate(taken, 1) if some is not None]
-            points = sorted(point for _, point in sorted(held)[:least])
-            results.append(_joined(taken, points, least, order) if len(held) >= least else None)
-        return results[0]
+            if parts == 1:
+                out[leaf] = factor
+                continue
+            points, own = zip(*chosen[node], strict=True)
+            plain = least in (1, parts)
+            terms = [1] * least if plain else lagrange(prime_field(order), [*points], 0)
+            for part, term in zip(own, terms, strict=True):
+                factors[part] = int(factor * term % order)
+        return dict(reversed(out.items()))
 
 
 def _value(terms: Sequence[int], point: int, order: int) -> int:
@@ -162,31 +185,14 @@ def _value(terms: Sequence[int], point: int, order: int) -> int:
     return total
 
 
-def _joined(
-    parts: Sequence[dict[int, int] | None], points: list[int], least: int, order: int
-) -> dict[int, int]:
-    """Join the weights of the chosen parts."""
-    plain = least in (1, len(parts))
-    factors = [1] * least if plain else lagrange(prime_field(order), points, 0)
-    return {
-        leaf: int(weight * factor % order)
-        for point, factor in zip(points, factors, strict=True)
-        for leaf, weight in (parts[point - 1] or {}).items()
-    }
-
-
 def epoch_words(words: Sequence[str], epoch: int | None) -> tuple[str, ...]:
-    """Return the words of a holder in an epoch."""
-    return (*words, *([] if epoch is None else [_epoch_word(epoch)]))
+    """Return words as they are in an epoch, where they are no words of another one, nor of none."""
+    return tuple(words if epoch is None else (f"*{epoch}:{word}" for word in words))
 
 
 def epoch_tree(tree: Tree, epoch: int | None) -> Tree:
-    """Return the tree "this one, in that epoch"."""
-    return tree if epoch is None else Tree.join(2, [tree, Tree.leaf(_epoch_word(epoch))])
-
-
-def _epoch_word(epoch: int) -> str:
-    return f"*epoch={epoch}"  # no name of an attribute starts with *
+    """Return a tree that asks for the words of an epoch."""
+    return Tree(epoch_words(tree.words, epoch), tree.steps)
 
 
 # -- words of records, and trees of predicates -----------------------------------------------------

@@ -10,13 +10,13 @@ computational, and `ccbps.OneTimePad`, whose security is perfect.
 
 from __future__ import annotations
 
-from hashlib import blake2b
 from typing import Final, Protocol, runtime_checkable
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from ccbps import primitives
 from ccbps.arrays import Bytes, Rounds
 from ccbps.dictionary import DictionaryColumn
 
@@ -46,7 +46,7 @@ class Marks(Struct, frozen=True):
 
 def name_of(purpose: bytes) -> bytes:
     """Return 16 bytes that name a purpose."""
-    return blake2b(purpose, digest_size=NAME_BYTES).digest()
+    return primitives.blake2b(purpose, digest_size=NAME_BYTES).digest()
 
 
 class RandomnessReader(Protocol):

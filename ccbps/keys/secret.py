@@ -14,13 +14,12 @@ Hazard: Python cannot wipe memory. Secret bytes stay in the process until they a
 
 from __future__ import annotations
 
-import hmac
 import inspect
 from collections.abc import Callable, Generator
 from functools import wraps
-from hashlib import sha256
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
+from ccbps import primitives
 from ccbps.checks import Printable
 from ccbps.errors import KeyMismatchError, SerializationError
 
@@ -116,7 +115,7 @@ class SecretBytes(Confined):
     @property
     def fingerprint(self) -> str:
         """16 hex digits that name the secret in logs and say nothing else about it."""
-        digest = sha256(f"ccbps fingerprint of {self.kind}\0".encode() + self._secret)
+        digest = primitives.sha256(f"ccbps fingerprint of {self.kind}\0".encode() + self._secret)
         return digest.hexdigest()[:16]
 
     def __repr__(self) -> str:
@@ -126,7 +125,7 @@ class SecretBytes(Confined):
         if type(other) is not type(self):
             return NotImplemented
         assert isinstance(other, SecretBytes)
-        return hmac.compare_digest(self._secret, other._secret)
+        return primitives.compare_digest(self._secret, other._secret)
 
     def __hash__(self) -> int:
         return hash((self.kind, self.fingerprint))

@@ -98,18 +98,19 @@ class KeyStream:
         if len(self._zeros) < size:
             self._zeros = memoryview(bytes(size))
             self._buffer = np.empty(size + BLOCK - 1, dtype=np.uint8)
-        edges = [start, stop]
+        breaks: list[int] = []
         if self._breaks is not None:
-            first, last = np.searchsorted(self._breaks, edges)
+            first, last = np.searchsorted(self._breaks, [start, stop])
             breaks = self._breaks[first:last].tolist()
             if breaks[:1] == [start]:
                 self._open = None
                 del breaks[0]
-            edges[1:1] = breaks
-        if len(edges) - 1 > max(1, (stop - start) // SHORT_RUN):
+        if not breaks:
+            self._run(start, stop, 0)
+        elif len(breaks) >= (stop - start) // SHORT_RUN:
             self._scattered(start, stop)
         else:
-            for low, high in pairwise(edges):
+            for low, high in pairwise([start, *breaks, stop]):
                 if low > start:
                     self._open = None
                 self._run(low, high, (low - start) * stride)

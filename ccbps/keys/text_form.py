@@ -10,11 +10,10 @@ of this package that an error leaves.
 from __future__ import annotations
 
 import contextlib
-import hmac
 import re
-from hashlib import sha256
 from typing import ClassVar, Final, Self
 
+from ccbps import primitives
 from ccbps.checks import other_version
 from ccbps.errors import CcbpsError, KeyMismatchError
 from ccbps.keys.secret import confined
@@ -73,7 +72,7 @@ def read_key(text: str) -> tuple[str, bytes]:
         )
     raw = bytes.fromhex(match[3])
     secret, check = raw[:-CHECK_BYTES], raw[-CHECK_BYTES:]
-    if not hmac.compare_digest(check, _check(kind, secret)):
+    if not primitives.compare_digest(check, _check(kind, secret)):
         raise _damaged(kind)
     return kind, secret
 
@@ -136,4 +135,4 @@ def is_key_text(text: str) -> bool:
 
 
 def _check(kind: str, secret: bytes) -> bytes:
-    return sha256(f"ccbps-{kind}-{VERSION}:".encode() + secret).digest()[:CHECK_BYTES]
+    return primitives.sha256(f"ccbps-{kind}-{VERSION}:".encode() + secret).digest()[:CHECK_BYTES]

@@ -9,6 +9,7 @@ use the rounds that its parent uses.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from threading import Lock
 from typing import Final, NoReturn, TypeAlias
 
@@ -175,9 +176,9 @@ class RoundLedger(Confined):
                 f"{self._noun} {rounds.min()} may have been used before {self._holder}'s key was "
                 f"saved: give numbers from {self._first} on"
             )
-        names: list[str] | list[None] = [None] if pairs is None else list(pairs.values)
+        names: Sequence[str | None] = [None] if pairs is None else pairs.values
         numbers = [self._pairs.setdefault(name, len(self._pairs)) for name in names]
-        start, stop, count = int(rounds[0]), int(rounds[-1]), len(rounds)
+        start, stop, count = rounds.item(0), rounds.item(-1), len(rounds)
         ascending = count < 3 or bool((rounds[1:] > rounds[:-1]).all())
         if len(names) == 1 and stop - start == count - 1 and ascending:
             return self._with_run(numbers[0], start, stop)
@@ -209,11 +210,11 @@ class RoundLedger(Confined):
         if len(self._pairs) > 1:
             low, high = owner.searchsorted([number, number + 1])
         place = high  # of the interval that follows
-        if high > low and int(last[high - 1]) >= start:
+        if high > low and last.item(high - 1) >= start:
             place = low + int(first[low:high].searchsorted(np.uint64(start), side="right"))
         # Neighbours; where there is none, one that is far away.
-        end = int(last[place - 1]) if place > low else -2
-        begin = int(first[place]) if place < high else 1 << 65
+        end = last.item(place - 1) if place > low else -2
+        begin = first.item(place) if place < high else 1 << 65
         if end >= start or begin <= stop:
             again = start if end >= start else begin
             self._refuse_round(number, again, f"was already used by {self._holder}")

@@ -46,7 +46,7 @@ from ccbps.matching.contract.scheme import (
 from ccbps.matching.reusable import ReusableMatcher, causes
 from ccbps.matching.users.users import distinct_rows
 from ccbps.predicates import Events, Predicate, Schema
-from ccbps.predicates.parsed import bound_predicate
+from ccbps.predicates.bound import bound_predicate
 
 TOGETHER: Final = 1 << 16
 """Pairs whose places are listed at a time."""

@@ -22,8 +22,8 @@ from ccbps.matching.contract.scheme import (
     TableScheme,
 )
 from ccbps.predicates import Predicate, Schema
+from ccbps.predicates.bound import bound_predicate
 from ccbps.predicates.box import Box
-from ccbps.predicates.parsed import bound_predicate
 from ccbps.wire import Cause
 
 BOXES: Final[tuple[Operator, ...]] = ("=", "<", "interval", "prefix", "and")

@@ -25,8 +25,8 @@ from ccbps.leakage import Protects
 from ccbps.matching.contract.matcher import Matcher, from_text
 from ccbps.matching.contract.scheme import Interest, Operator
 from ccbps.predicates import Events, Predicate, Schema
+from ccbps.predicates.bound import bound_predicate
 from ccbps.predicates.form import Form
-from ccbps.predicates.parsed import bound_predicate
 
 if TYPE_CHECKING:
     from ccbps.predicates.hiding import DoesNotFit, HiddenTree, LeafKind

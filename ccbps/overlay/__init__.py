@@ -5,6 +5,12 @@ from typing import TYPE_CHECKING
 from ccbps.loading import on_first_use
 
 if TYPE_CHECKING or not on_first_use(__name__):
+    from ccbps.overlay.credentials.member import Member as Member
+    from ccbps.overlay.credentials.tree import Certificate as Certificate
+    from ccbps.overlay.credentials.tree import Credential as Credential
+    from ccbps.overlay.credentials.tree import CredentialEvent as CredentialEvent
+    from ccbps.overlay.credentials.tree import CredentialTree as CredentialTree
+    from ccbps.overlay.credentials.tree import split_credential as split_credential
     from ccbps.overlay.links import Links as Links
     from ccbps.overlay.links import Port as Port
     from ccbps.overlay.onion.cells import RelayKey as RelayKey
@@ -34,6 +40,7 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.overlay.splits.fragments import Agreed as Agreed
     from ccbps.overlay.splits.fragments import Fragment as Fragment
     from ccbps.overlay.splits.fragments import join_fragments as join_fragments
+    from ccbps.overlay.splits.moving import MovingEnclaves as MovingEnclaves
     from ccbps.overlay.splits.placement import breadth_first as breadth_first
     from ccbps.overlay.splits.placement import fewest_messages as fewest_messages
     from ccbps.overlay.splits.placement import longest_chain as longest_chain

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Final
 
-from ccbps.checks import instance, whole
+from ccbps.checks import instance, text, whole
 from ccbps.ciphers.payloads import PAD_TO, as_bytes
 from ccbps.delivery.policies import PolicyOpener, PolicySealer
 from ccbps.errors import DecodeError, KeyMismatchError, ParameterError, UnknownItemError
@@ -24,7 +24,7 @@ from ccbps.keys.secret import Confined, confined
 from ccbps.p3s.messages import GUID_BYTES, TICKET_BYTES, Ask, Request
 
 REMEMBERED: Final = 1 << 16
-"""GUIDs that a subscriber remembers, the last ones."""
+"""Tickets that a subscriber remembers, the last ones."""
 
 
 class Publisher(Confined):
@@ -207,10 +207,14 @@ class Subscriber(Confined):
             options: further arguments of the constructor.
 
         Raises:
+            ParameterError: predicates are no texts, or none.
             PredicateError: a predicate does not parse, or no event satisfies it.
             KeyMismatchError: the authority does not know this subscriber.
         """
-        asked = [Request("token", predicate.encode()) for predicate in predicates]
+        if isinstance(predicates, str):
+            raise ParameterError("predicates must be a list of texts, got str: take [it]")
+        texts = [text(f"predicates[{at}]", each) for at, each in enumerate(predicates)]
+        asked = [Request("token", each.encode()) for each in texts]
         *tokens, access = (_key(authority, request) for request in (*asked, Request("access")))
         return cls(tokens, access, dissemination, repository, **options)
 
@@ -256,17 +260,19 @@ class Subscriber(Confined):
         if len(ticket) != TICKET_BYTES:
             return Delivery(self.position, None, "the announcement does not hold a ticket")
         guid, hashed = ticket[:GUID_BYTES], ticket[GUID_BYTES:]
-        if guid in self._opened:
+        if ticket in self._opened:
             return None
         try:
             contents = self._repository(Request("fetch", guid=guid)).contents
         except UnknownItemError as error:
             return Delivery(self.position, None, str(error))
-        self._opened[guid] = None
+        if len(contents) != 1 or not hmac.compare_digest(sha256(contents[0]).digest(), hashed):
+            return Delivery(
+                self.position, None, "the repository gave another item than was announced"
+            )
+        self._opened[ticket] = None
         if len(self._opened) > REMEMBERED:
             self._opened.popitem(last=False)
-        if len(contents) != 1 or not hmac.compare_digest(sha256(contents[0]).digest(), hashed):
-            return Delivery(self.position, None, "the repository gave another item")
         payloads, causes = self._opener.examine(contents)
         return Delivery(self.position, payloads[0], causes.get(0, ""))
 

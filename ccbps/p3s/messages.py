@@ -28,7 +28,7 @@ from ccbps.errors import (
     ReplayError,
     UnknownItemError,
 )
-from ccbps.records import Message, Number
+from ccbps.records import Message, Number, SecretRecord
 from ccbps.wire import Kind
 
 VERSION: Final = 1
@@ -41,7 +41,7 @@ Verb = Literal["public", "token", "access", "announce", "listen", "store", "fetc
 _WITH_GUID: Final = ("store", "fetch")
 
 
-class Request(Message, frozen=True):
+class Request(SecretRecord, Message, frozen=True):
     """A request to one of the servers.
 
     ============  ==========================================================================
@@ -82,7 +82,7 @@ class Request(Message, frozen=True):
             raise ParameterError(f"guid goes with {' and '.join(_WITH_GUID)}, and with no other")
 
 
-class Reply(Message, frozen=True):
+class Reply(SecretRecord, Message, frozen=True):
     """A reply of a server.
 
     Attributes:

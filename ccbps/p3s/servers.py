@@ -23,7 +23,7 @@ from hashlib import sha256
 from itertools import islice
 from typing import Any, ClassVar, Final, TypeAlias
 
-from ccbps.checks import instance, number, whole
+from ccbps.checks import instance, number, text, whole
 from ccbps.delivery.policies import PolicyPayload
 from ccbps.errors import (
     CcbpsError,
@@ -166,7 +166,8 @@ class DisseminationServer(Role):
     ) -> None:
         super().__init__(log)
         self._metadata = instance("metadata", metadata, PublicKey)
-        self._publishers = frozenset(publishers)
+        instance("metadata.scheme", metadata.scheme, HiddenVectors)
+        self._publishers = _fingerprints(publishers)
         self._keep, self._wait = whole("keep", keep, 1), number("wait_seconds", wait_seconds, 0)
         self._kept: deque[bytes] = deque()
         self._hashes: set[bytes] = set()
@@ -238,7 +239,9 @@ class Repository(Role):
         log: Log | None = None,
     ) -> None:
         super().__init__(log)
-        self._access, self._publishers = instance("access", access, PublicKey), {*publishers}
+        self._access = instance("access", access, PublicKey)
+        instance("access.scheme", access.scheme, CpAbe)
+        self._publishers = _fingerprints(publishers)
         self._seconds = whole("most_seconds", most_seconds, 1)
         self._most = whole("most_bytes", most_bytes, 1)
         self._item = whole("item_bytes", item_bytes, 1, MOST_BYTES // 2)
@@ -294,6 +297,13 @@ class Repository(Role):
                 self._bytes -= len(content)
                 self._items[guid] = None
                 heapq.heappush(self._ends, (end + self._seconds, guid))
+
+
+def _fingerprints(publishers: Collection[str]) -> frozenset[str]:
+    """Return fingerprints; a single text, whose letters would be taken for them, is refused."""
+    if isinstance(publishers, str):
+        raise ParameterError("publishers must be a list of fingerprints, got str: take [it]")
+    return frozenset(text("a publisher's fingerprint", publisher) for publisher in publishers)
 
 
 def _require_publisher(client: str, publishers: Collection[str]) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.predicates.numeric import UInt as UInt
     from ccbps.predicates.schema import Predicate as Predicate
     from ccbps.predicates.schema import Schema as Schema
+    from ccbps.predicates.split import Split as Split
     from ccbps.predicates.suggest import Suggestion as Suggestion
     from ccbps.predicates.temporal import Timestamp as Timestamp
     from ccbps.predicates.textual import Category as Category

@@ -10,12 +10,10 @@ from __future__ import annotations
 import json
 from typing import Any, Final, NoReturn
 
+from ccbps import predicates
 from ccbps.checks import other_version
 from ccbps.errors import DecodeError, ParameterError
 from ccbps.predicates.attributes import Attributes
-from ccbps.predicates.numeric import Bool, Decimal, Int, UInt
-from ccbps.predicates.temporal import Timestamp
-from ccbps.predicates.textual import Category, Keyword, Text
 from ccbps.predicates.types import AttributeType
 
 _VERSION: Final = 1
@@ -25,9 +23,8 @@ _MAX_NUMBER: Final = 1000
 _MAX_SHOWN: Final = 300
 """Characters of the problem that an error shows."""
 
-_TYPES: Final[dict[str, type[AttributeType]]] = {
-    kind.__name__: kind for kind in (Bool, UInt, Int, Decimal, Category, Keyword, Text, Timestamp)
-}
+_TYPES: Final = ("Bool", "UInt", "Int", "Decimal", "Category", "Keyword", "Text", "Timestamp")
+"""Names of the types, which `ccbps.predicates` loads on first use."""
 
 
 def to_text(name: str, content: dict[str, Any]) -> str:
@@ -89,14 +86,14 @@ def types_of(described: object) -> dict[str, AttributeType]:
 
 def _type_of(subject: str, attribute: dict[str, Any]) -> AttributeType:
     parameters = {key: value for key, value in attribute.items() if key not in ("name", "type")}
-    kind = _TYPES.get(attribute["type"]) if isinstance(attribute.get("type"), str) else None
-    if kind is None:
+    if attribute.get("type") not in _TYPES:
         raise DecodeError(f"{subject} has none of the types {', '.join(_TYPES)}")
+    kind = getattr(predicates, attribute["type"])
     long = any(isinstance(v, str) and len(v) > _MAX_NUMBER for v in parameters.values())
     if long or not isinstance(parameters.get("nullable"), bool):
         raise DecodeError(f"{subject} is not described as a {kind.__name__} is")
     try:
-        attribute_type = kind(**parameters)
+        attribute_type: AttributeType = kind(**parameters)
         # Compared as text, in which 1 is not true: defaults, surplus and other spellings differ.
         same = json.dumps(attribute_type.describe(), sort_keys=True) == json.dumps(
             {"type": kind.__name__, **parameters}, sort_keys=True

@@ -239,9 +239,10 @@ def iter_leaves(form: Form) -> Iterator[InRange | HammingWithin]:
     pending = [form]
     while pending:
         node = pending.pop()
-        if isinstance(node, InRange | HammingWithin):
+        if isinstance(node, (InRange, HammingWithin)):
             yield node
-        pending.extend(reversed(node.children))
+        else:
+            pending.extend(reversed(node.children))
 
 
 def is_bound(form: Form) -> bool:

@@ -36,8 +36,6 @@ from ccbps.predicates.expression import (
     privates_of,
 )
 from ccbps.predicates.form import Form, lower
-from ccbps.predicates.sql import read_sql
-from ccbps.predicates.syntax import single_quoted
 from ccbps.predicates.types import AttributeType, ConstantError, PatternError
 
 
@@ -161,6 +159,22 @@ class Schema(Attributes):
         """
         return to_text("schema", self.describe())
 
+    def split(self, *, routable: Iterable[str]) -> predicates.Split:
+        """Divide the attributes into those that brokers read and those that travel sealed.
+
+        Example:
+            >>> from ccbps import Schema, UInt
+            >>> Schema(price=UInt(16), volume=UInt(16)).split(routable=["price"])
+            <Split: price routable, volume secret>
+
+        Args:
+            routable: names of the attributes that brokers read.
+
+        Raises:
+            ParameterError: they are none, all, or others.
+        """
+        return predicates.Split(self, routable)
+
     def parse(self, text: str, *, double_quoted_strings: bool = False) -> Predicate:
         """Read a predicate: the text after WHERE, with ``:name`` for private constants.
 
@@ -184,6 +198,9 @@ class Schema(Attributes):
             PredicateError: the text is not a predicate of this schema; an error of one of its
                 subclasses, with text and position.
         """
+        from ccbps.predicates.sql import read_sql  # here, since a publisher reads no predicates
+        from ccbps.predicates.syntax import single_quoted
+
         text = single_quoted(text) if double_quoted_strings else text
         expression, _ = read_sql(self, text)
         return Predicate(self, text, expression, private_names_of(expression))

@@ -11,11 +11,11 @@ domain splits it where SQL would.
 from __future__ import annotations
 
 import bisect
-import hashlib
 from collections.abc import Iterable
 from functools import cached_property
 from typing import Any, ClassVar
 
+from ccbps import primitives
 from ccbps.checks import whole
 from ccbps.errors import ParameterError
 from ccbps.predicates.types import AttributeType, ConstantError, Refused, explained
@@ -145,7 +145,7 @@ class Keyword(AttributeType):
 
     def _hash(self, text: bytes) -> int:
         size = -(-self.width // 8)
-        digest = hashlib.blake2b(text, digest_size=size).digest()
+        digest = primitives.blake2b(text, digest_size=size).digest()
         return int.from_bytes(digest, "big") >> (8 * size - self.width)
 
     def check_operator(self, operator: str) -> None:

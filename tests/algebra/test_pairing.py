@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ccbps.algebra.pairing import Pairing, curve, hash_to_curve, pairing, target_field
 from ccbps.algebra.pairing.curve import COMPRESSED, INFINITY, ArkworksCurve, BothCurve, MclCurve
-from ccbps.algebra.pairing.groups import TransparentPairing
+from ccbps.algebra.pairing.groups import HASHED_BYTES, TransparentPairing
 from ccbps.errors import DecodeError, ParameterError
 
 CURVES = [MclCurve(), ArkworksCurve(), BothCurve()]
@@ -108,6 +108,14 @@ def test_published_vectors(group: Pairing) -> None:
     assert group.encode_target(group.product([(group.g1, group.g2)])).startswith(GENERATOR)
     assert group.encode(group.g1).hex().startswith("97f1d3a73197d794")
     assert group.encode(group.g2).hex().startswith("93e02b6052719f60")
+
+
+def test_long_messages_are_not_remembered() -> None:
+    """Senders choose the words that an opener hashes."""
+    group = TransparentPairing()
+    for size in (HASHED_BYTES, HASHED_BYTES + 1, 1 << 20):
+        assert group.hash_to_g1(bytes(size), DOMAIN) == group.hash_to_g1(bytes(size), DOMAIN)
+    assert group._remembered.cache_info().currsize == 1
 
 
 def test_a_long_message_is_expanded_by_rfc_9380() -> None:

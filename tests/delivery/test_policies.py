@@ -28,7 +28,7 @@ SCHEMES = {
 
 
 def authority_of(scheme: Any, pairing: str = "transparent") -> Authority:
-    return Authority.generate(scheme(None if scheme is Ibe else SCHEMA, pairing=pairing))
+    return Authority.generate(scheme.made_from(None if scheme is Ibe else SCHEMA, pairing))
 
 
 @pytest.fixture
@@ -110,6 +110,8 @@ def test_the_last_capsules_are_remembered(opened: list[bytes]) -> None:
     assert len(opened) == len(batches)
     assert opener.open(batches[0]) == [b"a", b"b"]
     assert len(opened) == len(batches) + 1
+    # Anybody can send long ones, of which the opener keeps no more than of others.
+    assert {len(kept) for kept in opener._opened} == {32}
 
 
 @pytest.mark.parametrize("name", ["ciphertext-policy", "key-policy", "identity-based"])

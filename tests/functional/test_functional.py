@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -21,8 +23,9 @@ from ccbps.errors import (
     UnsupportedPredicateError,
 )
 from ccbps.functional import Authority, CpAbe, HiddenVectors, Ibe, KpAbe, PublicKey, UserKey
-from ccbps.functional.keys import coins, decoded, encoded
+from ccbps.functional.keys import _Sealed, coins, decoded, encoded
 from ccbps.functional.trees import ANYBODY, Tree, predicate_tree, record_words
+from ccbps.records import write
 from tests.support import strategies
 from tests.support.effort import examples
 
@@ -169,6 +172,21 @@ def test_fewest_leaves_are_used() -> None:
     assert len(Tree.join(2, parts).weights(set("abcde"), ORDER) or {}) == 2
 
 
+def test_weights_of_deep_trees_take_linear_time() -> None:
+    """Anybody can send such trees: where each node copied the weights below, it took 10 seconds."""
+    divisions: list[int] = []
+
+    class Counted(int):
+        def __rmod__(self, number: int) -> int:
+            divisions.append(number)
+            return number % int(self)
+
+    depth, leaf = 500, (0, 1)
+    tree = Tree(("a",) * (depth + 1), (leaf, *(leaf, (2, 2)) * depth))
+    assert tree.weights({"a"}, Counted(ORDER)) == dict.fromkeys(range(depth + 1), 1)
+    assert len(divisions) <= 2 * depth
+
+
 def test_trees_are_checked() -> None:
     for words, steps in [
         ((), ()),
@@ -272,10 +290,18 @@ def test_other_authorities_epochs_and_schemes(name: str) -> None:
     with pytest.raises(KeyMismatchError, match="epoch None"):
         authority.key(holds, epoch=7).open(authority.public.seal(b"x", fits))
     # Not only by the field that says so.
-    forged = msgspec.msgpack.decode(sealed[2:])
-    forged[1] = 6
-    with pytest.raises((DecodeError, KeyMismatchError)):
-        authority.key(holds, epoch=6).open(sealed[:2] + msgspec.msgpack.encode(forged))
+    for made_for, sealed_for in ((6, 7), (None, 7), (7, None)):
+        key, sealed = (
+            authority.key(holds, epoch=made_for),
+            authority.public.seal(b"x", fits, epoch=sealed_for),
+        )
+        forged = msgspec.msgpack.decode(sealed[2:])
+        forged[1] = made_for
+        with pytest.raises((DecodeError, KeyMismatchError)):
+            key.open(sealed[:2] + msgspec.msgpack.encode(forged))
+        key.epoch = sealed_for
+        with pytest.raises((DecodeError, KeyMismatchError)):
+            key.open(sealed)
 
 
 def altered_parts(sealed: bytes) -> Iterator[bytes]:
@@ -351,6 +377,32 @@ def test_each_library_opens_what_the_other_seals(name: str) -> None:
         assert [key.open(sealed) for _, key in parties] == [b"x"] * 3
 
 
+def test_one_seed_gives_each_scheme_and_schema_a_master_key() -> None:
+    """With one master key, keys of one schema would open messages of another one."""
+    schemas = Schema(ward=UInt(3)), Schema(ward=UInt(3), level=UInt(3))
+    made = [
+        Authority(kind(schema, pairing="transparent"), bytes(32)).public.targets[0]
+        for kind in (CpAbe, KpAbe, HiddenVectors)
+        for schema in schemas
+    ]
+    assert len({*made}) == 6
+
+
+def test_epochs_may_be_numbers_of_numpy() -> None:
+    authority, holds, fits, _ = made("kp")
+    sealed = authority.public.seal(b"x", fits, epoch=np.uint8(7))
+    assert authority.key(holds, epoch=np.int64(7)).open(sealed) == b"x"
+
+
+@both
+@schemes
+def test_public_keys_and_schemes_go_to_other_processes(name: str, pairing: str) -> None:
+    authority, holds, fits, _ = made(name, pairing)
+    public, scheme = pickle.loads(pickle.dumps((authority.public, authority.scheme)))
+    assert (public, scheme) == (authority.public, authority.scheme)
+    assert authority.key(holds).open(public.seal(b"x", fits)) == b"x"
+
+
 def test_arguments_are_refused_clearly() -> None:
     authority, *_ = made("cp")
     public = authority.public
@@ -368,6 +420,10 @@ def test_arguments_are_refused_clearly() -> None:
         lambda: public.seal(b"x", "doctor", pad_to=0),
         lambda: PublicKey.from_bytes(b"x"),
         lambda: Authority.generate(Ibe(pairing="transparent")).key(7),
+        lambda: Authority.generate(Ibe(pairing="transparent")).key("\ud800"),
+        lambda: authority.key(ANNE).examine(public.seal(b"x", "doctor")),  # not in a list
+        lambda: authority.key(ANNE, randomness=lambda size: b""),
+        lambda: public.seal(b"x", "doctor", randomness=lambda size: b""),
     ):
         with pytest.raises(CcbpsError):
             call()
@@ -474,6 +530,20 @@ def test_messages_of_hidden_vectors_have_one_length_and_no_label() -> None:
     assert len(sealed[0]) == len(sealed[1])
     fields = [msgspec.msgpack.decode(one[2:]) for one in sealed]
     assert fields[0][:3] == fields[1][:3]
+
+
+def test_who_opens_a_message_of_hidden_vectors_cannot_make_it_again() -> None:
+    """Were all random numbers of a message to follow from its seed, an opener could try records."""
+    schema = Schema(buys=Bool(), price=UInt(4))
+    authority = Authority.generate(HiddenVectors(schema, pairing="transparent"))
+    public = authority.public
+    message = _Sealed.from_bytes(public.seal(b"x", {"buys": True, "price": 7}))
+    _, seed = authority.key("buys")._opened(message)
+    for price in range(16):
+        target = public.scheme.target({"buys": True, "price": price}, None)
+        draw = coins(public.scheme.group, seed, write((public.name, None, target)))
+        points, _ = public.scheme.encapsulate(public.points, public.targets, target, draw)
+        assert encoded(public.scheme.group, points) != message.points
 
 
 def test_names_do_not_stand_in_messages() -> None:

@@ -118,6 +118,8 @@ def test_wrong_arguments_are_refused() -> None:
     basis = products.basis(bytes(32))
     for wrong in ([1, 2], [[1]], [[1, 2, 3]], []):
         refused(ShapeError, "shape", products.tokens, basis, wrong)
+    for wrong in ([[1.5, 2]], [["a", "b"]], np.ones((1, 2))):
+        refused(ParameterError, "integers", products.tokens, basis, wrong)
     assert products.ciphertexts(basis, np.zeros((0, 2))).shape == (0, products.ciphertext_bytes)
     refused(ParameterError, "must not be 0", products.ciphertexts, basis, [[1, 0], [0, 0]])
     zero = [[products.group.order, 0]]

@@ -20,7 +20,7 @@ from ccbps.errors import (
     SerializationError,
 )
 from ccbps.overlay import Circuit, Links, Relay, RelayKey, cookie_of, draw_path
-from ccbps.overlay.onion.cells import CELL_BYTES, DATA_BYTES, CellKind
+from ccbps.overlay.onion.cells import CELL_BYTES, DATA_BYTES, Command
 from tests.support.effort import examples
 from tests.support.refusals import refused
 
@@ -298,7 +298,7 @@ def test_nothing_that_a_client_asks_for_raises(draw: st.DataObject) -> None:
     circuit, _ = world.client("alice", "abc")
     layers, secrets = [*circuit._layers], [bytes(16), cookie_of(bytes(16))]
     for _ in range(draw.draw(st.integers(1, 6))):
-        kind = draw.draw(st.sampled_from(CellKind))
+        kind = draw.draw(st.sampled_from(Command))
         data = draw.draw(st.binary(max_size=60) | st.sampled_from(secrets))
         if circuit.state == "built":
             del circuit._layers[draw.draw(st.integers(1, 3)) :]

@@ -47,12 +47,13 @@ class World:
         *,
         advertise: bool = True,
         relation: Any = PLAIN,
+        slack: float | None = None,
         delay: Any = (0.5, 3),
         by_link: bool = False,
     ) -> None:
         self.by_link = by_link
         self.draw = random.Random(seed)
-        self.relation, self.advertise = relation, advertise
+        self.relation, self.advertise, self.slack = relation, advertise, slack
         tree = networkx.random_labeled_tree(brokers, seed=seed)
         self.links = Links([(f"B{a}", f"B{b}") for a, b in tree.edges], delay=delay, seed=seed)
         self.routers: dict[str, Router] = {}
@@ -89,7 +90,9 @@ class World:
         def deliver(client: str, publication: Publication) -> None:
             self.got[client, publication.publisher, publication.number] += 1
 
-        self.routers[name] = Router(self.relation, send, deliver, advertise=self.advertise)
+        self.routers[name] = Router(
+            self.relation, send, deliver, advertise=self.advertise, slack=self.slack
+        )
 
     def box(self) -> Box:
         a, b, c, d = (self.draw.randrange(64) for _ in range(4))
@@ -331,6 +334,53 @@ def test_brokers_crash_and_return(brokers: int) -> None:
         for _ in range(4):
             published += world.publish()
     assert published
+
+
+# -- merging --------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 1 << 32), st.sampled_from([0, 30, 300, 4096]))
+@settings(max_examples=examples(80))
+def test_merged_subscriptions_deliver_the_same(seed: int, slack: float) -> None:
+    world = World(seed, slack=slack)
+    for _ in range(40):
+        world.step()
+    world.links.run()
+    for name, router in world.routers.items():
+        for other, sent in router.sent["subscription"].items():
+            assert world.routers[other].tables["subscription"][name].keys() == sent.keys()
+
+
+def test_merging_makes_tables_smaller_and_hops_more() -> None:
+    entries, hops = [], []
+    for slack in (None, 0, 600):
+        world = World(3, brokers=8, clients=30, advertise=False, slack=slack)
+        for _ in range(40):
+            low, high = world.draw.randrange(60), world.draw.randrange(60)
+            world.add("subscription", ((low, low + 3), (high, high + 3)))
+        world.links.run()
+        entries.append(sum(router.entries for router in world.routers.values()))
+        before = world.links.messages
+        for _ in range(40):
+            world.publish()
+        hops.append(world.links.messages - before)
+    assert entries[0] >= entries[1] > 2 * entries[2]
+    assert hops[0] == hops[1] < hops[2]
+
+
+def test_boxes_are_merged_where_their_hull_is_near() -> None:
+    def boxes(slack: float, *texts: str) -> int:
+        return len(PLAIN.merged([PLAIN.read_filter(PLAIN.filter_bytes(t)) for t in texts], slack))
+
+    assert boxes(0, "x < 9 AND y = 1", "x >= 9 AND y = 1") == 1
+    assert boxes(0, "x < 9 AND y = 1", "x > 9 AND y = 1") == 2
+    assert boxes(1, "x < 9 AND y = 1", "x > 9 AND y = 1") == 1
+    assert boxes(1, "x = 1 AND y = 1", "x = 3 AND y = 1", "x = 5 AND y = 1") == 2
+    assert boxes(2, "x = 1 AND y = 1", "x = 3 AND y = 1", "x = 5 AND y = 1") == 1
+    assert boxes(2, "x = 1 AND y = 1", "x = 2 AND y = 2") == 1
+    assert boxes(1, "x = 1 AND y = 1", "x = 2 AND y = 2") == 2
+    with pytest.raises(ParameterError, match="does not merge"):
+        MatcherRelation.merged(PLAIN, [], 0)  # type: ignore[arg-type]
 
 
 # -- relations ------------------------------------------------------------------------------------

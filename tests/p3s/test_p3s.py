@@ -346,7 +346,18 @@ def test_an_item_in_another_ones_place_is_noticed() -> None:
     world.repository._items[guid] = item_of(world, b"forged")
     (delivery,) = alice.receive()
     assert delivery.payload is None
-    assert delivery.cause == "the repository gave another item"
+    assert delivery.cause == "the repository gave another item than was announced"
+
+
+def test_a_false_announcement_of_a_guid_does_not_keep_the_true_one_away() -> None:
+    """The dissemination server and a subscriber, who knows the GUID, can make one together."""
+    world = World(ALICE)
+    alice = world.subscriber("alice", "price = 5")
+    (guid,) = published(world, b"a")
+    (true,) = world.ways("alice")[1](Request("listen")).contents
+    false = world.metadata.public.seal(ticket(guid, b"another item"), RECORD, pad_to=1)
+    alice._dissemination = lambda request: Reply((false, true, true), request.number)
+    assert [delivery.payload for delivery in alice.receive()] == [None, b"a"]
 
 
 def test_an_announcement_without_a_ticket_is_told() -> None:
@@ -478,6 +489,23 @@ def test_keys_of_other_schemes_and_authorities_are_refused() -> None:
         TokenAuthority(world.access, world.metadata, {})
 
 
+def test_parties_are_made_of_lists_and_keys_of_their_scheme() -> None:
+    world = World(ALICE)
+    metadata, access = world.metadata.public, world.access.public
+    ways = world.ways("alice")
+    for make in (
+        lambda: DisseminationServer(metadata, "feed"),
+        lambda: DisseminationServer(access, ["feed"]),
+        lambda: Repository(access, "feed"),
+        lambda: Repository(metadata, ["feed"]),
+        lambda: Subscriber.enrol("price = 5", *ways),
+        lambda: Subscriber.enrol([b"price = 5"], *ways),
+        lambda: Subscriber.enrol(["price = 5 OR issue = '\ud83d'"], *ways),
+    ):
+        with pytest.raises(ParameterError, match=r"must be"):
+            make()
+
+
 def test_nothing_is_published_if_an_argument_does_not_fit() -> None:
     world = World(ALICE)
     feed = world.publisher()
@@ -500,6 +528,10 @@ def test_parties_do_not_print_or_pickle_secrets() -> None:
         with pytest.raises(SerializationError):
             pickle.dumps(party)
         assert "price" not in repr(party)
+    for message in (Request("token", b"price = 5"), Reply((b"price = 5",))):
+        assert "price" not in repr(message)
+        with pytest.raises(SerializationError):
+            pickle.dumps(message)
     published(world, b"secret")
     (delivery,) = alice.receive()
     assert replace(delivery, payload=None) != delivery

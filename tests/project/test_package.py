@@ -141,6 +141,9 @@ def test_importing_the_core_loads_no_optional_or_deferred_package() -> None:
     later |= {f"ccbps.{name}" for name in ("predicates.hiding", "predicates.suggest", "rounds")}
     later |= {f"ccbps.matching.one_time.{name}" for name in ("branching", "deferred")}
     later |= {"ccbps.encodings.formula.ahead", "ccbps.shares"}
+    later |= {f"ccbps.predicates.{name}" for name in ("parsed", "sql", "temporal", "textual")}
+    later |= {f"ccbps.matching.contract.{name}" for name in ("broker", "estimate", "traffic")}
+    later |= {"ccbps.matching.contract.key_server", "ccbps.matching.contract.table"}
     program = "import sys, ccbps, ccbps.matching\n"
     program += "ccbps.Schema, ccbps.SharedSeed, ccbps.matching.FormulaMatch\n"
     assert lines_of(f"{program}print({later!r} & sys.modules.keys())") == ["set()"]

@@ -18,7 +18,7 @@ from ccbps.leakage import LeakageCard, Protects
 from ccbps.matching.contract.matcher import Matcher
 from ccbps.matching.contract.scheme import Cost, Draw, Operation, PairScheme, Sizes
 from ccbps.predicates import Events, Schema
-from ccbps.predicates.parsed import bound_predicate
+from ccbps.predicates.bound import bound_predicate
 from ccbps.wire import Cause
 
 DRAWS = 100

@@ -18,7 +18,7 @@ from ccbps.leakage import LeakageCard
 from ccbps.matching import Cost, Matcher, Operation
 from ccbps.matching.contract.scheme import Draw, ServerScheme, Sizes, TableScheme
 from ccbps.predicates import Events
-from ccbps.predicates.parsed import bound_predicate
+from ccbps.predicates.bound import bound_predicate
 
 
 class ToyMatch(Matcher, ServerScheme, TableScheme):

@@ -60,6 +60,9 @@ class _Curve(Pairing):
     g1_bytes, g2_bytes, target_bytes = FIELD_BYTES, 2 * FIELD_BYTES, target_field.TARGET_BYTES
     order = BLS12_381_ORDER
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return pairing, (self.name,)  # by the libraries that are installed there
+
     def power(self, base: Point, exponent: int) -> Point:
         exponent = int(exponent % self.order)
         if not exponent or not (base is self.g1 or base is self.g2):

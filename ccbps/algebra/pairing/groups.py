@@ -46,6 +46,8 @@ SLACK: Final = 16
 """Extra bytes of an exponent that is drawn and then reduced: they keep the bias below 2^-128."""
 HASHED: Final = 1 << 14
 """Hashed messages whose points are remembered."""
+HASHED_BYTES: Final = 1 << 10
+"""Bytes of such a message at most, since senders choose messages."""
 
 
 class Pairing(Printable, ABC):
@@ -76,8 +78,7 @@ class Pairing(Printable, ABC):
     target_bytes: int
 
     def __init__(self) -> None:
-        self.hash_to_g1 = lru_cache(HASHED)(self._hash_to_g1)
-        """Function from a message and a domain, both bytes, to an element of G1 (RFC 9380)."""
+        self._remembered = lru_cache(HASHED)(self._hash_to_g1)
 
     def __repr__(self) -> str:
         return f"<Pairing {self.name} by {self.library}>"
@@ -117,6 +118,11 @@ class Pairing(Printable, ABC):
     @abstractmethod
     def decode_g2(self, data: bytes) -> Point:
         """Read an element of G2; errors are those of `decode_g1`."""
+
+    def hash_to_g1(self, message: bytes, domain: bytes) -> Point:
+        """Hash a message to G1 by RFC 9380; the domain is a tag of at most 255 bytes."""
+        short = len(message) <= HASHED_BYTES
+        return self._remembered(message, domain) if short else self._hash_to_g1(message, domain)
 
     @abstractmethod
     def _hash_to_g1(self, message: bytes, domain: bytes) -> Point:
@@ -177,6 +183,9 @@ class TransparentPairing(Pairing):
         self.order = BLS12_381_ORDER
         self.g1, self.g2 = (1, 1), (2, 1)
         self.g1_bytes = self.g2_bytes = self.target_bytes = 33
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), ()
 
     def power(self, base: Point, exponent: int) -> Point:
         group, logarithm = base

@@ -273,9 +273,10 @@ class ArrayEncoder:
     ) -> None:
         self._program, self._planes = program, array_planes(program, batch)
         self.rows = rows = self._planes.rows
-        self._joined = np.zeros((rows, program.inputs), dtype=np.uint64)
-        self._messages = np.empty((rows, program.outputs), dtype=np.uint64)
-        self._masks = np.zeros((rows, program.outputs), dtype=np.uint64)
+        drawn, sent = rows * program.inputs, rows * program.outputs
+        self._words = words = np.zeros(drawn + 2 * sent, dtype=np.uint64)
+        self._joined = words[:drawn].reshape(rows, program.inputs)
+        self._messages, self._masks = words[drawn:].reshape(2, rows, program.outputs)
         self._random_bytes, self._masked = random_bytes, -(-mask_bits // 8)
         self._drawn = self._joined.view(np.uint8)[:, :random_bytes]
         self._inputs = self._joined[:, -(-random_bytes // 8) :]
@@ -290,15 +291,14 @@ class ArrayEncoder:
         """
         if isinstance(self._planes, LanePlanes):
             self._planes.clear()
-            for part in (self._joined, self._messages, self._masks):
-                part.fill(0)
+            self._words.fill(0)
             _thread.encoder = self
 
     def encode(self, random: Bytes, inputs: Words, index: Index, out: Bytes) -> None:
         """Write messages of rows of randomness, and of rows of inputs by `index`."""
         count, drawn = len(out), self._random_bytes
         copy_rows(random[:, :drawn], self._drawn[:count])
-        inputs.take(index, axis=0, out=self._inputs[:count])
+        inputs.take(index, axis=0, out=self._inputs[:count], mode="clip")  # without a buffer
         self._planes.run(self._joined, self._messages[:count])
         if self._masked:
             copy_rows(random[:, drawn : drawn + self._masked], self._mask[:count])

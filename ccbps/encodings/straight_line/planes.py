@@ -104,7 +104,7 @@ class LanePlanes:
     """Kernel for one straight-line program and at most 64 rows.
 
     A register is one number of 8, 16, 32 or 64 bits, whose bit r is of row r. So the levels need no
-    cuts, and a level takes three calls of NumPy, however many steps it has.
+    cuts, and a level takes a few calls of NumPy, however many steps it has.
 
     Attributes:
         rows: largest number of rows of one call.
@@ -114,38 +114,54 @@ class LanePlanes:
         self._program, self.rows = program, max(1, batch)
         levels, size, self._outputs = program.lanes
         kind = _LANES[max(0, (batch - 1).bit_length() - 3)]
-        self._registers = registers = np.empty(size, dtype=kind)
+        most = max((len(level.operands) for level in levels), default=0)
+        self._room = np.empty(size + most, dtype=kind)
+        self._registers = registers = self._room[:size]
+        self._given, taken = registers[: program.one], self._room[size:]
         self._levels = [
-            (lefts, rights, registers[products], registers[summed], starts, registers[sums])
-            for lefts, rights, products, summed, starts, sums in levels
+            (
+                operands,
+                taken[: len(operands)],
+                tuple(taken[: len(operands)].reshape(2, len(operands) // 2)),
+                registers[products],
+                [(registers[a], registers[b]) for a, b in ranks],
+                registers[summed],
+                starts,
+                registers[sums],
+            )
+            for operands, products, ranks, summed, starts, sums in levels
         ]
         self.clear()
 
     def clear(self) -> None:
         """Forget the rows of the last call."""
-        self._registers.fill(0)
+        self._room.fill(0)
         self._registers[self._program.one] = (1 << self.rows) - 1
 
     def run(self, rows: Words, out: Words | Bools) -> None:
         """Run the program on rows, as `ArrayPlanes.run`."""
         program, registers, count = self._program, self._registers, len(out)
-        octets = bits = np.unpackbits(rows.view(np.uint8)[:count], axis=1, bitorder="little")
-        if self.rows > 1:
-            octets = np.zeros((bits.shape[1], registers.itemsize), dtype=np.uint8)
-            octets[:, : -(-count // 8)] = np.packbits(bits, axis=0, bitorder="little").T
-        registers[: program.one] = octets.view(registers.dtype).reshape(-1)
-        for lefts, rights, products, summed, starts, sums in self._levels:
-            np.bitwise_and(registers.take(lefts), registers.take(rights), products)
+        bits = np.unpackbits(rows.view(np.uint8)[:count], axis=1, bitorder="little")
+        if self.rows > 1:  # all is packed at once: row by row takes ten times as long
+            lanes = np.zeros((bits.shape[1], 8 * registers.itemsize), dtype=np.uint8)
+            lanes[:, :count] = bits.T
+            bits = np.packbits(lanes, bitorder="little").view(registers.dtype)
+        self._given[:] = bits.reshape(-1)
+        for operands, taken, (lefts, rights), products, ranks, summed, starts, sums in self._levels:
+            registers.take(operands, None, taken, "clip")
+            np.bitwise_and(lefts, rights, products)
+            for added, values in ranks:
+                np.bitwise_xor(values, added, values)
             if len(starts):
                 np.bitwise_xor.reduceat(summed, starts, 0, None, sums)
-        found = registers.take(self._outputs)
-        bits = found.view(np.uint8).reshape(len(found), -1).T
+        found: NDArray[Any] = registers.take(self._outputs)
         if self.rows > 1:
-            bits = np.unpackbits(bits.T, axis=1, count=count, bitorder="little").T
+            bits = np.unpackbits(found.view(np.uint8), bitorder="little")
+            found = bits.reshape(len(found), -1)[:, :count]
         if program.outputs:
-            out.view(np.uint8)[:] = np.packbits(bits, axis=1, bitorder="little")
+            out.view(np.uint8)[:] = np.packbits(found.T, bitorder="little").reshape(count, -1)
         else:
-            out[:] = bits[:, 0]
+            out[:] = found[0]
 
 
 class ArrayPlanes:

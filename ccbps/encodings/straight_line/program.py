@@ -26,6 +26,8 @@ LEVEL_STEPS: Final = 512
 """Steps of a level."""
 MOST_RANKS: Final = 8
 """Largest number of steps of a level with the same target: NumPy adds each rank by one call."""
+FEW_STEPS: Final = 3
+"""Largest number of steps with the same target whose few lanes are added by rank."""
 
 
 class Level(NamedTuple):
@@ -66,21 +68,22 @@ class Level(NamedTuple):
 class LaneLevel(NamedTuple):
     """Steps that can be run at once. Nothing is written twice: a target gets a new place.
 
-    The products of all steps lie together, first those that are the only one of their target, and
-    so are its value. Then come the sums of the others.
+    The products of all steps lie together: first those of targets with few steps, by rank, then
+    those of the other targets, whose sums follow. The products of a rank are added to the first
+    ones of rank 0, which become their targets' values.
 
     Attributes:
-        lefts: places of first operands.
-        rights: places of second operands.
+        operands: places of all first operands, then of all second ones.
         products: places of the products.
-        summed: places of those products that are summed.
+        ranks: places of the products of each rank but the first, and those that they are added to.
+        summed: places of the products of targets with many steps.
         starts: place of each sum's first product among them.
         sums: places of the sums.
     """
 
-    lefts: Registers
-    rights: Registers
+    operands: Registers
     products: slice
+    ranks: list[tuple[slice, slice]]
     summed: slice
     starts: Registers
     sums: slice
@@ -156,18 +159,35 @@ class StraightLine:
             held = held[places[held] != zeros]
             kept = np.stack([held, held, np.full(len(held), self.one)], axis=1)
             steps = np.concatenate([kept, steps])
-            targets, owner, counts = np.unique(steps[:, 0], return_inverse=True, return_counts=True)
-            order = np.lexsort((owner, counts[owner] > 1))
-            lone, stop = int((counts == 1).sum()), first + len(steps)
-            summed = counts[counts > 1]
-            products, sums = slice(first, stop), slice(stop, stop + len(summed))
-            starts = np.cumsum(summed) - summed
-            lefts, rights = places[steps[order, 1]], places[steps[order, 2]]
+            steps = steps[np.argsort(steps[:, 0], kind="stable")]
+            steps[:, 1:] = places[steps[:, 1:]]
+            _, owner, counts = np.unique(steps[:, 0], return_inverse=True, return_counts=True)
+            # A copy of one register needs no place of its own.
+            copied = (counts[owner] == 1) & (steps[:, 1:] == self.one).any(axis=1)
+            targets, lefts, rights = steps[copied].T
+            places[targets] = lefts + rights - self.one
+            steps, counts = steps[~copied], counts[owner][~copied]
+            few, many = Level.of(steps[counts <= FEW_STEPS]), steps[counts > FEW_STEPS]
+            targets, summed = np.unique(many[:, 0], return_counts=True)
+            edges = (first + np.cumsum([0, *few.ranks])).tolist()
+            ranks = [
+                (slice(edge, edge + size), slice(first, first + size))
+                for edge, size in zip(edges[1:], few.ranks[1:], strict=False)
+            ]
+            stop = first + len(steps)
+            starts, sums = np.cumsum(summed) - summed, slice(stop, stop + len(summed))
             levels.append(
-                LaneLevel(lefts, rights, products, slice(first + lone, stop), starts, sums)
+                LaneLevel(
+                    np.concatenate([few.lefts, many[:, 1], few.rights, many[:, 2]]),
+                    slice(first, stop),
+                    ranks,
+                    slice(edges[-1], stop),
+                    starts,
+                    sums,
+                )
             )
-            places[targets[counts == 1]] = np.arange(first, first + lone)
-            places[targets[counts > 1]] = np.arange(stop, sums.stop)
+            places[few.targets] = np.arange(first, first + len(few.targets))
+            places[targets] = np.arange(stop, sums.stop)
             first = sums.stop
         return Lanes(levels, first, places[self.output :][: WORD * self.outputs or 1])
 

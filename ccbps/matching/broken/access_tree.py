@@ -48,8 +48,8 @@ from ccbps.matching.users.users import (
     keyword,
 )
 from ccbps.predicates import Events, Predicate, Schema
+from ccbps.predicates.bound import bound_predicate
 from ccbps.predicates.codes import conjunction, disjunction
-from ccbps.predicates.parsed import bound_predicate
 from ccbps.wire import Cause
 
 POSITION_BYTES: Final = 2

@@ -24,8 +24,8 @@ from ccbps.matching.broken.cells import CellGroup, Cells, groups_of, match_group
 from ccbps.matching.contract.scheme import Cost, Draw, Operation, Side, Sizes
 from ccbps.matching.reusable import BOXES, ReusableMatcher, bytes_of, causes, check_widths, words_of
 from ccbps.predicates import Events, Schema
+from ccbps.predicates.bound import bound_predicate
 from ccbps.predicates.box import Box
-from ccbps.predicates.parsed import bound_predicate
 
 TOKEN_BYTES: Final = 16
 MASK_BITS: Final = 62

@@ -47,8 +47,8 @@ from ccbps.matching.broken.aspe_numbers import FARTHEST, AspeNumbers, Moduli, Re
 from ccbps.matching.contract.scheme import Cost, Draw, Operation, Side, Sizes
 from ccbps.matching.reusable import BOXES, ReusableMatcher, causes, check_widths
 from ccbps.predicates import Events, Schema
+from ccbps.predicates.bound import bound_predicate
 from ccbps.predicates.box import Box
-from ccbps.predicates.parsed import bound_predicate
 
 Ranges = tuple[tuple[int, int], ...]
 

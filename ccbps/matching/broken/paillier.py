@@ -36,8 +36,8 @@ from ccbps.leakage import LeakageCard
 from ccbps.matching.contract.scheme import Cost, Draw, Operation, Side, Sizes
 from ccbps.matching.reusable import BOXES, ReusableMatcher, causes
 from ccbps.predicates import Events, Schema
+from ccbps.predicates.bound import bound_predicate
 from ccbps.predicates.codes import unpack
-from ccbps.predicates.parsed import bound_predicate
 
 Bounds = tuple[tuple[int, int], ...]
 """The least code inside and the least one above, for every attribute of an interest."""

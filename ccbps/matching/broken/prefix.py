@@ -38,8 +38,8 @@ from ccbps.matching.broken.cells import CellGroup, Cells, groups_of, match_group
 from ccbps.matching.contract.scheme import Cost, Draw, Operation, Side, Sizes
 from ccbps.matching.reusable import BOXES, ReusableMatcher, causes, check_widths
 from ccbps.predicates import Events, Keyword, Schema
+from ccbps.predicates.bound import bound_predicate
 from ccbps.predicates.codes import CodeArray, pack
-from ccbps.predicates.parsed import bound_predicate
 from ccbps.predicates.types import AttributeType
 
 KEY_BYTES: Final = 32

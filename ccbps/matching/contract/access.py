@@ -19,7 +19,6 @@ from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from ccbps.arrays import Bytes, Randomness, Rounds
 from ccbps.ciphers.row_mac import RowMac
@@ -36,7 +35,7 @@ from ccbps.keys.plain_key import ClientKey
 from ccbps.keys.randomness import Marks, Pairs, RandomnessReader, RandomnessSource
 from ccbps.keys.role_key import KeyUpdate, Role, RoleKey, hex_bytes
 from ccbps.keys.seeds import SeedRing
-from ccbps.keys.used_rounds import RoundLedger, as_rounds
+from ccbps.keys.used_rounds import RoundLedger
 from ccbps.matching.contract.scheme import (
     Answers,
     Draw,
@@ -135,8 +134,12 @@ def message_bytes(scheme: Scheme, side: Side) -> int:
 
 def bodies_of(scheme: Scheme, messages: Bytes, side: Side) -> Bytes:
     """Return a view of the bodies of messages of one side."""
+    return messages[:, _body(scheme, side)]
+
+
+def _body(scheme: Scheme, side: Side) -> slice:
     start = header_bytes(scheme)
-    return messages[:, start : start + getattr(scheme.sizes, side)]
+    return slice(start, start + getattr(scheme.sizes, side))
 
 
 def require_width(scheme: Scheme, messages: Bytes, side: Side) -> None:
@@ -169,20 +172,24 @@ class Access:
         key: key data for the scheme; empty where there is a seed.
         epoch: epoch of the key; 0 where there is a seed.
         names: the matcher's digest, the key's id and its epoch.
+        layout: bytes of a message, and place of its body, by side.
     """
 
     def __init__(self, scheme: Scheme, key_id: bytes = b"", epoch: int = 0) -> None:
         self._scheme, self.epoch = scheme, epoch
         self.names = scheme.digest, key_id, epoch
         self.key: dict[str, Any] = {}
+        sides: tuple[Side, ...] = "event", "interest"
+        self.layout = {side: (message_bytes(scheme, side), _body(scheme, side)) for side in sides}
 
     def open(
-        self, rounds: ArrayLike | None, count: int, pairs: Labels, content: Content, messages: Bytes
+        self, rounds: Rounds | None, count: int, pairs: Labels, content: Content, messages: Bytes
     ) -> Draw:
         """Return randomness for messages, and write their headers, now or as it is drawn.
 
         Args:
-            rounds: one for each message, where the scheme has rounds; they count as used.
+            rounds: one for each message, from `as_rounds`, where the scheme has rounds; they count
+                as used.
             count: number of messages.
             pairs: labels of the pairs.
             content: content of each row.
@@ -230,14 +237,13 @@ class RoundAccess(Access):
         self._ledger = seed.ledger(role) if isinstance(seed, OneTimePad) else RoundLedger()
 
     def open(
-        self, rounds: ArrayLike | None, count: int, pairs: Labels, content: Content, messages: Bytes
+        self, rounds: Rounds | None, count: int, pairs: Labels, content: Content, messages: Bytes
     ) -> Draw:
         if rounds is None:
             raise ParameterError(
                 f"{type(self._scheme).__name__} needs rounds: a number for each message, used once"
             )
-        used = as_rounds(rounds, count)
-        reader = self._claim(used, count, pairs, content)
+        reader = self._claim(rounds, count, pairs, content)
         sizes, digest, kind = self._scheme.sizes, self._scheme.digest, self._kind
         pieces = sizes.pieces
 
@@ -259,7 +265,7 @@ class RoundAccess(Access):
         def tags(start: int, stop: int) -> Bytes:
             return round_tags(messages[start:stop], kind, digest)
 
-        return Draw(self._fresh, shared, tags, lambda start, stop: used[start:stop])
+        return Draw(self._fresh, shared, tags, lambda start, stop: rounds[start:stop])
 
     def _claim(
         self, numbers: Rounds, count: int, pairs: Labels, content: Content
@@ -402,7 +408,7 @@ class KeyAccess(Access):
         return key_header(kind, *self.names)
 
     def open(
-        self, rounds: ArrayLike | None, count: int, pairs: Labels, content: Content, messages: Bytes
+        self, rounds: Rounds | None, count: int, pairs: Labels, content: Content, messages: Bytes
     ) -> Draw:
         _refuse_rounds(self._scheme, rounds, pairs)
         if len(self._sides) != 1:
@@ -469,7 +475,7 @@ class SharesAccess(Access):
         self._side: Side = "event" if role == "publisher" else "interest"
 
     def open(
-        self, rounds: ArrayLike | None, count: int, pairs: Labels, content: Content, messages: Bytes
+        self, rounds: Rounds | None, count: int, pairs: Labels, content: Content, messages: Bytes
     ) -> Draw:
         _refuse_rounds(self._scheme, rounds, pairs)
         heads = self.client.heads(self._side, count)
@@ -490,7 +496,7 @@ class SharesAccess(Access):
         return self.client.seal(self._side, messages)
 
 
-def _refuse_rounds(scheme: Scheme, rounds: ArrayLike | None, pairs: Labels) -> None:
+def _refuse_rounds(scheme: Scheme, rounds: Rounds | None, pairs: Labels) -> None:
     if rounds is not None or pairs is not None:
         raise ParameterError(
             f"{type(scheme).__name__} has neither rounds nor pairs: its messages are made with the "

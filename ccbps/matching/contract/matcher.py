@@ -25,7 +25,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from ccbps.arrays import Randomness
 from ccbps.checks import other_version, whole
@@ -34,15 +34,17 @@ from ccbps.keys.randomness import RandomnessSource
 from ccbps.keys.role_key import RoleKey
 from ccbps.leakage import LeakageCard, Protects
 from ccbps.matching.contract.access import MAC_BYTES, header_bytes, message_bytes, round_bytes
-from ccbps.matching.contract.broker import Broker
-from ccbps.matching.contract.estimate import Estimate, measured_rates, rounds_of, seconds_of
-from ccbps.matching.contract.key_server import KeyServer
 from ccbps.matching.contract.roles import Publisher, Subscriber
 from ccbps.matching.contract.scheme import Keying, Scheme, ServerScheme, Sizes
-from ccbps.matching.contract.traffic import Traffic, traffic_of
 from ccbps.predicates import Schema
 from ccbps.predicates.described import from_text as read_description
 from ccbps.predicates.described import to_text, types_of
+
+if TYPE_CHECKING:
+    from ccbps.matching.contract.broker import Broker
+    from ccbps.matching.contract.estimate import Estimate
+    from ccbps.matching.contract.key_server import KeyServer
+    from ccbps.matching.contract.traffic import Traffic
 
 MATCHER_FIELDS: Final = {"scheme", "scheme_version", "schema", "parameters"}
 MAX_TEXT: Final = 1 << 24
@@ -190,6 +192,8 @@ class Matcher(Scheme):
             subscriptions: number of subscriptions.
             topics: number of a publisher's topics, where the matcher has sessions.
         """
+        from ccbps.matching.contract.traffic import traffic_of  # here, since few ask for it
+
         return traffic_of(self, events, subscriptions)
 
     def estimate(
@@ -223,17 +227,19 @@ class Matcher(Scheme):
             ParameterError: a number is not positive, or the interest is not one.
             PredicateError: the matcher does not take the interest.
         """
+        from ccbps.matching.contract import estimate
+
         whole("events", events, 1)
         whole("subscriptions", subscriptions, 1)
         seconds = None
         if interest is not None:
             self.prepare(interest)
-            rates = measured_rates(self, interest, subscriptions, topics or 1)
-            seconds = seconds_of(rates, events, subscriptions)
-        return Estimate(
+            rates = estimate.measured_rates(self, interest, subscriptions, topics or 1)
+            seconds = estimate.seconds_of(rates, events, subscriptions)
+        return estimate.Estimate(
             self.traffic(events, subscriptions, topics=topics),
             seconds,
-            rounds_of(self, events, subscriptions),
+            estimate.rounds_of(self, events, subscriptions),
         )
 
     def __dir__(self) -> list[str]:
@@ -259,6 +265,8 @@ class Matcher(Scheme):
             raise ParameterError(
                 f"{type(self).__name__} has no key server: publisher and subscriber share a seed"
             )
+        from ccbps.matching.contract.key_server import KeyServer  # here, since few schemes have one
+
         return KeyServer(self, key)
 
     def publisher(
@@ -301,6 +309,8 @@ class Matcher(Scheme):
             key: with a key server, `KeyServer.broker_key`: MAC keys, and the data that the scheme
                 lets a broker know, often none. With rounds, None.
         """
+        from ccbps.matching.contract.broker import Broker  # here, since other parties have none
+
         return Broker(self, key)
 
     # -- as text --------------------------------------------------------------------------------

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from hashlib import blake2b
 from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ccbps import primitives
 from ccbps.arrays import Bytes, Randomness
 from ccbps.circuits import Circuit
 from ccbps.dictionary import DictionaryColumn, dictionary_of_strings
@@ -26,14 +26,13 @@ from ccbps.matching.contract.access import (
     RoleName,
     SharesAccess,
     access,
-    bodies_of,
-    message_bytes,
 )
 from ccbps.matching.contract.scheme import Interest, Keying, PairScheme, Scheme
 from ccbps.predicates import Events, Predicate
 from ccbps.predicates.schema import told_apart
 
 CONTENT_BYTES: Final = 32
+_NO_ROWS: Final = DictionaryColumn[Any]([], np.zeros(0, dtype=np.intp))
 
 
 class MatcherRole(Confined):
@@ -157,11 +156,12 @@ class Publisher(MatcherRole):
             PadExhaustedError: the one-time pad ends before a round; nothing is encoded.
         """
         batch = self.matcher.schema.encode(events)
-        out = output(out, (batch.count, message_bytes(self.matcher, "event")))
-        draw = self._access.open(rounds, batch.count, pairs, lambda: event_content(batch), out)
+        used = None if rounds is None else as_rounds(rounds, batch.count)
+        width, body = self._access.layout["event"]
+        out = output(out, (batch.count, width))
+        draw = self._access.open(used, batch.count, pairs, lambda: event_content(batch), out)
         if batch.count:
-            body = bodies_of(self.matcher, out, "event")
-            self.matcher.encode_events(self._access.key, batch, draw, body)
+            self.matcher.encode_events(self._access.key, batch, draw, out[:, body])
             self._access.authenticate(out)
         return out
 
@@ -186,7 +186,7 @@ class Subscriber(MatcherRole):
     """
 
     _role = "subscriber"
-    _last: tuple[str | Predicate, Any] | None = None
+    _last: tuple[object, DictionaryColumn[Any]] = object(), _NO_ROWS
 
     def encode(
         self,
@@ -216,39 +216,39 @@ class Subscriber(MatcherRole):
             ParameterError, RandomnessReuseError, LedgerError, PadExhaustedError: as
                 `Publisher.encode`.
         """
-        if rounds is not None:
-            rounds = as_rounds(rounds, None)
-        count = None if rounds is None else len(rounds)
+        used = None if rounds is None else as_rounds(rounds, None)
+        count = None if used is None else len(used)
         if is_one_interest(interest):
-            rows = 1 if count is None else count
-            prepared = DictionaryColumn([self._one(interest)], np.zeros(rows, dtype=np.intp))
+            prepared = self._repeated(interest, 1 if count is None else count)
         else:
             column = interest_column(interest)  # type: ignore[arg-type]
             if count is not None and len(column) != count:
                 raise ParameterError(f"{len(column)} interests need as many rounds, got {count}")
             prepared = self._prepared(column)
-        out = output(out, (len(prepared), message_bytes(self.matcher, "interest")))
-        draw = self._access.open(rounds, len(prepared), pairs, lambda: self._content(prepared), out)
+        width, body = self._access.layout["interest"]
+        out = output(out, (len(prepared), width))
+        draw = self._access.open(used, len(prepared), pairs, lambda: self._content(prepared), out)
         if len(prepared):
-            body = bodies_of(self.matcher, out, "interest")
-            self.matcher.encode_interests(self._access.key, prepared, draw, body)
+            self.matcher.encode_interests(self._access.key, prepared, draw, out[:, body])
             self._access.authenticate(out)
         return out
 
-    def _one(self, interest: Any) -> Any:
-        """Prepare one interest; the last one is kept, as it may come again in the next round."""
-        last = self._last
-        if last is None or last[0] is not interest:
-            last = interest, self.matcher.prepare(interest)
+    def _repeated(self, interest: Any, rows: int) -> DictionaryColumn[Any]:
+        """Prepare one interest for some rows; the last one is kept, as it may come again."""
+        kept, column = self._last
+        if kept is not interest or len(column) != rows:
+            values = column.values if kept is interest else [self.matcher.prepare(interest)]
+            column = DictionaryColumn(values, np.zeros(rows, dtype=np.intp))
             # A mapping may be another one by then.
-            self._last = last if isinstance(interest, str | Predicate) else None
-        return last[1]
+            if isinstance(interest, str | Predicate):
+                self._last = interest, column
+        return column
 
     def _content(self, prepared: DictionaryColumn[Any]) -> Bytes:
         """Return a hash of each row's interest, shape (rows, 32)."""
         assert isinstance(self.matcher, PairScheme)
         hashed = [
-            blake2b(self.matcher.identify(value), digest_size=CONTENT_BYTES).digest()
+            primitives.blake2b(self.matcher.identify(value), digest_size=CONTENT_BYTES).digest()
             for value in prepared.values
         ]
         rows = np.frombuffer(b"".join(hashed), dtype=np.uint8).reshape(-1, CONTENT_BYTES)

@@ -25,12 +25,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from functools import cached_property
-from hashlib import sha256
 from typing import Any, ClassVar, Final, Literal, Self
 
 import numpy as np
 from msgspec import Struct
 
+from ccbps import primitives
 from ccbps.arrays import Bools, Bytes, Randomness, Rounds
 from ccbps.checks import Printable, Redacted
 from ccbps.circuits import Circuit
@@ -39,7 +39,7 @@ from ccbps.errors import CcbpsError, ParameterError
 from ccbps.keys.role_key import Role
 from ccbps.leakage import LeakageCard
 from ccbps.predicates import Events, Predicate, Schema
-from ccbps.predicates.parsed import bound_predicate
+from ccbps.predicates.bound import bound_predicate
 from ccbps.wire import ROUND_VERSION
 
 MATCH_ROWS: Final = 1 << 12
@@ -293,7 +293,7 @@ class Scheme(Printable, ABC):
     @cached_property
     def digest(self) -> bytes:
         """SHA-256 of the public parameters, 32 bytes, which names them in messages and keys."""
-        return sha256(json.dumps(self.describe(), sort_keys=True).encode()).digest()
+        return primitives.sha256(json.dumps(self.describe(), sort_keys=True).encode()).digest()
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Scheme):

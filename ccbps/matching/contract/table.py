@@ -23,7 +23,6 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from hashlib import sha256
 from itertools import islice
 from operator import lt
 from threading import Lock
@@ -33,6 +32,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ccbps import primitives
 from ccbps.arrays import Bools, Bytes, Index
 from ccbps.checks import instance
 from ccbps.errors import DecodeError, KeyMismatchError, ParameterError
@@ -234,7 +234,7 @@ class Table(Confined):
         head = write(_Head(*self.names, following, ids))
         content = _FRONT + len(head).to_bytes(_LENGTH_BYTES) + head
         content += self._messages(parts).tobytes()
-        return content + sha256(content).digest()
+        return content + primitives.sha256(content).digest()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write `to_bytes` to a file, in place of what is there, or not at all.
@@ -267,7 +267,7 @@ class Table(Confined):
     def _restore(self, data: bytes, drop_unserved: bool) -> None:
         """Add the interests of saved bytes to an empty table, for `Broker.load`."""
         content, check = data[:-_CHECK_BYTES], data[-_CHECK_BYTES:]
-        if not content.startswith(_FRONT) or sha256(content).digest() != check:
+        if not content.startswith(_FRONT) or primitives.sha256(content).digest() != check:
             raise DecodeError(_DAMAGED)
         start = len(_FRONT) + _LENGTH_BYTES
         stop = start + int.from_bytes(content[len(_FRONT) : start])

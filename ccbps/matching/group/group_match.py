@@ -37,6 +37,7 @@ from ccbps.errors import DecodeError, ParameterError
 from ccbps.forms.bits import event_bits
 from ccbps.keys.randomness import RandomnessSource
 from ccbps.keys.role_key import RoleKey
+from ccbps.keys.used_rounds import as_rounds
 from ccbps.leakage import LeakageCard, Protects
 from ccbps.matching.contract.access import RoleName
 from ccbps.matching.contract.broker import Broker
@@ -53,7 +54,7 @@ from ccbps.matching.contract.scheme import (
     Sizes,
 )
 from ccbps.predicates import Events, Predicate, Schema
-from ccbps.predicates.parsed import bound_predicate
+from ccbps.predicates.bound import bound_predicate
 from ccbps.programs.group import PreservingProgram
 from ccbps.wire import (
     ROUND_HEADER_BYTES,
@@ -469,8 +470,8 @@ class PiecePublisher(Publisher):
         if batch.count != 1:
             raise ParameterError(f"encode_chunks takes one event, got {batch.count}")
         head = np.empty((1, ROUND_HEADER_BYTES), dtype=np.uint8)
-        labels = None if pair is None else [pair]
-        draw = self._access.open([round], 1, labels, lambda: event_content(batch), head)
+        labels, used = None if pair is None else [pair], as_rounds([round], 1)
+        draw = self._access.open(used, 1, labels, lambda: event_content(batch), head)
         return _behind(head, self.matcher.event_pieces(batch, draw))
 
 
@@ -497,8 +498,8 @@ class PieceSubscriber(Subscriber):
         prepared = self.matcher.prepare(interest)
         column = DictionaryColumn([prepared], np.zeros(1, dtype=np.intp))
         head = np.empty((1, ROUND_HEADER_BYTES), dtype=np.uint8)
-        labels = None if pair is None else [pair]
-        draw = self._access.open([round], 1, labels, lambda: self._content(column), head)
+        labels, used = None if pair is None else [pair], as_rounds([round], 1)
+        draw = self._access.open(used, 1, labels, lambda: self._content(column), head)
         return _behind(head, self.matcher.interest_pieces(prepared, draw))
 
 

@@ -36,7 +36,7 @@ from ccbps.matching.contract.scheme import (
 )
 from ccbps.matching.one_time.encoded import EncodedScheme
 from ccbps.predicates import Events, Predicate, Schema
-from ccbps.predicates.parsed import bound_predicate
+from ccbps.predicates.bound import bound_predicate
 
 MOST_MEMBERS: Final = 1 << 12
 """Largest number of values of an interest."""

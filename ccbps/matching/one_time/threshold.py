@@ -34,8 +34,8 @@ from ccbps.matching.contract.scheme import (
 )
 from ccbps.matching.one_time.encoded import EncodedScheme
 from ccbps.predicates import Events, Predicate, Schema, UInt
+from ccbps.predicates.bound import bound_predicate
 from ccbps.predicates.form import AllOf, AnyOf, HammingWithin
-from ccbps.predicates.parsed import bound_predicate
 
 LIMIT: Final = "at_least"
 """Name of the limit of a score among the values of an interest."""

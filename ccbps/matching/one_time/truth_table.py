@@ -30,7 +30,7 @@ from ccbps.matching.contract.scheme import (
 )
 from ccbps.matching.one_time.encoded import EncodedScheme
 from ccbps.predicates import Events, Predicate, Schema
-from ccbps.predicates.parsed import bound_predicate
+from ccbps.predicates.bound import bound_predicate
 
 
 class TruthTableMatch(Matcher, EncodedScheme):

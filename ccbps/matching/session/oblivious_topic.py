@@ -76,7 +76,7 @@ from ccbps.matching.contract.traffic import Traffic
 from ccbps.matching.session.layout import WIRE_VERSION, Layout, role_key
 from ccbps.matching.session.roles import ObliviousPublisher, ObliviousSubscriber
 from ccbps.predicates import Predicate, Schema
-from ccbps.predicates.parsed import bound_predicate
+from ccbps.predicates.bound import bound_predicate
 from ccbps.wire import KEY_HEADER_BYTES
 
 

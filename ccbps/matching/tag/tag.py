@@ -65,8 +65,8 @@ from ccbps.matching.reusable import BOXES, ReusableMatcher, bytes_of, causes, wo
 from ccbps.matching.tag.tag_lookup import TagTable
 from ccbps.matching.tag.tag_words import TagWords, in_order
 from ccbps.predicates import Events, Schema
+from ccbps.predicates.bound import bound_predicate
 from ccbps.predicates.box import Box
-from ccbps.predicates.parsed import bound_predicate
 from ccbps.predicates.types import EMPTY
 
 ROOT_BYTES: Final = 32

@@ -52,10 +52,10 @@ from ccbps.matching.three_brokers.roles import (
     ThreeBrokerSubscriber,
 )
 from ccbps.predicates import Events, Predicate, Schema
+from ccbps.predicates.bound import bound_predicate
 from ccbps.predicates.codes import Intervals
 from ccbps.predicates.form import Form
 from ccbps.predicates.hiding import HiddenTree, LeafKind
-from ccbps.predicates.parsed import bound_predicate
 from ccbps.shares.answers import ATTEMPT_BYTES, COMMITMENT_BYTES, PAD_BLOCKS, PAYLOAD_KEY_BYTES
 from ccbps.shares.clients import GRANT_HEAD_BYTES, HEAD_BYTES, BrokerKey, sealed_bytes
 from ccbps.shares.event_check import CHECK_MESSAGES

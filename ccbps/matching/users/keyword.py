@@ -43,8 +43,8 @@ from ccbps.matching.users.users import (
     keyword,
 )
 from ccbps.predicates import Events, Predicate, Schema
+from ccbps.predicates.bound import bound_predicate
 from ccbps.predicates.expression import attributes_of
-from ccbps.predicates.parsed import bound_predicate
 from ccbps.predicates.types import EMPTY
 
 Equality = tuple[int, bytes | None]

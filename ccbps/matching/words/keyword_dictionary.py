@@ -38,8 +38,8 @@ from ccbps.matching.contract.scheme import Cost, Draw, Operation, Side, Sizes
 from ccbps.matching.reusable import causes, words_of
 from ccbps.matching.words.words import NONCE_BYTES, Table, WordMatcher
 from ccbps.predicates import Events, Schema
+from ccbps.predicates.bound import bound_predicate
 from ccbps.predicates.box import Box
-from ccbps.predicates.parsed import bound_predicate
 from ccbps.wire import Cause
 
 SLOT_BYTES: Final = 4 + KEY_BYTES

@@ -43,8 +43,8 @@ from ccbps.leakage import LeakageCard
 from ccbps.matching.contract.scheme import Cost, Draw, Operation, Side, Sizes
 from ccbps.matching.reusable import ReusableMatcher, causes, words_of
 from ccbps.predicates import Events, Schema
+from ccbps.predicates.bound import bound_predicate
 from ccbps.predicates.box import Box
-from ccbps.predicates.parsed import bound_predicate
 
 ID_BYTES: Final = 8
 TOKEN_BYTES: Final = 16

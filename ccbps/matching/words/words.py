@@ -50,9 +50,9 @@ from ccbps.matching.contract.clauses import Alternatives, gaps
 from ccbps.matching.contract.scheme import Cost, Draw, Operation, Side, Sizes
 from ccbps.matching.reusable import BOXES, ReusableMatcher, bytes_of, causes, words_of
 from ccbps.predicates import Events, Schema
+from ccbps.predicates.bound import bound_predicate
 from ccbps.predicates.box import Box
 from ccbps.predicates.codes import pack
-from ccbps.predicates.parsed import bound_predicate
 
 NONCE_BYTES: Final = 16
 MAX_BITS: Final = 1 << 20

@@ -55,7 +55,7 @@ CONTROL: Final = bytes(ID_BYTES)
 """Identifier of cells that close another circuit, whose identifier they carry."""
 
 
-class CellKind(IntEnum):
+class Command(IntEnum):
     """The meaning of a cell to the relay that finds its digest right, or to the client."""
 
     EXTEND = 1
@@ -69,7 +69,7 @@ class CellKind(IntEnum):
     END = 9
 
 
-_KINDS: Final = frozenset(CellKind)
+_KINDS: Final = frozenset(Command)
 
 
 class RelayKey(SecretBytes):
@@ -198,7 +198,7 @@ class Layer(Confined):
         """Add the layer to a body that leaves."""
         return self._leaving.step(body)
 
-    def read(self, body: bytes) -> tuple[CellKind, bytes] | None:
+    def read(self, body: bytes) -> tuple[Command, bytes] | None:
         """Return kind and data of a body that was peeled, or None if its digest is wrong."""
         if not hmac.compare_digest(body[:DIGEST_BYTES], self._arriving.digest(body)):
             return None
@@ -206,9 +206,9 @@ class Layer(Confined):
         kind = body[DIGEST_BYTES]
         if kind not in _KINDS or size > DATA_BYTES:
             return None
-        return CellKind(kind), body[HEAD_BYTES : HEAD_BYTES + size]
+        return Command(kind), body[HEAD_BYTES : HEAD_BYTES + size]
 
-    def write(self, kind: CellKind, data: bytes) -> bytes:
+    def write(self, kind: Command, data: bytes) -> bytes:
         """Return the body of a cell for the other side, under this layer."""
         head = bytes([kind]) + len(data).to_bytes(2, "big")
         body = bytes(DIGEST_BYTES) + head + data + bytes(DATA_BYTES - len(data))

@@ -33,7 +33,7 @@ from ccbps.overlay.onion.cells import (
     ID_BYTES,
     KEY_BYTES,
     REQUEST_BYTES,
-    CellKind,
+    Command,
     Layer,
     Request,
     cell_of,
@@ -114,7 +114,7 @@ class Circuit(Confined):
 
     def begin(self, target: bytes) -> None:
         """Ask the last relay to reach a target."""
-        self._write(CellKind.BEGIN, target)
+        self._write(Command.BEGIN, target)
 
     def offer(self, secret: bytes) -> bytes:
         """Ask the last relay to be a rendezvous; return the cookie, by which others find it.
@@ -124,27 +124,27 @@ class Circuit(Confined):
         """
         if len(octets("secret", secret)) < COOKIE_BYTES:
             raise ParameterError(f"secret must be {COOKIE_BYTES} random bytes or more")
-        self._write(CellKind.OFFER, secret)
+        self._write(Command.OFFER, secret)
         return cookie_of(secret)
 
     def meet(self, cookie: bytes) -> None:
         """Ask the last relay to join this circuit to the one that is offered under a cookie."""
-        self._write(CellKind.MEET, octets("cookie", cookie, COOKIE_BYTES))
+        self._write(Command.MEET, octets("cookie", cookie, COOKIE_BYTES))
 
     def send(self, data: bytes) -> None:
         """Send data, in as many cells as it takes."""
         for at in range(0, len(data), DATA_BYTES):
-            self._write(CellKind.DATA, data[at : at + DATA_BYTES])
+            self._write(Command.DATA, data[at : at + DATA_BYTES])
 
     def answer(self, visitor: bytes, data: bytes) -> None:
         """Send data to a visitor, by the number that its own data begins with."""
         step = DATA_BYTES - VISITOR_BYTES
         for at in range(0, len(data), step):
-            self._write(CellKind.DATA, visitor + data[at : at + step])
+            self._write(Command.DATA, visitor + data[at : at + step])
 
     def credit(self, count: int) -> None:
         """Tell the end that there is room for more cells."""
-        self._write(CellKind.CREDIT, whole("count", count, 1, 0xFFFF).to_bytes(2, "big"))
+        self._write(Command.CREDIT, whole("count", count, 1, 0xFFFF).to_bytes(2, "big"))
 
     def close(self) -> None:
         """Close the circuit."""
@@ -155,9 +155,9 @@ class Circuit(Confined):
 
     # -- cells --------------------------------------------------------------------------------
 
-    def _write(self, kind: CellKind, data: bytes) -> None:
+    def _write(self, kind: Command, data: bytes) -> None:
         """Send a cell to the last relay that has a layer."""
-        if self.state == "closed" or (self.state == "building" and kind is not CellKind.EXTEND):
+        if self.state == "closed" or (self.state == "building" and kind is not Command.EXTEND):
             raise NetworkError(f"the circuit is {self.state}: wait until it is built, or build one")
         if len(data) > DATA_BYTES:
             raise ParameterError(f"a cell has at most {DATA_BYTES} bytes, got {len(data)}")
@@ -181,8 +181,8 @@ class Circuit(Confined):
         self.changed += 1
         self.close()
 
-    def _take(self, kind: CellKind, data: bytes) -> None:
-        if kind is CellKind.EXTENDED and self.state == "building":
+    def _take(self, kind: Command, data: bytes) -> None:
+        if kind is Command.EXTENDED and self.state == "building":
             self._add(data)
         elif kind in _EVENTS and self.state == "built":
             self._notify(_EVENTS[kind], data)
@@ -199,7 +199,7 @@ class Circuit(Confined):
             return
         done = len(self._layers)
         if done < len(self._names):
-            self._write(CellKind.EXTEND, self._requests[done].content + self._names[done])
+            self._write(Command.EXTEND, self._requests[done].content + self._names[done])
         else:
             self._requests.clear()
             self.state = "built"
@@ -212,7 +212,7 @@ class Circuit(Confined):
         self._notify("closed", b"")
 
 
-_EVENTS: Final = {CellKind.READY: "ready", CellKind.DATA: "data", CellKind.CREDIT: "credit"}
+_EVENTS: Final = {Command.READY: "ready", Command.DATA: "data", Command.CREDIT: "credit"}
 
 
 def _fresh_id(randomness: Randomness) -> bytes:

@@ -39,7 +39,7 @@ from ccbps.overlay.onion.cells import (
     DATA_BYTES,
     ID_BYTES,
     REQUEST_BYTES,
-    CellKind,
+    Command,
     Layer,
     RelayKey,
     cell_of,
@@ -78,16 +78,16 @@ class Stream(Printable):
 
     def ready(self) -> None:
         """Tell the client that it may send."""
-        self._relay._answer(self._place, CellKind.READY, b"")
+        self._relay._answer(self._place, Command.READY, b"")
 
     def send(self, data: bytes) -> None:
         """Send data, in as many cells as it takes."""
         for at in range(0, len(data), DATA_BYTES):
-            self._relay._answer(self._place, CellKind.DATA, data[at : at + DATA_BYTES])
+            self._relay._answer(self._place, Command.DATA, data[at : at + DATA_BYTES])
 
     def credit(self, count: int) -> None:
         """Tell the client that there is room for more cells."""
-        self._relay._answer(self._place, CellKind.CREDIT, count.to_bytes(2, "big"))
+        self._relay._answer(self._place, Command.CREDIT, count.to_bytes(2, "big"))
 
     def close(self) -> None:
         """Close the circuit."""
@@ -240,11 +240,11 @@ class Relay(Confined):
     def _backward(self, place: _Place, body: bytes) -> None:
         if place.waits:
             place.waits = False
-            self._answer(place, CellKind.EXTENDED, body[:ANSWER_BYTES])
+            self._answer(place, Command.EXTENDED, body[:ANSWER_BYTES])
         else:
             self._pass_on(place, place.before, place.before[1] + place.layer.wrap(body))
 
-    def _answer(self, place: _Place, kind: CellKind, data: bytes) -> None:
+    def _answer(self, place: _Place, kind: Command, data: bytes) -> None:
         if place.before in self._places:
             body = place.layer.write(kind, data)
             self._pass_on(place, place.before, place.before[1] + body)
@@ -257,19 +257,19 @@ class Relay(Confined):
 
     # -- what a client asks for ---------------------------------------------------------------
 
-    def _obey(self, place: _Place, kind: CellKind, data: bytes) -> None:
+    def _obey(self, place: _Place, kind: Command, data: bytes) -> None:
         try:
-            if kind is CellKind.END or place.after is not None:  # an end is not in the middle
+            if kind is Command.END or place.after is not None:  # an end is not in the middle
                 self._close(place)
-            elif place.end is None and kind is CellKind.EXTEND:
+            elif place.end is None and kind is Command.EXTEND:
                 self._extend(place, data)
             elif place.end is None:
                 place.end = self._serve(place, kind, data)
                 if place.before not in self._places:  # it was closed meanwhile
                     place.end.close()
-            elif kind is CellKind.DATA:
+            elif kind is Command.DATA:
                 place.end.receive(data)
-            elif kind is CellKind.CREDIT:
+            elif kind is Command.CREDIT:
                 place.end.credit(int.from_bytes(data, "big"))
             else:
                 self._close(place)
@@ -285,14 +285,14 @@ class Relay(Confined):
         self._places[place.after] = place
         self._pass_on(place, place.after, cell_of(circuit, data[:REQUEST_BYTES], self._random))
 
-    def _serve(self, place: _Place, kind: CellKind, data: bytes) -> End:
+    def _serve(self, place: _Place, kind: Command, data: bytes) -> End:
         stream = Stream(self, place)
-        if kind is CellKind.BEGIN and self._leave is not None:
+        if kind is Command.BEGIN and self._leave is not None:
             return self._leave(data, stream)
-        if kind is CellKind.OFFER and self._rendezvous and cookie_of(data) not in self._offers:
+        if kind is Command.OFFER and self._rendezvous and cookie_of(data) not in self._offers:
             stream.ready()
             return _Offer(self._offers, cookie_of(data), stream)
-        if kind is CellKind.MEET and self._rendezvous and data in self._offers:
+        if kind is Command.MEET and self._rendezvous and data in self._offers:
             stream.ready()
             return _Visit(self._offers[data], stream)
         raise DecodeError("the request is not served here")

@@ -21,14 +21,14 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbps.arrays import Bools, Bytes
+from ccbps.arrays import Bools, Bytes, Reals
 from ccbps.checks import Printable, instance, whole
 from ccbps.errors import DecodeError, ParameterError
 from ccbps.forms.words import by_attribute
 from ccbps.matching import Broker
 from ccbps.matching.contract.access import message_bytes
 from ccbps.predicates import Predicate, Schema
-from ccbps.predicates.parsed import bound_predicate
+from ccbps.predicates.bound import bound_predicate
 
 Codes: TypeAlias = NDArray[np.int64]
 MOST_BITS: Final = 62
@@ -72,6 +72,19 @@ class Relation(Printable, ABC):
             ParameterError: the relation does not show that, so there are no advertisements.
         """
         raise ParameterError(f"{type(self).__name__} routes without advertisements")
+
+    def merged(self, filters: Sequence[Any], slack: float) -> list[bytes]:
+        """Return filters, as bytes, that together cover some others with little waste.
+
+        Args:
+            filters: filters, none of which covers another.
+            slack: greatest number of events, of all that a filter of the result matches, that none
+                of its parts matches.
+
+        Raises:
+            ParameterError: the relation cannot merge.
+        """
+        raise ParameterError(f"{type(self).__name__} does not merge filters: take slack=0")
 
 
 class PlainRelation(Relation):
@@ -174,6 +187,27 @@ class PlainRelation(Relation):
         low, high = np.maximum(rows[:, 0], one[0]), np.minimum(rows[:, 1], one[1])
         return np.asarray((low <= high).all(axis=1))
 
+    def merged(self, filters: Sequence[Codes], slack: float) -> list[bytes]:
+        if len(filters) < 2:
+            return [box.astype(">i8").tobytes() for box in filters]
+        rows, spent = np.stack(filters), np.zeros(len(filters))
+        waste = np.stack([_waste(row, rows) for row in rows])
+        np.fill_diagonal(waste, np.inf)
+        kept = np.ones(len(rows), dtype=np.bool_)
+        while True:
+            # The pair whose hull matches the fewest events that none of its parts matches.
+            left, right = divmod(int(waste.argmin()), len(rows))
+            if waste[left, right] > slack:
+                return [box.astype(">i8").tobytes() for box in rows[kept]]
+            spent[left] = waste[left, right]
+            rows[left, 0] = np.minimum(rows[left, 0], rows[right, 0])
+            rows[left, 1] = np.maximum(rows[left, 1], rows[right, 1])
+            kept[right] = False
+            waste[right] = waste[:, right] = np.inf
+            fresh = np.where(kept, _waste(rows[left], rows) + spent[left] + spent, np.inf)
+            fresh[left] = np.inf
+            waste[left] = waste[:, left] = fresh
+
 
 class MatcherRelation(Relation):
     """Messages of a matcher, whose broker finds out which interest covers which.
@@ -219,6 +253,19 @@ def _rows(others: Sequence[Bytes], like: Bytes) -> Bytes:
 def _stacked(others: Sequence[Codes], like: Codes) -> Codes:
     """Return boxes as one array, shape (others, 2, attributes)."""
     return np.stack(others) if len(others) else np.empty((0, *like.shape), dtype=np.int64)
+
+
+def _waste(box: Codes, others: Codes) -> Reals:
+    """Return the events in the hull of a box and each other one that are in neither."""
+    hull = np.stack([np.minimum(box[0], others[:, 0]), np.maximum(box[1], others[:, 1])], axis=1)
+    both = np.stack([np.maximum(box[0], others[:, 0]), np.minimum(box[1], others[:, 1])], axis=1)
+    return _volume(hull) - _volume(box[None]) - _volume(others) + _volume(both)
+
+
+def _volume(boxes: Codes) -> Reals:
+    """Return the numbers of events of boxes, shape (..., 2, attributes)."""
+    widths = np.maximum(boxes[..., 1, :] - boxes[..., 0, :] + 1, 0)
+    return np.asarray(widths.astype(np.float64).prod(axis=-1))
 
 
 def _empty(rows: Codes) -> Bools:

@@ -26,15 +26,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any, Final, Literal, TypeAlias
 
-from ccbps.checks import Printable, flag
+from ccbps.checks import Printable, flag, number
 from ccbps.errors import RefusedError
 from ccbps.overlay.routing.relations import Relation
 
 Name: TypeAlias = tuple[str, int]
 """Name of a filter: its owner, and a number of the owner's."""
 Subject: TypeAlias = Literal["subscription", "advertisement"]
+MERGED: Final = "~"
+"""Owner of merged subscriptions: no client has this name."""
 KINDS: Final[tuple[Subject, Subject]] = ("advertisement", "subscription")
 
 
@@ -100,6 +103,9 @@ class Router(Printable):
         send: function from a neighbour's name and a message, which sends it.
         deliver: function from a client's name and a publication, which delivers it.
         advertise: True if subscriptions go only where advertisements come from.
+        slack: number of events. Subscriptions are merged into one, on their way to a neighbour,
+            where it matches at most so many events that none of them matches. None merges nothing,
+            and 0 only those that together are one filter.
 
     Attributes:
         tables: filters by kind and link.
@@ -113,8 +119,10 @@ class Router(Printable):
         deliver: Callable[[str, Publication], None],
         *,
         advertise: bool = True,
+        slack: float | None = None,
     ) -> None:
         self.relation, self._send, self._deliver = relation, send, deliver
+        self.slack = None if slack is None else number("slack", slack, 0)
         self.advertise = flag("advertise", advertise)
         self.tables: dict[Subject, dict[str, _Table]] = {kind: {} for kind in KINDS}
         self.sent: dict[Subject, dict[str, dict[Name, _Filter]]] = {kind: {} for kind in KINDS}
@@ -219,7 +227,9 @@ class Router(Printable):
             self._remove(kind, link, name)
         table[name] = held = _Filter(content, parsed)
         for neighbour in self._others(link):
-            if kind == "advertisement" or self._is_wanted(neighbour, held):
+            if self._merges(kind):
+                self._sync(kind, neighbour)
+            elif kind == "advertisement" or self._is_wanted(neighbour, held):
                 self._offer(kind, neighbour, name, held)
         if kind == "advertisement" and link in self.sent["subscription"]:
             self._sync("subscription", link)
@@ -229,7 +239,9 @@ class Router(Printable):
         if held is None:
             return
         for neighbour in self._others(link):
-            if name in self.sent[kind][neighbour]:
+            if self._merges(kind):
+                self._sync(kind, neighbour)
+            elif name in self.sent[kind][neighbour]:
                 self._replace(kind, neighbour, name, held)
         if kind == "advertisement" and link in self.sent["subscription"]:
             self._sync("subscription", link)
@@ -287,16 +299,33 @@ class Router(Printable):
 
     def _sync(self, kind: Subject, neighbour: str) -> None:
         """Send a neighbour all that it should have and does not, then withdraw the rest."""
-        wanted = self._candidates(kind, neighbour)
-        maximal, sent = self._maximal(wanted), self.sent[kind][neighbour]
-        surplus = [name for name in sent if name not in maximal]
-        for name in maximal:
+        candidates, sent = self._candidates(kind, neighbour), self.sent[kind][neighbour]
+        wanted = {name: candidates[name] for name in self._maximal(candidates)}
+        if self._merges(kind):
+            wanted = self._merged(wanted)
+        surplus = [name for name in sent if name not in wanted]
+        for name, held in wanted.items():
             if name not in sent:
-                sent[name] = wanted[name]
-                self._send(neighbour, Add(kind, name, wanted[name].content))
+                sent[name] = held
+                self._send(neighbour, Add(kind, name, held.content))
         for name in surplus:
             del sent[name]
             self._send(neighbour, Withdraw(kind, name))
+
+    def _merges(self, kind: Subject) -> bool:
+        return self.slack is not None and kind == "subscription"
+
+    def _merged(self, filters: dict[Name, _Filter]) -> dict[Name, _Filter]:
+        """Merge filters. What is merged is named by its content, so that a change is a new name."""
+        names = {held.content: name for name, held in filters.items()}
+        merged: dict[Name, _Filter] = {}
+        parsed = [held.parsed for held in filters.values()]
+        for content in self.relation.merged(parsed, self.slack or 0.0):
+            digest = int.from_bytes(sha256(content).digest()[:7])
+            merged[names.get(content, (MERGED, digest))] = _Filter(
+                content, self.relation.read_filter(content)
+            )
+        return merged
 
     def _maximal(self, filters: dict[Name, _Filter]) -> dict[Name, None]:
         """Return the names of the filters that no other one covers."""

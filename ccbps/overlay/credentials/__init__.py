@@ -1,0 +1,1 @@
+"""Publish/subscribe without brokers, between holders of credentials."""

@@ -1,0 +1,465 @@
+"""A member of an overlay without brokers: it holds a credential, and forwards what it can open.
+
+Members form a tree: the credential of a parent covers those of its children, and the root has the
+credential of everything. An event goes from the root to the children of each member that opens it.
+So it reaches all members whose credential is a prefix of its leaf, and those that cannot open it
+are at most one hop away from one that can. A child that *shows* its credential to its parent gets
+only events that it can open.
+
+A newcomer walks: it asks a member by a request that does not show its credential
+(`ccbps.overlay.credentials.tree`). A member that opens it answers with a proof and the names of its
+children, another one with the name of its parent. So the newcomer goes up until a member opens its
+request, then down from child to child, and connects to the last one. It is given the requests of
+the other children of its parent, and takes over those whose requests it opens: their owners check
+its proof, connect to it, and only then leave their former parent.
+
+Each member that is asked learns one bit: whether its credential covers the newcomer's. A parent
+learns as much about a child, and its credential only where the child shows it.
+
+*Splits*: a newcomer may split its credential into parts, each with a member of its own
+(`split_credential`), and show parents the parts. The requests of a split have a common tag, sealed
+inside. A parent that has a child with this tag answers "taken", and the walk goes on. So each
+parent knows one part. Against parents that lie about it there is no defence here.
+
+When a member leaves, its children join again from its parent on.
+
+Every event bears the publisher's certificate and signature inside, and members drop events that
+were forged, not advertised, or seen before.
+
+Leak: neighbours know each other's names. A member that opens an event reads its whole leaf. A
+member that opens the requests of several parts of a split sees that they belong together.
+Hazard: a member that crashes is not noticed. An overlay holds for one epoch; for the next one,
+members are made anew and join again.
+Source: [TKR14]; the walk of requests is corrected.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from ccbps.checks import Printable, flag, instance
+from ccbps.errors import DecodeError, ParameterError
+from ccbps.forms.decomposition import Node, covers
+from ccbps.overlay.credentials.tree import (
+    NO_TAG,
+    Credential,
+    CredentialEvent,
+    CredentialTree,
+    request_proof,
+)
+
+WINDOW: Final = 1 << 12
+"""Numbers of a publisher that are remembered; an event that is older is dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Message of a newcomer: its request."""
+
+    request: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Message to a newcomer.
+
+    Attributes:
+        proof: proof that the request was opened, or None.
+        taken: True if there is a child of the same split.
+        parent: name of the parent; None at the root.
+        children: names of children; none unless the request was opened.
+    """
+
+    proof: bytes | None
+    taken: bool
+    parent: str | None
+    children: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Attach:
+    """Message of a newcomer, or of a child that is taken over: it wants to be a child.
+
+    Attributes:
+        request: its request.
+        shown: its credential's node, or None if it does not show it.
+    """
+
+    request: bytes
+    shown: Node | None
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """Message to a new child: the names and requests of the other children."""
+
+    others: tuple[tuple[str, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Declined:
+    """Message to a newcomer that cannot be a child."""
+
+
+@dataclass(frozen=True, slots=True)
+class Adopt:
+    """Message to a child of another member: the sender opened its request, and is closer."""
+
+    proof: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Message to a parent: the sender is no child any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Message to a child of a member that leaves: the name of that member's parent."""
+
+    parent: str
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """Message with a new event, on its way up to the root."""
+
+    event: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Forwarded:
+    """Message with an event, on its way down."""
+
+    event: bytes
+
+
+MemberMessage: TypeAlias = (
+    Ask | Answer | Attach | Attached | Declined | Adopt | Moved | Left | Published | Forwarded
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Child:
+    """A child: its request, its tag, and its credential's node if it shows it."""
+
+    request: bytes
+    tag: bytes
+    shown: Node | None
+
+
+@dataclass(slots=True)
+class _Walk:
+    """A walk to a parent.
+
+    Attributes:
+        asked: member whose answer is awaited.
+        seen: members that were asked.
+        opened: members that opened the request; True for those where the split has a child.
+        next: members to ask next.
+        later: members to ask unless one that opened the request is free.
+    """
+
+    asked: str = ""
+    seen: set[str] = field(default_factory=set)
+    opened: dict[str, bool] = field(default_factory=dict)
+    next: list[str] = field(default_factory=list)
+    later: list[str] = field(default_factory=list)
+
+
+class Member(Printable):
+    """A member of the overlay, without any connection.
+
+    Args:
+        name: name of the member for its neighbours.
+        tree: public part of the credentials.
+        credential: credential of the member; a person with several has a member for each.
+        send: function from a neighbour's name and a message, which sends it.
+        connect: function from a name, which connects to that member.
+        deliver: function from an event that the member opened.
+        root: True for the root, whose credential is that of everything.
+        show: True to show the credential to the parent.
+        tag: `split_tag` of the pseudonym of a split; members of its other parts have it, too.
+        tags: set of the tags of all children, if several members of one person share it.
+
+    Raises:
+        ParameterError: an argument does not fit.
+
+    Attributes:
+        name: as given.
+        parent: name of the parent; None before the member has joined, and for the root.
+        children: names of the children.
+        joined: True for the root, and once the member has a parent.
+        dropped: numbers of events dropped: "refused" or "repeated".
+
+    Example:
+        >>> from ccbps.functional import Authority, Ibe
+        >>> from ccbps.keys import SigningKey
+        >>> from ccbps.overlay import CredentialTree, Links, Member
+        >>> authority, issuer = Authority.generate(Ibe()), SigningKey.generate()
+        >>> tree = CredentialTree("quotes", 4, authority.public, issuer.identity)
+        >>> links, members, got = Links(), {}, []
+        >>> for name, node in {"root": "", "alice": "01", "bob": "0"}.items():
+        ...     (credential,) = tree.issue(authority, [node], epoch=7)
+        ...     class Entry:
+        ...         def receive(self, sender, message, name=name):
+        ...             members[name].receive(sender, message)
+        ...     members[name] = Member(
+        ...         name, tree, credential, links.attach(name, Entry()).send,
+        ...         lambda other, name=name: links.link(name, other),
+        ...         lambda event, name=name: got.append((name, event.payload)),
+        ...         root=name == "root",
+        ...     )
+        ...     if name != "root":
+        ...         members[name].join("root")
+        ...         end = links.run()
+        >>> members["alice"].parent              # taken over by bob, whose credential covers hers
+        'bob'
+        >>> exchange = SigningKey.generate()
+        >>> certificate = tree.certify(issuer, exchange.identity, ["0"], epoch=7)
+        >>> event = tree.seal_event(b"IBM", "0111", exchange, certificate, number=1)
+        >>> members["root"].publish(event)
+        >>> end = links.run()
+        >>> got
+        [('root', b'IBM'), ('bob', b'IBM'), ('alice', b'IBM')]
+    """
+
+    def __init__(
+        self,
+        name: str,
+        tree: CredentialTree,
+        credential: Credential,
+        send: Callable[[str, MemberMessage], None],
+        connect: Callable[[str], None],
+        deliver: Callable[[CredentialEvent], None],
+        *,
+        root: bool = False,
+        show: bool = False,
+        tag: bytes = NO_TAG,
+        tags: Counter[bytes] | None = None,
+    ) -> None:
+        self.name, self.tree = name, instance("tree", tree, CredentialTree)
+        self._credential = instance("credential", credential, Credential)
+        self._send, self._connect, self._deliver = send, connect, deliver
+        self._root = flag("root", root)
+        if root and credential.node:
+            raise ParameterError("the root must have the credential of everything, the node ''")
+        self._shown = credential.node if flag("show", show) else None
+        self._tag, self._tags = tag, Counter[bytes]() if tags is None else tags
+        self._request, self._nonce = tree.seal_request(credential, tag=tag)
+        self._children: dict[str, _Child] = {}
+        self._walk: _Walk | None = None
+        self._chosen: str | None = None
+        self._former: str | None = None  # parent before, while there is none
+        self._seen: dict[bytes, set[int]] = {}
+        self.parent: str | None = None
+        self.dropped: Counter[str] = Counter()
+        self._handlers: dict[type[Any], Callable[[str, Any], None]] = {
+            Ask: self._ask,
+            Answer: self._answer,
+            Attach: self._attach,
+            Attached: self._attached,
+            Declined: self._declined,
+            Adopt: self._adopt,
+            Moved: lambda sender, _: self._forget(sender),
+            Left: self._left,
+            Published: lambda _, message: self.publish(message.event),
+            Forwarded: lambda _, message: self._forward(message.event),
+        }
+
+    def __repr__(self) -> str:
+        return f"<Member {self.name}: {len(self._children)} children>"
+
+    @property
+    def children(self) -> list[str]:
+        """Names of the children."""
+        return [*self._children]
+
+    @property
+    def joined(self) -> bool:
+        """True for the root, and once the member has a parent."""
+        return self._root or self.parent is not None
+
+    # -- the member -----------------------------------------------------------------------------
+
+    def join(self, start: str) -> None:
+        """Walk to a parent.
+
+        Args:
+            start: name of any member that has joined.
+
+        Raises:
+            ParameterError: the member is the root.
+        """
+        if self._root:
+            raise ParameterError("the root does not join: the others join it")
+        self._walk = _Walk(next=[start])
+        self._step()
+
+    def leave(self) -> None:
+        """Leave the overlay; the children join again.
+
+        Raises:
+            ParameterError: the member has no parent.
+        """
+        above = self.parent or self._former
+        if above is None:
+            raise ParameterError("only a member with a parent leaves")
+        for child in [*self._children]:
+            self._send(child, Left(above))
+            self._forget(child)
+        if self.parent is not None:
+            self._send(self.parent, Moved())
+        self._former, self.parent, self._walk, self._chosen = above, None, None, None
+
+    def publish(self, event: bytes) -> None:
+        """Send an event of `CredentialTree.seal_event` to the root, and from there to members."""
+        if self.parent is None:
+            self._forward(event)
+        else:
+            self._send(self.parent, Published(event))
+
+    def receive(self, sender: str, message: MemberMessage) -> None:
+        """Take a message from a neighbour.
+
+        Raises:
+            DecodeError: a request is none.
+        """
+        handler = self._handlers.get(type(message))
+        if handler is None:
+            raise DecodeError(f"a {type(message).__name__} is no message of a member")
+        handler(sender, message)
+
+    # -- newcomers ------------------------------------------------------------------------------
+
+    def _ask(self, sender: str, message: Ask) -> None:
+        opened = self.tree.open_request(message.request, self._credential)
+        if opened is None or not self.joined:
+            # Without a parent, a member shows the way to its former one.
+            self._send(sender, Answer(None, False, self.parent or self._former, ()))
+            return
+        nonce, tag = opened
+        children = tuple(name for name in self._children if name != sender)
+        proof = request_proof(nonce, self.name)
+        self._send(sender, Answer(proof, self._is_taken(tag), self.parent, children))
+
+    def _is_taken(self, tag: bytes) -> bool:
+        return tag != NO_TAG and (self._tags[tag] > 0 or tag == self._tag)
+
+    def _attach(self, sender: str, message: Attach) -> None:
+        opened = self.tree.open_request(message.request, self._credential)
+        above = sender in (self.parent, self._chosen)
+        if opened is None or self._is_taken(opened[1]) or above or not self.joined:
+            self._send(sender, Declined())
+            return
+        others = tuple(
+            (name, child.request) for name, child in self._children.items() if name != sender
+        )
+        self._forget(sender)
+        self._tags[opened[1]] += 1
+        self._children[sender] = _Child(message.request, opened[1], message.shown)
+        self._send(sender, Attached(others))
+
+    def _forget(self, name: str) -> None:
+        child = self._children.pop(name, None)
+        if child is not None:
+            self._tags[child.tag] -= 1
+
+    # -- the walk -------------------------------------------------------------------------------
+
+    def _step(self) -> None:
+        """Ask the next member, or connect to the last one that opened the request."""
+        walk = self._walk
+        assert walk is not None
+        free = [name for name, taken in walk.opened.items() if not taken]
+        for names in (walk.next, [] if free else walk.later):
+            while names:
+                name = names.pop()
+                if name not in walk.seen and name != self.name:
+                    walk.seen.add(name)
+                    walk.asked = name
+                    self._connect(name)
+                    self._send(name, Ask(self._request))
+                    return
+        if free:
+            self._chosen = free[-1]
+            self._send(self._chosen, Attach(self._request, self._shown))
+        else:
+            self._walk = None  # every member that may be a parent has a part of the same split
+
+    def _answer(self, sender: str, message: Answer) -> None:
+        walk = self._walk
+        if walk is None or sender != walk.asked:
+            return
+        walk.asked = ""
+        up = [] if message.parent is None else [message.parent]
+        proof = request_proof(self._nonce, sender)
+        if message.proof is not None and hmac.compare_digest(message.proof, proof):
+            walk.opened[sender] = message.taken
+            # Nearer members last, since they are taken from the end.
+            walk.later = [*up, *walk.later, *walk.next]
+            walk.next = [*reversed(message.children)]
+        else:
+            walk.later = [*up, *walk.later]
+        self._step()
+
+    def _declined(self, sender: str, message: Declined) -> None:
+        if sender != self._chosen:
+            return
+        self._chosen = None
+        if self._walk is not None and not self._walk.asked:
+            self._walk.opened[sender] = True
+            self._step()
+
+    def _attached(self, sender: str, message: Attached) -> None:
+        if sender != self._chosen:
+            if sender != self.parent:
+                self._send(sender, Moved())
+            return
+        before, self.parent, self._chosen, self._walk = self.parent, sender, None, None
+        if before is not None and before != sender:
+            self._send(before, Moved())
+        for name, request in message.others:
+            opened = self.tree.open_request(request, self._credential)
+            if opened is not None and name not in self._children:
+                self._connect(name)
+                self._send(name, Adopt(request_proof(opened[0], self.name)))
+
+    def _adopt(self, sender: str, message: Adopt) -> None:
+        proof = request_proof(self._nonce, sender)
+        busy = self._walk is not None or self._chosen is not None or sender in self._children
+        if not busy and self.parent and hmac.compare_digest(message.proof, proof):
+            self._chosen = sender
+            self._send(sender, Attach(self._request, self._shown))
+
+    def _left(self, sender: str, message: Left) -> None:
+        if sender == self.parent:
+            self.parent, self._former = None, message.parent
+            self.join(message.parent)
+
+    # -- events ---------------------------------------------------------------------------------
+
+    def _forward(self, message: bytes) -> None:
+        """Deliver an event, and send it to children."""
+        try:
+            event = self.tree.open_event(message, self._credential)
+        except DecodeError:
+            self.dropped["refused"] += 1
+            return
+        seen = self._seen.setdefault(event.publisher, set())
+        newest = max(seen, default=0)
+        if event.number in seen or event.number <= newest - WINDOW:
+            self.dropped["repeated"] += 1
+            return
+        seen.add(event.number)
+        if len(seen) > 2 * WINDOW:
+            oldest = max(seen) - WINDOW
+            self._seen[event.publisher] = {number for number in seen if number > oldest}
+        self._deliver(event)
+        for name, child in [*self._children.items()]:
+            if child.shown is None or covers(child.shown, event.leaf):
+                self._send(name, Forwarded(message))

@@ -1,0 +1,125 @@
+"""Enclaves that move to where traffic is, if that saves more messages than moving takes.
+
+Brokers count the secrets of each route in windows of time. After each window, the best places for
+the traffic of the last W windows are found (`fewest_messages`). An enclave moves to one of them if
+the messages that it would have saved in these windows are more than those of its attestation at the
+new place: 2, and one for each link. A move has to be worth while after two windows in a row. So
+enclaves follow traffic that changes slower than W, and stay where it changes faster.
+
+Source: [Survey] chapter 10 (future work).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from ccbps.checks import Printable, whole
+from ccbps.errors import ParameterError
+from ccbps.overlay.splits.placement import fewest_messages
+from ccbps.overlay.splits.protocols import ISSPS, HyShare
+from ccbps.overlay.topology import Topology
+
+ATTESTATION: Final = 2
+"""Messages of an attestation, beside one for each link of the new place."""
+
+
+class MovingEnclaves(Printable):
+    """Places of enclaves that follow the traffic.
+
+    Args:
+        routes: topologies, one for each publisher; brokers of one name are one broker.
+        protocol: ISSPS, whose brokers the enclaves replace.
+        enclaves: first places.
+        windows: number W of windows that count, and in which a move has to pay.
+        patience: windows in a row in which a move has to be worth while.
+
+    Attributes:
+        enclaves: places now.
+        moves: number of moves so far.
+
+    Example:
+        >>> from ccbps.overlay import ISSPS, MovingEnclaves, Topology
+        >>> places = MovingEnclaves([Topology.line(3)], ISSPS(3), ["B1"], windows=4)
+        >>> [sorted(places.observe([100])) for _ in range(3)]
+        [['B1'], ['B2'], ['B2']]
+
+    Raises:
+        ParameterError: there are no routes or no enclaves, or an enclave is on none of the routes.
+    """
+
+    def __init__(
+        self,
+        routes: Sequence[Topology],
+        protocol: ISSPS,
+        enclaves: Iterable[str],
+        *,
+        windows: int,
+        patience: int = 2,
+    ) -> None:
+        self._routes, self._protocol = [*routes], protocol
+        self._windows, self._patience = whole("windows", windows, 1), whole("patience", patience, 1)
+        self.enclaves = frozenset(enclaves)
+        self._links: dict[str, set[str]] = {}
+        for route in self._routes:
+            for broker, others in route.links.items():
+                self._links.setdefault(broker, set()).update(others)
+        if not self._routes or not self.enclaves or not self.enclaves <= self._links.keys():
+            raise ParameterError("routes and enclaves: at least one, and enclaves on the routes")
+        self._history: deque[list[int]] = deque(maxlen=self._windows)
+        self._wanted: dict[tuple[str, str], int] = {}
+        self.moves = 0
+
+    def __repr__(self) -> str:
+        return f"<MovingEnclaves: {', '.join(sorted(self.enclaves))}; {self.moves} moves>"
+
+    def observe(self, secrets: Sequence[int]) -> frozenset[str]:
+        """Take the secrets of one window, and return the places of the enclaves after it.
+
+        Args:
+            secrets: number of secrets of each route.
+
+        Raises:
+            ParameterError: there is not one number for each route.
+        """
+        if len(secrets) != len(self._routes):
+            raise ParameterError(f"secrets must have {len(self._routes)} numbers: {len(secrets)}")
+        self._history.append([whole("secrets", count, 0) for count in secrets])
+        worth = self._worth([sum(counts) for counts in zip(*self._history, strict=True)])
+        self._wanted = {move: self._wanted.get(move, 0) + 1 for move in worth}
+        for (old, new), times in [*self._wanted.items()]:
+            if times >= self._patience and old in self.enclaves and new not in self.enclaves:
+                self.enclaves = self.enclaves - {old} | {new}
+                self.moves += 1
+        return self.enclaves
+
+    def messages(self, secrets: Sequence[int], enclaves: Iterable[str] | None = None) -> int:
+        """Count the messages of a window, with the enclaves of now or others."""
+        places = self.enclaves if enclaves is None else frozenset(enclaves)
+        total = 0
+        for route, count in zip(self._routes, secrets, strict=True):
+            held = places & route.links.keys()
+            protocol = HyShare(self._protocol.k, self._protocol.n, enclaves=held)
+            total += protocol.messages(route, count)
+        return total
+
+    def _worth(self, counts: Sequence[int]) -> list[tuple[str, str]]:
+        """Return the moves, old and new place, that pay; the best first."""
+        traffic = [(route, float(count)) for route, count in zip(self._routes, counts, strict=True)]
+        busy = [(route, weight) for route, weight in traffic if weight]
+        if not busy:
+            return []
+        best = set(fewest_messages(busy, self._protocol, len(self.enclaves)))
+        places, moves = self.enclaves, []
+        for new in sorted(best - places):
+            before = self.messages(counts, places)
+            saved, old = max(
+                (before - self.messages(counts, places - {old} | {new}), old)
+                for old in sorted(places - best)
+            )
+            seen = len(self._history)
+            if saved * self._windows > seen * (ATTESTATION + len(self._links[new])):
+                moves.append((old, new))
+                places = places - {old} | {new}
+        return moves
