@@ -35,7 +35,7 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.overlay.routing.router import Publication as Publication
     from ccbps.overlay.routing.router import Router as Router
     from ccbps.overlay.splits.collusion import Collusion as Collusion
-    from ccbps.overlay.splits.collusion import Estimate as Estimate
+    from ccbps.overlay.splits.collusion import RiskEstimate as RiskEstimate
     from ccbps.overlay.splits.collusion import estimate_risk as estimate_risk
     from ccbps.overlay.splits.fragments import Agreed as Agreed
     from ccbps.overlay.splits.fragments import Fragment as Fragment

@@ -263,8 +263,8 @@ class Collusion(Printable):
             return np.asarray(-np.expm1(self._groups * np.log1p(-np.minimum(group, 1))))
 
 
-class Estimate(NamedTuple):
-    """Estimate of a probability from random samples.
+class RiskEstimate(NamedTuple):
+    """RiskEstimate of a probability from random samples.
 
     Attributes:
         risk: share of the samples in which the secret was recovered.
@@ -290,8 +290,8 @@ def estimate_risk(
     share: float | None = None,
     count: int | None = None,
     machines: Mapping[PhysicalBroker, Hashable] | None = None,
-) -> Estimate:
-    """Estimate the probability that the secret is recovered if random machines collude.
+) -> RiskEstimate:
+    """RiskEstimate the probability that the secret is recovered if random machines collude.
 
     For another distribution, draw the sets yourself and call `Collusion.recovers_each`.
 
@@ -345,7 +345,7 @@ def estimate_risk(
             np.put_along_axis(colluding, lowest, True, axis=1)
         hits += int(np.count_nonzero(collusion.recovers_each(colluding[:, machine])))
     smoothed = (hits + 1) / (samples + 2)
-    return Estimate(hits / samples, sqrt(smoothed * (1 - smoothed) / samples))
+    return RiskEstimate(hits / samples, sqrt(smoothed * (1 - smoothed) / samples))
 
 
 def _check_share(share: Reals) -> None:
