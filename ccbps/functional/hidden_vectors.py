@@ -28,11 +28,10 @@ from itertools import combinations
 from typing import Any, ClassVar, Final
 
 from ccbps.algebra.pairing import Target
-from ccbps.checks import instance
 from ccbps.errors import ParameterError, UnsupportedPredicateError
 from ccbps.forms.bit_tree import FALSE, TRUE, BitNode, Literal, Threshold, bit_tree
 from ccbps.forms.bits import event_bits
-from ccbps.functional.scheme import Draw, FunctionalScheme, Points, Shape, record_of
+from ccbps.functional.scheme import Draw, Points, SchemaScheme, Shape, record_of
 from ccbps.predicates import Predicate, Schema
 from ccbps.predicates.bound import bound_predicate
 
@@ -45,7 +44,7 @@ Pattern = tuple[tuple[int, int], ...]
 """Fixed places and their bits, in ascending order."""
 
 
-class HiddenVectors(FunctionalScheme):
+class HiddenVectors(SchemaScheme):
     """Messages are encrypted to records and hide them; keys are for policies.
 
     Example:
@@ -68,16 +67,14 @@ class HiddenVectors(FunctionalScheme):
     label_type: ClassVar[Any] = type(None)
 
     def __init__(self, schema: Schema, *, pairing: str = "bls12-381") -> None:
-        super().__init__(instance("schema", schema, Schema), pairing=pairing)
+        super().__init__(schema, pairing=pairing)
         self.places = schema.bits + 1
 
     def holdings(self, given: Any, epoch: int | None) -> tuple[Pattern, ...]:
-        assert self.schema is not None
         _no_epoch(epoch)
         return patterns(self.schema, bound_predicate(self.schema, given, "a policy"))
 
     def target(self, given: Any, epoch: int | None) -> tuple[int, ...]:
-        assert self.schema is not None
         _no_epoch(epoch)
         (bits,) = event_bits(record_of(self.schema, given)).astype(int).tolist()
         return (*bits, 1)

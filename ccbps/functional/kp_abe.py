@@ -20,15 +20,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from ccbps.algebra.pairing import Target
-from ccbps.checks import instance
 from ccbps.errors import KeyMismatchError
-from ccbps.functional.scheme import Draw, FunctionalScheme, Points, Shape, record_of
-from ccbps.functional.trees import Tree, epoch_tree, epoch_words, predicate_tree, record_words
-from ccbps.predicates import Schema
-from ccbps.predicates.bound import bound_predicate
+from ccbps.functional.scheme import Draw, Points, SchemaScheme, Shape
+from ccbps.functional.trees import Tree, policy_of, words_of
 
 
-class KpAbe(FunctionalScheme):
+class KpAbe(SchemaScheme):
     """Messages are encrypted to records, and keys are for policies (SQL text or predicates).
 
     Example:
@@ -49,18 +46,11 @@ class KpAbe(FunctionalScheme):
     holdings_type: ClassVar[Any] = Tree
     label_type: ClassVar[Any] = tuple[str, ...]
 
-    def __init__(self, schema: Schema, *, pairing: str = "bls12-381") -> None:
-        super().__init__(instance("schema", schema, Schema), pairing=pairing)
-
     def holdings(self, given: Any, epoch: int | None) -> Tree:
-        assert self.schema is not None
-        policy = bound_predicate(self.schema, given, "a policy")
-        return epoch_tree(predicate_tree(self.schema, policy), epoch)
+        return policy_of(self.schema, given, epoch)
 
     def target(self, given: Any, epoch: int | None) -> tuple[str, ...]:
-        assert self.schema is not None
-        (words,) = record_words(record_of(self.schema, given))
-        return epoch_words(words, epoch)
+        return words_of(self.schema, given, epoch)
 
     def public_shape(self) -> tuple[int, int, int]:
         return 0, 0, 1

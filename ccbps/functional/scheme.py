@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias
 
 from ccbps.algebra.pairing import Point, Target, pairing
-from ccbps.checks import Printable
+from ccbps.checks import Printable, instance
 from ccbps.errors import ParameterError
 from ccbps.predicates import Events, Schema
 
@@ -139,6 +139,23 @@ class FunctionalScheme(Printable, ABC):
         Raises:
             KeyMismatchError: the key does not fit the label.
         """
+
+
+class SchemaScheme(FunctionalScheme):
+    """A scheme whose policies and records have attributes.
+
+    Args:
+        schema: the attributes.
+        pairing: name of a pairing, see `ccbps.algebra.pairing`.
+
+    Raises:
+        ParameterError: the schema is none, or there is no such pairing.
+    """
+
+    schema: Schema
+
+    def __init__(self, schema: Schema, *, pairing: str = "bls12-381") -> None:
+        super().__init__(instance("schema", schema, Schema), pairing=pairing)
 
 
 _group = pairing

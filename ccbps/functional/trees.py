@@ -15,12 +15,14 @@ Sources: [S79]; [BSW07] section 4.2 for the walk, which takes polynomials for AN
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 from ccbps.errors import ParameterError, UnsupportedPredicateError
 from ccbps.forms.bit_tree import FALSE, TRUE, Literal, Threshold, bit_tree
 from ccbps.forms.bits import event_bits
+from ccbps.functional.scheme import record_of
 from ccbps.predicates import Events, Form, InRange, Predicate, Schema
+from ccbps.predicates.bound import bound_predicate
 from ccbps.predicates.codes import unpack
 from ccbps.records import Record
 from ccbps.sharing.polynomials import lagrange, prime_field
@@ -196,6 +198,22 @@ def epoch_tree(tree: Tree, epoch: int | None) -> Tree:
 
 
 # -- words of records, and trees of predicates -----------------------------------------------------
+
+
+def words_of(schema: Schema, given: Any, epoch: int | None) -> tuple[str, ...]:
+    """Return the words of a record in an epoch; errors are those of `record_of`."""
+    (words,) = record_words(record_of(schema, given))
+    return epoch_words(words, epoch)
+
+
+def policy_of(schema: Schema, given: Any, epoch: int | None) -> Tree:
+    """Return the tree of a policy in an epoch.
+
+    Raises:
+        ParameterError: the policy is neither SQL text nor a predicate of this schema.
+        PredicateError: it does not parse, no record satisfies it, or the tree is too large.
+    """
+    return epoch_tree(predicate_tree(schema, bound_predicate(schema, given, "a policy")), epoch)
 
 
 def record_words(events: Events) -> Iterator[tuple[str, ...]]:

@@ -264,7 +264,7 @@ class Collusion(Printable):
 
 
 class RiskEstimate(NamedTuple):
-    """RiskEstimate of a probability from random samples.
+    """Estimate of a probability from random samples.
 
     Attributes:
         risk: share of the samples in which the secret was recovered.
@@ -291,7 +291,7 @@ def estimate_risk(
     count: int | None = None,
     machines: Mapping[PhysicalBroker, Hashable] | None = None,
 ) -> RiskEstimate:
-    """RiskEstimate the probability that the secret is recovered if random machines collude.
+    """Estimate the probability that the secret is recovered if random machines collude.
 
     For another distribution, draw the sets yourself and call `Collusion.recovers_each`.
 
