@@ -17,7 +17,8 @@ n - 1 + 2^-n on average for random ones.
 
 Leak: the leaf of an event, and so all its attributes up to the depth of the tree, is in the clear:
 whoever gets the message needs it to find the key. Two users open what each of them opens, and no
-more: one tree binds all attributes to one another.
+more: one tree binds all attributes to one another. Hazard: whoever can open a payload could also
+have sealed it.
 Sources: Srivatsa and Liu, ICDCS 2007 (PSGuard); [Survey] section 4.8.
 """
 
