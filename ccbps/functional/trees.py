@@ -29,7 +29,7 @@ from ccbps.sharing.polynomials import lagrange, prime_field
 
 MOST_LEAVES: Final = 1 << 14
 MOST_DEPTH: Final = 1 << 9
-"""Gates above a leaf; each of them copies the leaves below it."""
+"""Gates above a leaf at most."""
 MOST_COUNTED: Final = 1 << 9
 """Parts of a node that is neither AND nor OR, whose sharing takes their number squared."""
 ANYBODY: Final = "*"

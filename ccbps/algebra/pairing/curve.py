@@ -91,6 +91,30 @@ class _Curve(Pairing):
             base = self.multiply(rows[-1][-1], base)
         return rows
 
+    _g1: Any
+    _g2: Any
+
+    def multiply(self, left: Point, right: Point) -> Point:
+        return left + right
+
+    def inverse(self, point: Point) -> Point:
+        return -point
+
+    def decode_g1(self, data: bytes) -> Point:
+        return self._decode(data, self._g1, self.g1_bytes)
+
+    def decode_g2(self, data: bytes) -> Point:
+        return self._decode(data, self._g2, self.g2_bytes)
+
+    def _decode(self, data: bytes, kind: Any, size: int) -> Point:
+        if len(data) != size or data[0] & (COMPRESSED | INFINITY) != COMPRESSED:
+            raise DecodeError(NO_POINT)
+        return self._point(data, kind)
+
+    @abstractmethod
+    def _point(self, data: bytes, kind: Any) -> Point:
+        """Read a point of this class of the library from bytes of the right length and form."""
+
 
 class MclCurve(_Curve):
     """BLS12-381 by pymcl."""
@@ -109,26 +133,12 @@ class MclCurve(_Curve):
     def _power(self, base: Point, exponent: int) -> Point:
         return base * self._number(str(exponent))
 
-    def multiply(self, left: Point, right: Point) -> Point:
-        return left + right
-
-    def inverse(self, point: Point) -> Point:
-        return -point
-
     def encode(self, point: Point) -> bytes:
         x, y = self._coordinates(point)
         data = b"".join(part.to_bytes(FIELD_BYTES) for part in reversed(x))
         return bytes([data[0] | COMPRESSED | (LARGER if _is_larger(y) else 0)]) + data[1:]
 
-    def decode_g1(self, data: bytes) -> Point:
-        return self._decode(data, self._g1, self.g1_bytes)
-
-    def decode_g2(self, data: bytes) -> Point:
-        return self._decode(data, self._g2, self.g2_bytes)
-
-    def _decode(self, data: bytes, kind: Any, size: int) -> Point:
-        if len(data) != size or data[0] & (COMPRESSED | INFINITY) != COMPRESSED:
-            raise DecodeError(NO_POINT)
+    def _point(self, data: bytes, kind: Any) -> Point:
         x = bytes([data[0] & LARGER - 1]) + data[1:]
         try:
             point = kind.deserialize(x[::-1])  # it checks the curve and the order
@@ -188,24 +198,10 @@ class ArkworksCurve(_Curve):
     def _power(self, base: Point, exponent: int) -> Point:
         return base * self._number(exponent.to_bytes(32))
 
-    def multiply(self, left: Point, right: Point) -> Point:
-        return left + right
-
-    def inverse(self, point: Point) -> Point:
-        return -point
-
     def encode(self, point: Point) -> bytes:
         return bytes(point.to_compressed_bytes())
 
-    def decode_g1(self, data: bytes) -> Point:
-        return self._decode(data, self._g1, self.g1_bytes)
-
-    def decode_g2(self, data: bytes) -> Point:
-        return self._decode(data, self._g2, self.g2_bytes)
-
-    def _decode(self, data: bytes, kind: Any, size: int) -> Point:
-        if len(data) != size or data[0] & (COMPRESSED | INFINITY) != COMPRESSED:
-            raise DecodeError(NO_POINT)
+    def _point(self, data: bytes, kind: Any) -> Point:
         try:
             return kind.from_compressed_bytes(data)
         except ValueError:
