@@ -134,6 +134,18 @@ class Kind(IntEnum):
     """An event for holders of credentials: `ccbps.overlay.credentials.tree`."""
     CREDENTIAL_REQUEST = 31
     """A request to connect to a node that holds a credential."""
+    POLICY = 32
+    """A policy of access control: `ccbps.access.policy`."""
+    NOTICE = 33
+    """A policy as brokers see it: `ccbps.access.notice`."""
+    PRESENTATION = 34
+    """A token with the proof that its sender holds its key: `ccbps.access.tokens`."""
+    PERMIT = 35
+    """An authority's permit for a subscription: `ccbps.access.notice`."""
+    DELEGATION = 36
+    """A link of a chain of delegations: `ccbps.access.delegation`."""
+    OFFER = 37
+    """An offer of an owner or a manager: `ccbps.access.negotiation`."""
 
 
 @unique

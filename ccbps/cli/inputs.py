@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import json
 import re
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from decimal import Decimal as Number
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -18,19 +17,8 @@ from ccbps.cli.command import Option
 from ccbps.errors import ParameterError
 from ccbps.matching import Matcher, from_json
 from ccbps.matching.contract.scheme import Keying
-from ccbps.predicates import (
-    AttributeType,
-    Bool,
-    Category,
-    Decimal,
-    Int,
-    Keyword,
-    Predicate,
-    Schema,
-    Text,
-    Timestamp,
-    UInt,
-)
+from ccbps.predicates import Predicate, Schema
+from ccbps.predicates.written import schema_from_text
 from ccbps.shares.operators import Operator
 
 T = TypeVar("T")
@@ -48,10 +36,6 @@ SCHEMA_NEEDED: Final = Option(*_SCHEMA, required=True)
 
 NUMBERS: Final = 1 << 63
 """Rounds, and numbers of publications, are below it: SQLite's integers and messages hold them."""
-
-_TYPES: Final[dict[str, type[AttributeType]]] = {
-    kind.__name__: kind for kind in (Bool, Category, Decimal, Int, Keyword, Text, Timestamp, UInt)
-}
 
 
 def read_file(path: str) -> str:
@@ -154,53 +138,11 @@ def read_predicate(arguments: Namespace) -> tuple[Matcher | None, Predicate]:
 def read_schema(argument: str) -> Schema:
     """Return a schema from the text that Python shows of it, or from its JSON text.
 
-    The text is ``price=UInt(16), issue=Category(["AAPL", "IBM"])``, with or without ``Schema(...)``
-    around it. Nothing in it is run.
-
     Raises:
         DecodeError: the text looks like JSON, and is no schema.
         ParameterError: the text is no schema in the short form.
     """
-    text = read_text(argument).strip()
-    if text.startswith("{"):
-        return Schema.from_json(text)
-    try:
-        tree = ast.parse(text if text.startswith("Schema(") else f"Schema({text})", mode="eval")
-        types = _call(tree.body, {"Schema": _attributes}, _attribute_type)
-    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
-        raise ParameterError(
-            f'schema must be such as \'price=UInt(16), issue=Category(["AAPL", "IBM"])\', with '
-            f"the types {', '.join(_TYPES)}: {error}"
-        ) from None
-    return Schema(types)
-
-
-def _attributes(*unnamed: AttributeType, **types: AttributeType) -> dict[str, AttributeType]:
-    if unnamed:
-        raise ValueError("an attribute has no name")
-    return types
-
-
-def _attribute_type(call: ast.expr) -> AttributeType:
-    return _call(call, _TYPES, ast.literal_eval)
-
-
-def _call(
-    call: ast.expr, functions: Mapping[str, Callable[..., T]], read: Callable[[ast.expr], Any]
-) -> T:
-    """Return the result of a call of one of the functions, with each argument read by `read`.
-
-    Raises:
-        ValueError: the expression is no such call.
-    """
-    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
-        raise ValueError(f"{ast.unparse(call)} is not a type")
-    if call.func.id not in functions:
-        raise ValueError(f"there is no type {call.func.id}")
-    named = {word.arg: read(word.value) for word in call.keywords if word.arg is not None}
-    if len(named) < len(call.keywords):
-        raise ValueError("a name is missing")
-    return functions[call.func.id](*map(read, call.args), **named)
+    return schema_from_text(read_text(argument))
 
 
 def read_values(text: str) -> dict[str, Any]:

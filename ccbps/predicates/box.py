@@ -48,6 +48,8 @@ from ccbps.predicates.types import EMPTY
 MAX_HAMMING_CODES: Final = 1024
 """Most codes that a Hamming distance, or its negation, is spelled out to."""
 MAX_PRODUCTS: Final = 256
+MAX_PIECES: Final = 1 << 14
+"""Most products that the comparison of two unions holds at a time."""
 _MAX_CHOICES: Final = 64
 _SHOWN: Final = 5
 """Intervals that an error spells out."""
@@ -389,6 +391,16 @@ def difference(schema: Attributes, whole: Product, part: Product) -> list[Produc
         if not inside[name]:
             return pieces
     return pieces
+
+
+def is_within(schema: Attributes, inner: Iterable[Product], outer: Iterable[Product]) -> bool:
+    """Tell whether each event of one union of products is in another union, too."""
+    left = [*inner]
+    for part in outer:
+        left = [piece for whole in left for piece in difference(schema, whole, part)]
+        if len(left) > MAX_PIECES:
+            raise NotABox("too many alternatives to compare", "too many alternatives", set())
+    return not left
 
 
 # -- boxes -----------------------------------------------------------------------------------------

@@ -25,7 +25,15 @@ from ccbps.errors import (
     UnsupportedPredicateError,
 )
 from ccbps.predicates.attributes import Attributes
-from ccbps.predicates.box import Box, alternatives_of, box_of, is_empty, sets_of
+from ccbps.predicates.box import (
+    Box,
+    NotABox,
+    alternatives_of,
+    box_of,
+    is_empty,
+    is_within,
+    sets_of,
+)
 from ccbps.predicates.codes import BoolArray, Intervals
 from ccbps.predicates.described import from_text, to_text, types_of
 from ccbps.predicates.expression import (
@@ -455,6 +463,33 @@ class Predicate(Printable, Redacted, frozen=True, eq=False, dict=True):
         """
         self._require_bound()
         return alternatives_of(self.schema, self._form, self.expression, self.text)
+
+    def implies(self, other: Predicate) -> bool:
+        """Tell whether each event that this predicate matches is matched by another one, too.
+
+        The answer is exact.
+
+        Example:
+            >>> from ccbps import Schema, UInt
+            >>> schema = Schema(price=UInt(16), volume=UInt(16))
+            >>> wide = schema.parse("price < 9 OR volume > 3")
+            >>> schema.parse("price IN (1, 8)").implies(wide)
+            True
+
+        Args:
+            other: a predicate of the same schema.
+
+        Raises:
+            ParameterError: the other one has another schema, or a private constant has no value.
+            UnsupportedPredicateError: a predicate has too many alternatives to tell.
+        """
+        if other.schema != self.schema:
+            raise ParameterError("other must be a predicate of the same schema")
+        try:
+            return is_within(self.schema, self.alternatives(), other.alternatives())
+        except NotABox as problem:
+            reason = problem.reason
+        raise UnsupportedPredicateError(reason, text=self.text, position=None, summary=reason)
 
     @cached_property
     def _box(self) -> Box:
