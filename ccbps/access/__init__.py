@@ -5,6 +5,11 @@ from typing import TYPE_CHECKING
 from ccbps.loading import on_first_use
 
 if TYPE_CHECKING or not on_first_use(__name__):
+    from ccbps.access.authority import Authority as Authority
+    from ccbps.access.guard import Guard as Guard
+    from ccbps.access.notice import Entitlement as Entitlement
+    from ccbps.access.notice import Notice as Notice
+    from ccbps.access.notice import Permit as Permit
     from ccbps.access.policy import Change as Change
     from ccbps.access.policy import Decision as Decision
     from ccbps.access.policy import Grant as Grant

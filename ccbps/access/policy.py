@@ -100,6 +100,7 @@ class _Content(Message, frozen=True):
     grants: tuple[Grant, ...]
     rules: tuple[Rule, ...]
     revoked: tuple[Name, ...]
+    tokens: tuple[Name, ...]
 
 
 class _GrantTable(msgspec.Struct, forbid_unknown_fields=True):
@@ -127,6 +128,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     grants: list[_GrantTable] = msgspec.field(default_factory=list)
     rules: list[_RuleTable] = msgspec.field(default_factory=list)
     revoked: list[Name] = msgspec.field(default_factory=list)
+    revoked_tokens: list[Name] = msgspec.field(default_factory=list)
 
 
 class Decision(Record, frozen=True):
@@ -193,6 +195,7 @@ class Policy(Printable):
         grants: permissions.
         rules: denials.
         revoked: users that have no role any more.
+        revoked_tokens: numbers of tokens that count no more, `Token.numbers`.
     """
 
     def __init__(
@@ -204,6 +207,7 @@ class Policy(Printable):
         grants: Iterable[Grant],
         rules: Iterable[Rule] = (),
         revoked: Iterable[str] = (),
+        revoked_tokens: Iterable[str] = (),
     ) -> None:
         """Make a policy.
 
@@ -219,10 +223,11 @@ class Policy(Printable):
             tuple(grants),
             tuple(rules),
             tuple(sorted(set(revoked))),
+            tuple(sorted(set(revoked_tokens))),
         )
         self.schema, self.version, self._content = schema, version, content
         self.roles, self.grants, self.rules = content.roles, content.grants, content.rules
-        self.revoked = frozenset(content.revoked)
+        self.revoked, self.revoked_tokens = frozenset(content.revoked), frozenset(content.tokens)
         for subject, names in [
             *((f"grant {place}", (one.role,)) for place, one in enumerate(self.grants)),
             *((f"rule {one.name!r}", one.roles) for one in self.rules),
@@ -298,6 +303,7 @@ class Policy(Printable):
                 for one in file.rules
             ],
             revoked=file.revoked,
+            revoked_tokens=file.revoked_tokens,
         )
 
     def to_bytes(self) -> bytes:
@@ -320,6 +326,7 @@ class Policy(Printable):
                 grants=content.grants,
                 rules=content.rules,
                 revoked=content.revoked,
+                revoked_tokens=content.tokens,
             )
         except (ParameterError, PredicateError):
             pass

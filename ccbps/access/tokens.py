@@ -274,6 +274,14 @@ class Presentation(Message, frozen=True):
     counter: Number
     signature: Signature
 
+    def user(self, authority: bytes) -> str:
+        """Return the name of the token's user; nothing else is checked.
+
+        Raises:
+            DecodeError: the token is malformed, or not of this authority.
+        """
+        return read_token(self.token, authority).user
+
     def verified(self, authority: bytes, session: bytes, client: str, now: float) -> Token:
         """Return the token, if its sender holds its key and its time is now.
 

@@ -14,7 +14,8 @@ from threading import Lock
 from time import monotonic
 from typing import Final
 
-from ccbps.broker.quotas import Bucket, Quota
+from ccbps.access.rates import Bucket
+from ccbps.broker.quotas import Quota
 
 ARRIVALS: Final = 2
 """Requests that may arrive, for each one that the quota allows: some are sent again."""

@@ -27,8 +27,8 @@ from amqtt.mqtt.packet import PUBLISH
 from amqtt.plugins.base import BaseAuthPlugin, BaseTopicPlugin
 from amqtt.session import Session
 
+from ccbps.access.rates import Bucket
 from ccbps.broker.messages import check_name
-from ccbps.broker.quotas import Bucket
 from ccbps.checks import number
 from ccbps.errors import ParameterError
 from ccbps.mqtt.connection import BROKER, UP, WAIT_SECONDS, Startable

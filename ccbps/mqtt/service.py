@@ -24,8 +24,8 @@ from time import monotonic, sleep
 from typing import ClassVar, Final, NamedTuple
 
 from ccbps import errors
+from ccbps.access.rates import Bucket
 from ccbps.broker import MatchingBroker, Receipt
-from ccbps.broker.quotas import Bucket
 from ccbps.errors import CcbpsError, DecodeError, RefusedError
 from ccbps.matching.contract.scheme import Answers
 from ccbps.mqtt.claim import CLAIM, Claim

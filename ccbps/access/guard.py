@@ -1,0 +1,291 @@
+"""The guard of a broker: who may take which action now, by the authority's latest notice.
+
+A client *presents* its token once in a session. From then on a decision is a few look-ups: the
+token's time, its actions, the revocations and the right of the client's roles. What the right's
+filter says about an event, the broker finds out by matching (`ccbps.broker`) or, where it reads
+events, by `Policy.test`.
+
+*Versions.* A broker judges a message by one notice from its arrival to its last delivery, in the
+same way at each hop: `stamp` returns the version, and `at` the notice of a version. A broker that
+lacks a version waits for it and never guesses. Notices of older versions are kept until `forget`.
+
+Hazard: times are those of this broker's clock.
+Source: [Survey] section 5.1; revocation also ends what exists already.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from threading import RLock
+from typing import Final
+
+from ccbps.access.notice import DIGEST_BYTES, Entitlement, Notice, Permit
+from ccbps.access.policy import ACTIONS, Action, Roles
+from ccbps.access.rates import Bucket
+from ccbps.access.tokens import SESSION_BYTES, Presentation, Token
+from ccbps.checks import Printable, octets
+from ccbps.ciphers.signatures import check_identity, signed_by
+from ccbps.errors import MissingKeyError, RefusedError, ReplayError
+
+MOST_SESSIONS: Final = 1 << 20
+
+
+class Guard(Printable):
+    """A guard.
+
+    Args:
+        authority: identity of the authority's key, 32 bytes.
+        clock: source of seconds since 1970, for tokens.
+        timer: source of seconds for rates.
+
+    Example:
+        >>> from ccbps import Schema, UInt
+        >>> from ccbps.access import Authority, Grant, Guard, Policy, present_token
+        >>> from ccbps.keys import SigningKey
+        >>> policy = Policy(
+        ...     Schema(age=UInt(7)),
+        ...     version=1,
+        ...     roles={"doctor": ["ann"]},
+        ...     grants=[Grant("doctor", ("receive",))],
+        ... )
+        >>> authority, ann = Authority(SigningKey.generate(), policy), SigningKey.generate()
+        >>> guard = Guard(authority.identity)
+        >>> guard.install(authority.notice().to_bytes())
+        >>> token = authority.issue("ann", ann.identity)
+        >>> guard.present("ann", present_token(token, ann, guard.session, "ann", 1))
+        >>> guard.require("ann", "receive").name                     # everything
+        b''
+        >>> guard.install(authority.revoke("ann").to_bytes())
+        >>> guard.require("ann", "receive")
+        Traceback (most recent call last):
+        ccbps.errors.RefusedError: ann was revoked by policy version 2
+
+    Attributes:
+        session: 16 random bytes that presentations sign.
+    """
+
+    def __init__(
+        self,
+        authority: bytes,
+        *,
+        clock: Callable[[], float] = time.time,
+        timer: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._authority, self._clock, self._timer = check_identity(authority), clock, timer
+        self.session = os.urandom(SESSION_BYTES)
+        self._lock = RLock()
+        self._notices: dict[int, Notice] = {}
+        self._notice: Notice | None = None
+        self._tokens: dict[str, Token] = {}
+        self._counters: dict[str, int] = {}
+        self._buckets: dict[tuple[str, Action], tuple[Entitlement, Bucket]] = {}
+
+    def __repr__(self) -> str:
+        version = "no policy" if self._notice is None else f"policy {self._notice.version}"
+        return f"<Guard with {version}, {len(self._tokens)} clients>"
+
+    # -- versions --------------------------------------------------------------------------------
+
+    def install(self, message: bytes) -> None:
+        """Put a notice into force.
+
+        Raises:
+            DecodeError: it is malformed, or not signed by the authority.
+            ReplayError: it is older than the one in force, or another one of its version.
+        """
+        notice = Notice.verified(message, self._authority)
+        with self._lock:
+            if self._notice is not None:
+                if notice == self._notice:
+                    return
+                if notice.version < self._notice.version:
+                    raise ReplayError(
+                        f"notice {notice.version} is older than {self._notice.version}, in force"
+                    )
+                same = notice.version == self._notice.version
+                if same and not _adds_only(self._notice, notice):
+                    raise ReplayError(f"there is another notice {notice.version} in force")
+            self._notices[notice.version] = self._notice = notice
+
+    @property
+    def notice(self) -> Notice:
+        """The notice in force.
+
+        Raises:
+            RefusedError: there is none yet, so nothing is allowed.
+        """
+        if self._notice is None:
+            raise RefusedError("the broker has no policy yet: nothing is allowed", reason="policy")
+        return self._notice
+
+    def stamp(self) -> int:
+        """Return the version in force, for a message that arrives now."""
+        return self.notice.version
+
+    def at(self, version: int) -> Notice:
+        """Return the notice of a version that a message was stamped with.
+
+        Raises:
+            MissingKeyError: this broker does not have it: let the message wait until it does.
+        """
+        with self._lock:
+            notice = self._notices.get(version)
+        if notice is None:
+            raise MissingKeyError(f"no notice of policy version {version} yet")
+        return notice
+
+    def forget(self, below: int) -> None:
+        """Forget notices of versions below one, of which no message is on its way any more."""
+        with self._lock:
+            for version in [one for one in self._notices if one < below]:
+                if self._notices[version] is not self._notice:
+                    del self._notices[version]
+
+    # -- clients ---------------------------------------------------------------------------------
+
+    def present(self, client: str, presentation: Presentation) -> None:
+        """Take a client's token, in place of its earlier one.
+
+        Raises:
+            DecodeError: the token is malformed, or not of the authority.
+            RefusedError: the proof is missing, the token is another user's, not of this time, or
+                was revoked, or its user was.
+            ReplayError: the presentation is not new.
+        """
+        token = presentation.verified(self._authority, self.session, client, self._clock())
+        with self._lock:
+            if presentation.counter <= self._counters.get(client, -1):
+                raise ReplayError("the presentation is not new: its counter must grow")
+            self._check(token, self.notice)
+            if len(self._tokens) >= MOST_SESSIONS and client not in self._tokens:
+                raise RefusedError("the broker has too many sessions", reason="sessions")
+            self._counters[client] = presentation.counter
+            self._tokens[client] = token
+
+    def leave(self, client: str) -> None:
+        """End a client's session. Its counter stays, so that no old presentation counts."""
+        with self._lock:
+            self._tokens.pop(client, None)
+
+    def ends(self, client: str) -> int | None:
+        """Return the last second of a client's session, since 1970; None if it has none."""
+        token = self._tokens.get(client)
+        return None if token is None else token.ends
+
+    @staticmethod
+    def _check(token: Token, notice: Notice) -> Roles:
+        """Return the roles that count: those of the token that its user still has."""
+        user = token.user
+        held = notice.roles_of(user)
+        if not notice.revoked_tokens.isdisjoint(token.numbers):
+            raise RefusedError(
+                f"the token of {user} was revoked by policy version {notice.version}",
+                reason="revoked",
+            )
+        if not held:
+            what = "was revoked by" if user in notice.revoked else "has no role in"
+            raise RefusedError(f"{user} {what} policy version {notice.version}", reason="revoked")
+        if held == token.roles:
+            return held
+        return tuple(role for role in token.roles if role in held)
+
+    def right(self, client: str, action: Action, notice: Notice | None = None) -> Entitlement:
+        """Return a client's right to an action, without charging its rate.
+
+        Args:
+            client: name of the client.
+            action: the action.
+            notice: notice of the version that the message was stamped with; None for the one in
+                force.
+
+        Raises:
+            RefusedError: the client has presented no token, it ended or was revoked, it does not
+                allow the action, or no grant does.
+        """
+        token = self._tokens.get(client)
+        if token is None:
+            raise RefusedError(f"{client} has presented no token in this session", reason="token")
+        token.check_time(self._clock())
+        current = self.notice if notice is None else notice
+        roles = self._check(token, current)
+        right = current.right(roles, action) if action in token.actions else None
+        if right is None:
+            if action not in token.actions:
+                why = f"the token of {client} does not allow to {action}"
+            elif not current.knows(roles):
+                why = f"the roles of {client} have changed: have the token renewed"
+            else:
+                why = f"policy version {current.version} lets {client} not {action}"
+            raise RefusedError(why, reason=action)
+        return right
+
+    def require(self, client: str, action: Action, notice: Notice | None = None) -> Entitlement:
+        """Return a client's right to an action, and charge its rate by one.
+
+        Raises:
+            RefusedError: as for `right`, or the rate is used up.
+        """
+        right = self.right(client, action, notice)
+        if right.rate is not None and self.spend(client, action, right, 1) < 1:
+            raise RefusedError(
+                f"{client} may {action} {right.rate:g} events a second: wait", reason="rate"
+            )
+        return right
+
+    def spend(self, client: str, action: Action, right: Entitlement, most: int) -> int:
+        """Take up to some events out of a client's rate, and return how many there were."""
+        if right.rate is None:
+            return most
+        with self._lock:
+            key = client, action
+            known = self._buckets.get(key)
+            if known is None or known[0] != right:
+                burst = right.burst or max(1.0, right.rate)
+                known = self._buckets[key] = right, Bucket(right.rate, burst, self._timer)
+            count = max(0, min(most, int(known[1].level())))
+            known[1].take(count)
+            return count
+
+    def allows(self, client: str, permit: Permit, subscription: bytes) -> None:
+        """Accept a client's subscription by the authority's permit.
+
+        Args:
+            client: name of the client.
+            permit: the permit.
+            subscription: SHA-256 of the subscription, 32 bytes.
+
+        Raises:
+            RefusedError: as for `right`; or the permit is another client's or subscription's, not
+                signed by the authority, or of filters that are not in force for the client.
+        """
+        octets("subscription", subscription, DIGEST_BYTES)
+        if not signed_by(self._authority, permit.signed, permit.signature):
+            raise RefusedError("the permit is not signed by the authority", reason="permit")
+        if (permit.client, permit.subscription) != (client, subscription):
+            raise RefusedError(
+                f"the permit is for another subscription than this one of {client}",
+                reason="permit",
+            )
+        self.check_permit(client, permit)
+
+    def check_permit(self, client: str, permit: Permit) -> None:
+        """Refuse a permit that was accepted if its filters are not in force for the client now.
+
+        Raises:
+            RefusedError: as for `right`, or they are not in force.
+        """
+        names = tuple(self.right(client, action).name for action in ACTIONS[2:])
+        if permit.names != names:
+            raise RefusedError(
+                f"policy version {self.notice.version} has other filters for {client}: have the "
+                "subscription permitted anew",
+                reason="permit",
+            )
+
+
+def _adds_only(old: Notice, new: Notice) -> bool:
+    """Tell whether a notice differs from another one by rights of further sets of roles only."""
+    same = (old.users, old.revoked, old.tokens) == (new.users, new.revoked, new.tokens)
+    return same and {*old.entitled} <= {*new.entitled}

@@ -1,0 +1,35 @@
+"""Rates: token buckets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+
+class Bucket:
+    """A token bucket. It is full at first."""
+
+    def __init__(self, rate: float, burst: float, clock: Callable[[], float]) -> None:
+        """Make a bucket.
+
+        Args:
+            rate: amount that comes in a second.
+            burst: amount that it holds.
+            clock: source of seconds.
+        """
+        self._rate, self._burst, self._clock = rate, burst, clock
+        self._level, self._then = burst, clock()
+
+    def level(self) -> float:
+        """Return what is in it; below 0 if too much was taken."""
+        now = self._clock()
+        self._level = min(self._burst, self._level + (now - self._then) * self._rate)
+        self._then = now
+        return self._level
+
+    def take(self, amount: float) -> None:
+        """Take an amount, even if it is not there."""
+        self._level -= amount
+
+    def debt(self) -> float:
+        """Return the seconds until the bucket is not in debt any more, 0 if it is not."""
+        return max(0.0, -self.level() / self._rate)
