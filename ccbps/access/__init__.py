@@ -6,7 +6,11 @@ from ccbps.loading import on_first_use
 
 if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.access.authority import Authority as Authority
+    from ccbps.access.delegation import Delegation as Delegation
+    from ccbps.access.delegation import Link as Link
     from ccbps.access.guard import Guard as Guard
+    from ccbps.access.negotiation import Negotiation as Negotiation
+    from ccbps.access.negotiation import Offer as Offer
     from ccbps.access.notice import Entitlement as Entitlement
     from ccbps.access.notice import Notice as Notice
     from ccbps.access.notice import Permit as Permit
