@@ -146,6 +146,8 @@ class Kind(IntEnum):
     """A link of a chain of delegations: `ccbps.access.delegation`."""
     OFFER = 37
     """An offer of an owner or a manager: `ccbps.access.negotiation`."""
+    ENACTMENT = 38
+    """A policy for a broker: `ccbps.broker.enforcement`."""
 
 
 @unique

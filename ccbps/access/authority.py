@@ -80,6 +80,10 @@ class Authority(Confined):
     def __repr__(self) -> str:
         return f"<Authority with {self.policy!r}>"
 
+    def sign(self, message: bytes) -> bytes:
+        """Return the authority's signature of a message that names its purpose."""
+        return self._key.sign(message)
+
     # -- policies --------------------------------------------------------------------------------
 
     def enact(self, policy: Policy) -> Notice:

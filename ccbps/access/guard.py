@@ -24,10 +24,10 @@ from typing import Final
 from ccbps.access.notice import DIGEST_BYTES, Entitlement, Notice, Permit
 from ccbps.access.policy import ACTIONS, Action, Roles
 from ccbps.access.rates import Bucket
-from ccbps.access.tokens import SESSION_BYTES, Presentation, Token
+from ccbps.access.tokens import SESSION_BYTES, Presentation, Token, read_token
 from ccbps.checks import Printable, octets
 from ccbps.ciphers.signatures import check_identity, signed_by
-from ccbps.errors import MissingKeyError, RefusedError, ReplayError
+from ccbps.errors import DecodeError, MissingKeyError, RefusedError, ReplayError
 
 MOST_SESSIONS: Final = 1 << 20
 
@@ -88,25 +88,24 @@ class Guard(Printable):
 
     # -- versions --------------------------------------------------------------------------------
 
-    def install(self, message: bytes) -> None:
-        """Put a notice into force.
+    def check_new(self, message: bytes) -> Notice:
+        """Return a notice that may be put into force.
 
         Raises:
             DecodeError: it is malformed, or not signed by the authority.
             ReplayError: it is older than the one in force, or another one of its version.
         """
-        notice = Notice.verified(message, self._authority)
+        notice, old = Notice.verified(message, self._authority), self._notice
+        if old is not None and notice.version < old.version:
+            raise ReplayError(f"notice {notice.version} is older than {old.version}, in force")
+        if old is not None and notice.version == old.version and not _adds_only(old, notice):
+            raise ReplayError(f"there is another notice {notice.version} in force")
+        return notice
+
+    def install(self, message: bytes) -> None:
+        """Put a notice into force; errors are those of `check_new`."""
         with self._lock:
-            if self._notice is not None:
-                if notice == self._notice:
-                    return
-                if notice.version < self._notice.version:
-                    raise ReplayError(
-                        f"notice {notice.version} is older than {self._notice.version}, in force"
-                    )
-                same = notice.version == self._notice.version
-                if same and not _adds_only(self._notice, notice):
-                    raise ReplayError(f"there is another notice {notice.version} in force")
+            notice = self.check_new(message)
             self._notices[notice.version] = self._notice = notice
 
     @property
@@ -168,6 +167,28 @@ class Guard(Printable):
         """End a client's session. Its counter stays, so that no old presentation counts."""
         with self._lock:
             self._tokens.pop(client, None)
+
+    def check_signed(self, message: bytes, signature: bytes) -> None:
+        """Refuse a message that the authority did not sign.
+
+        Raises:
+            DecodeError: it did not.
+        """
+        if not signed_by(self._authority, message, signature):
+            raise DecodeError("the message is not signed by this authority")
+
+    def token(self, client: str) -> Token | None:
+        """Return the token of a client's session, which may have ended; None for no session."""
+        return self._tokens.get(client)
+
+    def restore(self, client: str, token: bytes) -> None:
+        """Go on with the session of a client whose token an earlier broker accepted and kept.
+
+        Raises:
+            DecodeError: it is no token of the authority.
+        """
+        with self._lock:
+            self._tokens[client] = read_token(token, self._authority)
 
     def ends(self, client: str) -> int | None:
         """Return the last second of a client's session, since 1970; None if it has none."""

@@ -5,6 +5,10 @@ from typing import TYPE_CHECKING
 from ccbps.loading import on_first_use
 
 if TYPE_CHECKING or not on_first_use(__name__):
+    from ccbps.broker.enforcement import Enactment as Enactment
+    from ccbps.broker.enforcement import Enforcement as Enforcement
+    from ccbps.broker.enforcement import enactment as enactment
+    from ccbps.broker.enforcement import permitted as permitted
     from ccbps.broker.matching_broker import MatchingBroker as MatchingBroker
     from ccbps.broker.messages import Delivery as Delivery
     from ccbps.broker.messages import Hellos as Hellos

@@ -205,6 +205,11 @@ class Kept:
                 self._remove_topic(publication)
         self._kept = [pair for pair in self._kept if pair[0] != publisher]
 
+    def forget_all(self) -> None:
+        """Keep nothing that came until now."""
+        for publisher in {name for name, _ in self._kept}:
+            self.forget(publisher)
+
     def _remove_topic(self, publication: Publication) -> None:
         if publication.token is None:
             self._without_token -= 1

@@ -7,12 +7,13 @@ from contextlib import contextmanager
 from threading import RLock
 from typing import Any, TypeVar
 
+from ccbps.access import Presentation
 from ccbps.broker.mailbox import Mailboxes
 from ccbps.broker.messages import Hellos, Payloads, Publication, SealedGrants, Subscription
 from ccbps.broker.metrics import Metrics
 from ccbps.errors import CcbpsError, RefusedError
 
-_Sent = TypeVar("_Sent", Subscription, Publication, Payloads, Hellos, SealedGrants)
+_Sent = TypeVar("_Sent", Subscription, Publication, Payloads, Hellos, SealedGrants, Presentation)
 
 
 class Door:

@@ -27,14 +27,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
-import numpy as np
-
-from ccbps.broker.accepted import Accepted, Kept, Publishers
+from ccbps.access import Presentation
+from ccbps.broker.accepted import Kept, Publishers
 from ccbps.broker.door import Door
+from ccbps.broker.enforcement import Enactment, Enforcement, NoEnforcement
+from ccbps.broker.ingress import Ingress
 from ccbps.broker.last_rounds import LastRounds, notice
-from ccbps.broker.mailbox import Mailboxes, Matched
+from ccbps.broker.mailbox import Mailboxes
 from ccbps.broker.messages import (
     Delivery,
     Hellos,
@@ -49,10 +50,10 @@ from ccbps.broker.metrics import Metrics, metrics_text
 from ccbps.broker.prefilter import FilterKind
 from ccbps.broker.quotas import Quota
 from ccbps.broker.store import BrokerStore, NoStore, Store
-from ccbps.broker.subscriptions import Coming, Subscriptions
+from ccbps.broker.subscriptions import Subscriptions
 from ccbps.broker.trio_clients import TrioClients
 from ccbps.checks import choice, instance, octets, whole
-from ccbps.errors import CcbpsError, LedgerError, ParameterError
+from ccbps.errors import CcbpsError, ParameterError
 from ccbps.keys.secret import Confined
 from ccbps.matching.contract.broker import Broker
 from ccbps.matching.contract.matcher import Matcher
@@ -113,6 +114,7 @@ class MatchingBroker(Confined):
         on_delivery: Callable[[str], object] | None = None,
         clock: Callable[[], float] = time.monotonic,
         timer: Callable[[], float] = time.thread_time,
+        access: Enforcement | None = None,
     ) -> None:
         """Start a broker, and read its file if it has one.
 
@@ -136,6 +138,7 @@ class MatchingBroker(Confined):
                 return at once.
             clock: source of seconds for quotas.
             timer: source of seconds of processor time that the calling thread used.
+            access: access control; None lets every client publish and subscribe.
 
         Raises:
             LedgerError: the file cannot be used.
@@ -146,10 +149,15 @@ class MatchingBroker(Confined):
             hint = "make one by matcher.broker(...), or give a matcher whose subscribers decide"
             instance("broker", broker, (Broker, Leader), hint=hint)
         choice("when_full", when_full, ("drop", "refuse"))
+        if keep and access is not None and access.when == "after":
+            raise ParameterError(
+                "keep must be 0 where a policy is enforced after matching: later subscribers would "
+                "need the matches of filters that are forgotten; enforce it before matching"
+            )
         self._broker, self.quota, self.on_delivery = broker, quota or Quota(), on_delivery
         self.on_revoked: Callable[[str], object] | None = None
         self.on_notice: Callable[[str], object] | None = None
-        self._last_rounds = LastRounds()
+        self._last_rounds, self._access = LastRounds(), access or NoEnforcement()
         # One thread at a time changes subscriptions. The lock is for what takes no time.
         self._changing, self._lock = RLock(), RLock()
         self._metrics, self._revoked = Metrics(), set[bytes]()
@@ -167,6 +175,18 @@ class MatchingBroker(Confined):
         )
         timer = broker.with_workers(timer) if isinstance(broker, Leader) else timer
         self._door = Door(self._boxes, self._lock, self._metrics, timer)
+        self._ingress = Ingress(
+            self._door,
+            self._lock,
+            self._publishers,
+            self._kept,
+            self._boxes,
+            self._subscriptions,
+            self._store,
+            self._metrics,
+            self.quota,
+            self._access,
+        )
         try:
             if path is not None:
                 self._load()
@@ -203,14 +223,23 @@ class MatchingBroker(Confined):
         for publisher, publication in self._store.kept():
             self._kept.add(publisher, publication)
         subscriptions = self._subscriptions.usable([*self._store.subscriptions()])
+        policy = self._store.enacted()
+        if policy is not None:
+            access = self._enforcement("the file has a policy in force")
+            filters = access.load(policy, self._store.presented())
+            self._subscriptions.add_all([(access.owner, one) for one in filters])
+            for pair in subscriptions:
+                access.enter(*pair)
         self._subscriptions.add_all(subscriptions)
         for pair in subscriptions:
             self._last_rounds.add(*pair)
+        if policy is not None:
+            self._end_forbidden(self._enforcement())
         # An earlier broker was killed before it delivered to these.
         for client, subscription, kept in self._store.awaiting_kept():
             if subscription.name in self._subscriptions.registry.of(client):
                 kept = [pair for pair in kept if subscription.concerns(*pair)]
-                self._deliver_kept(client, subscription, kept)
+                self._ingress.deliver_kept(client, subscription, kept)
 
     # -- subscriptions ---------------------------------------------------------------------------
 
@@ -254,6 +283,7 @@ class MatchingBroker(Confined):
         """
         kept: list[tuple[str, Publication]] = []
         with self._door.reading(client, Subscription, subscription) as (new, _):
+            self._access.check(client, new)
             # Three brokers may take their time: others may be served meanwhile.
             self._examiner.check([(f"{client}/{new.name}", new)])
 
@@ -265,18 +295,20 @@ class MatchingBroker(Confined):
                     kept.extend(self._kept.for_subscription(new))
                 with self._store.transaction():
                     self._store.subscribe(client, new, awaits_kept=bool(kept))
+                self._access.enter(client, new)
 
             with self._changing:
                 self._subscriptions.require_room(client, new, self.quota)
                 with self._lock:
                     self._boxes.admitted(client)  # it may have been revoked, and come back
+                    self._access.check(client, new)  # by a policy that is new
                     self._examiner.check_owner(client, new)
                     if self._subscriptions.has(client, new):
                         return
                 self._subscriptions.add(client, new, enter)
                 with self._lock:
                     self._last_rounds.add(client, new)
-                told = self._deliver_kept(client, new, kept)
+                told = self._ingress.deliver_kept(client, new, kept)
         self._tell(told)
 
     def subscribe_all(self, subscriptions: Sequence[tuple[str, Subscription]]) -> None:
@@ -293,6 +325,7 @@ class MatchingBroker(Confined):
             seen = set()
             for client, one in subscriptions:
                 self._boxes.admitted(client)
+                self._access.check(client, one)
                 names = self._subscriptions.registry.of(client)
                 if one.name in names or (client, one.name) in seen:
                     raise ParameterError(f"{client} has a subscription {one.name!r} already")
@@ -302,6 +335,7 @@ class MatchingBroker(Confined):
                 for client, one in subscriptions:
                     self._store.subscribe(client, one, awaits_kept=False)
                     self._last_rounds.add(client, one)
+                    self._access.enter(client, one)
             self._subscriptions.add_all(subscriptions)
 
     def unsubscribe(self, client: str, name: str) -> None:
@@ -315,11 +349,17 @@ class MatchingBroker(Confined):
         with self._door.serving(client, 0), self._changing:
             if name not in self._subscriptions.registry.of(client):
                 raise ParameterError(f"{client} has no subscription {name!r}")
-            with self._lock, self._store.transaction():
+            self._end(client, [name])
+
+    def _end(self, client: str, names: Sequence[str]) -> None:
+        """Forget subscriptions of a client."""
+        with self._lock, self._store.transaction():
+            for name in names:
                 self._store.unsubscribe(client, name)
-            self._subscriptions.remove(client, [name])
-            with self._lock:
-                self._last_rounds.remove(client, [name])
+        self._subscriptions.remove(client, names)
+        with self._lock:
+            self._last_rounds.remove(client, names)
+            self._access.leave(client, names)
 
     def subscriptions(self, client: str) -> list[str]:
         """Return the names of a client's subscriptions."""
@@ -385,6 +425,70 @@ class MatchingBroker(Confined):
                 self._store.admit(client)
             self._boxes[client].revoked = False
 
+    # -- policies --------------------------------------------------------------------------------
+
+    def enact(self, policy: Enactment | bytes) -> None:
+        """Put a policy into force, for subscriptions that exist, too.
+
+        The authority has signed it, so that anybody may bring it. The same again changes nothing.
+        Publications that were kept for later subscribers are forgotten, as another policy judged
+        them.
+
+        Raises:
+            ParameterError: the broker enforces no policy.
+            DecodeError: it is malformed, or not signed by the authority.
+            ReplayError: it is older than the one in force.
+            LedgerError: the file cannot be written; nothing was changed.
+        """
+        message = policy.to_bytes() if isinstance(policy, Enactment) else policy
+        new = policy if isinstance(policy, Enactment) else Enactment.from_bytes(policy)
+        access = self._enforcement()
+        with self._door.counting(), self._changing:
+            filters = access.read(new)
+            self._examiner.check([(f"{access.owner}/{one.name}", one) for one in filters])
+            with self._lock, self._store.transaction():
+                self._store.enact(message)
+                self._store.keep_last(0)
+            lasting = access.install(new, filters)
+            for one in filters:
+                if not self._subscriptions.has(access.owner, one):
+                    self._subscriptions.add(access.owner, one, lambda: None)
+            own = self._subscriptions.registry.of(access.owner)
+            self._subscriptions.remove(access.owner, [one for one in own if one not in lasting])
+            with self._lock:
+                self._kept.forget_all()
+            told = self._end_forbidden(access)
+        self._call(self.on_notice, told)
+
+    def _end_forbidden(self, access: Enforcement) -> list[str]:
+        """Forget the subscriptions that the policy in force ends, and return their clients."""
+        with self._lock:
+            ending = access.ending(self._subscriptions.registry.all())
+        for client, names in ending.items():
+            self._end(client, names)
+        return [*ending]
+
+    def present(self, client: str, presentation: Presentation | bytes) -> None:
+        """Take a client's token, with which it may publish, subscribe and receive.
+
+        Raises:
+            ParameterError: the broker enforces no policy.
+            DecodeError: the token is malformed, or not of the authority.
+            RefusedError: the proof is missing, or the token ended or was revoked; or the client was
+                revoked, or its quota is used up.
+            ReplayError: the presentation is not new.
+        """
+        access = self._enforcement()
+        with self._door.reading(client, Presentation, presentation) as (new, _):
+            access.present(client, new)
+            with self._lock, self._store.transaction():
+                self._store.present(client, new.token)
+
+    def _enforcement(self, why: str = "the broker enforces no policy") -> Enforcement:
+        if not isinstance(self._access, Enforcement):
+            raise ParameterError(f"{why}: give the broker access=Enforcement(...)")
+        return self._access
+
     # -- publications ----------------------------------------------------------------------------
 
     def publish(self, publisher: str, publication: Publication | bytes) -> Receipt:
@@ -414,70 +518,15 @@ class MatchingBroker(Confined):
         Returns:
             a receipt of each, or the error that `publish` would raise.
         """
-        results: list[Receipt | CcbpsError | None] = [None] * len(publications)
-        told: list[str] = []
         with self._door.charging(publisher):
-            coming = [
-                one
-                for place, sent in enumerate(publications)
-                if (one := self._begun(publisher, sent, place, results)) is not None
-            ]
-            try:
-                # A publication that the filter stops is not examined, unless it is kept.
-                took = self._subscriptions.find(publisher, coming, self._kept.most > 0)
-                for one in coming:
-                    with self._door.noting(results, one.place):
-                        results[one.place], more = self._matched(publisher, one, took)
-                        told += more
-            finally:
-                with self._lock:
-                    for one in coming:
-                        self._subscriptions.end(one.snapshot)
-                self._tell([*dict.fromkeys(told)])
+            results, told = self._ingress.take_in(publisher, publications)
+            self._tell(told)
             with self._lock:
                 numbers = self._publishers.get(publisher)
                 following = 0 if numbers is None else numbers.next_round
                 due = self._last_rounds.due(publisher, following)
         self._call(self.on_notice, due)
-        return [one for one in results if one is not None]
-
-    def _begun(
-        self, publisher: str, sent: Publication | bytes, place: int, results: list[Any]
-    ) -> Coming | None:
-        """Let a publication in, and return it if it must be matched; else there is a result."""
-        with self._door.noting(results, place):
-            message = sent.to_bytes() if isinstance(sent, Publication) else sent
-            self._door.enter(publisher, len(message))
-            new = sent if isinstance(sent, Publication) else Publication.from_bytes(message)
-            digest = new.digest(message)
-            with self._lock:
-                # The one before it may come with it: `_matched` tells.
-                receipt = self._receipt(publisher, new, digest, in_order=not place)
-                if receipt is None:
-                    snapshot = self._subscriptions.begin(publisher, new)
-                    return Coming(place, new, digest, snapshot)
-                results[place] = receipt
-        return None
-
-    def _matched(self, publisher: str, one: Coming, took: float) -> tuple[Receipt, list[str]]:
-        """Accept a publication that was matched; return its receipt, and clients to tell."""
-        new = one.publication
-        if one.error is not None:
-            raise one.error
-        while True:
-            with self._lock:
-                # Meanwhile it may have been accepted, and its publisher revoked.
-                self._boxes.admitted(publisher)
-                receipt = self._receipt(publisher, new, one.digest)
-                if receipt is not None:
-                    return receipt, []
-                later = self._subscriptions.later(publisher, one)
-                if not later:
-                    matched = self._subscriptions.recipients(one)
-                    receipt, told = self._accept(publisher, new, one.digest, matched)
-                    self._metrics.published(took, one.snapshot.filtered)
-                    return receipt, told
-            self._subscriptions.find_later(one, later)
+        return results
 
     def deliver(self, publisher: str, payloads: Payloads | bytes) -> None:
         """Deliver payloads that the publisher sealed for the clients that match a publication.
@@ -491,6 +540,7 @@ class MatchingBroker(Confined):
             ParameterError: the publication is not there, or a client does not match it.
         """
         with self._door.reading(publisher, Payloads, payloads) as (sealed, _), self._lock:
+            self._access.check_deliver(publisher)
             number, messages = sealed.number, sealed.messages
             numbers = self._publishers[publisher]
             accepted = numbers.waiting(number)
@@ -526,12 +576,14 @@ class MatchingBroker(Confined):
             after: a sequence number; only deliveries with larger ones are returned.
 
         Raises:
-            RefusedError: the client was revoked, or the broker's time for it is used up.
+            RefusedError: the client was revoked, or has no right to receive, or the broker's time
+                for it is used up.
         """
         whole("most", most, 1)
         whole("after", after)
         with self._door.serving(client), self._lock:
-            return self._boxes.admitted(client).after(after, most)
+            waiting = self._boxes.admitted(client).after(after, most)
+            return waiting[: self._access.room(client, [one.sequence for one in waiting])]
 
     def acknowledge(self, client: str, sequence: int) -> None:
         """Forget the deliveries that a client has: all up to this sequence number.
@@ -545,15 +597,17 @@ class MatchingBroker(Confined):
             self._boxes.acknowledge(client, sequence)
 
     def notices(self, client: str) -> list[str]:
-        """Return texts to tell a client: subscriptions of it whose rounds are nearly used up.
+        """Return texts to tell a client: of subscriptions that end, by their rounds or a policy.
 
         Raises:
             RefusedError: the client was revoked, or the broker's time for it is used up.
         """
-        if self.matcher.keying is not Keying.ROUNDS:
+        if self.matcher.keying is not Keying.ROUNDS and self._access is None:
             return []
         with self._door.serving(client), self._lock:
-            texts = []
+            texts: list[str | None] = (
+                [] if self._access is None else [*self._access.notices(client)]
+            )
             for name, (publisher, rounds) in self._last_rounds.of(client).items():
                 numbers = self._publishers.get(publisher)
                 following = 0 if numbers is None else numbers.next_round
@@ -615,64 +669,6 @@ class MatchingBroker(Confined):
         yield from metrics
 
     # -- inside ----------------------------------------------------------------------------------
-
-    def _receipt(
-        self, publisher: str, publication: Publication, digest: bytes, in_order: bool = True
-    ) -> Receipt | None:
-        """Return the receipt of a publication that was accepted before, None if it is new."""
-        receipt = self._publishers[publisher].receipt(publication, digest, in_order)
-        if receipt is None:
-            return None
-        self._metrics.add("repeated")
-        clients = tuple(one for one in receipt.clients if not self._boxes[one].revoked)
-        return Receipt(receipt.number, True, clients)
-
-    def _accept(
-        self, publisher: str, publication: Publication, digest: bytes, matched: Matched
-    ) -> tuple[Receipt, list[str]]:
-        """Accept a publication, and return its receipt and the clients with new deliveries."""
-        numbers, is_sealed_later = self._publishers[publisher], publication.payload is None
-        # Subscriptions of a client that was revoked just now may still be in the books.
-        matched = [pair for pair in matched if not self._boxes[pair[0]].revoked]
-        clients = tuple(client for client, _ in matched) if is_sealed_later and matched else None
-        numbers.require_room(clients, self.quota.queue)
-        deliveries = (
-            [] if is_sealed_later else self._boxes.addressed(matched, publisher, publication)
-        )
-        is_kept = self._kept.most > 0 and not is_sealed_later
-        below = numbers.cutoff()
-        with self._boxes.put(deliveries):
-            self._store.publish(publisher, publication, digest, clients)
-            if is_kept:
-                self._store.keep(publisher, publication, self._kept.most)
-            if below is not None:
-                self._store.forget_numbers(publisher, below)
-        numbers.add(publication.number, Accepted(digest, clients))
-        if publication.round is not None:
-            numbers.next_round = publication.round + 1
-        if is_kept:
-            self._kept.add(publisher, publication)
-        told = [client for client, _ in deliveries]
-        return Receipt(publication.number, False, clients or ()), told
-
-    def _deliver_kept(
-        self, client: str, subscription: Subscription, kept: Sequence[tuple[str, Publication]]
-    ) -> list[str]:
-        """Match a new subscription with kept publications, and return clients with deliveries."""
-        if not kept:
-            return []
-        labelled = f"{client}/{subscription.name}", subscription
-        answers = self._examiner.matching([labelled], [publication for _, publication in kept])
-        matching = [kept[place] for place in np.flatnonzero(answers[:, 0]).tolist()]
-        try:
-            with self._lock:
-                if not self._boxes[client].revoked and self._boxes.put_kept(
-                    client, subscription.name, matching
-                ):
-                    return [client]
-        except LedgerError as error:  # the subscription is there
-            _log.warning("publications that were kept are not delivered now: %s", error)
-        return []
 
     def _serves(self, user: bytes) -> bool:
         """Tell whether the scheme's broker serves a user."""

@@ -18,7 +18,7 @@ from ccbps.filters.tokens import TOKEN_BYTES
 from ccbps.records import Message, Number, Record
 from ccbps.wire import Kind
 
-VERSION: Final = 2
+VERSION: Final = 3
 Token = Annotated[bytes, Meta(min_length=TOKEN_BYTES, max_length=TOKEN_BYTES)]
 NAME_BYTES: Final = 256
 """Largest length of a name."""
@@ -90,6 +90,7 @@ class Subscription(Message, frozen=True):
         token: token of the topic; None for all topics.
         publisher: the publisher with whom the subscriber shares a seed; None for all publishers.
         first_round: round of the first interest message. The others are for the rounds after it.
+        permit: the authority's permit, at a broker that enforces a policy before matching.
 
     Example:
         >>> import numpy as np
@@ -106,6 +107,7 @@ class Subscription(Message, frozen=True):
     token: Token | None = None
     publisher: str | None = None
     first_round: Number | None = None
+    permit: Annotated[bytes, Meta(max_length=1024)] = b""
 
     def __post_init__(self) -> None:
         super().__post_init__()

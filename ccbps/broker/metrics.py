@@ -28,6 +28,7 @@ _COUNTERS: Final = {
     "pairs_saved": "Pairs that were not, as an equal interest was, or a covering one did not match",
     "pairs_refused": "Pairs that could not be tested: messages of different rounds or seeds",
     "deliveries": "Deliveries that were put into queues",
+    "withheld": "Matches that were not delivered, as the policy does not let the client receive",
     "dropped": "Deliveries that were dropped as a queue was full",
     "acknowledged": "Deliveries that were acknowledged",
     "revoked": "Clients that were revoked",

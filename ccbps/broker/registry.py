@@ -6,6 +6,7 @@ There may be millions, so their properties are in columns, not in objects.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterator
 from sys import intern
 from typing import Final
 
@@ -64,6 +65,12 @@ class Registry:
         """Return the numbers of a client's subscriptions by name."""
         number = self._numbers.get(client)
         return {} if number is None else self._own[number]
+
+    def all(self) -> Iterator[tuple[str, str]]:
+        """Yield the client and the name of each subscription."""
+        for client, own in zip(self._clients, self._own, strict=True):
+            for name in own:
+                yield client, name
 
     def new(self, client: str, name: str, size: int, print_: int) -> int:
         """Return a number for a subscription, which takes the place of the one with its name."""

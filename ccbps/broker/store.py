@@ -1,7 +1,8 @@
 """The SQLite file of a matching broker: whatever a crash must not lose.
 
 It holds subscriptions, numbers of accepted publications, deliveries that wait, kept publications,
-and clients and users that were revoked, all of it as clients sent it. So a thief of the file learns
+clients and users that were revoked, the policy in force and the tokens of clients, all of it as it
+was sent. So a thief of the file learns
 what the broker knew. One transaction takes a publication and its deliveries. Both are on disk when
 the publisher has its receipt, and a publication that it repeats is known.
 
@@ -23,7 +24,7 @@ from ccbps.broker.messages import Delivery, Publication, Subscription
 from ccbps.errors import LedgerError, ParameterError
 
 _APPLICATION: Final = int.from_bytes(b"ccbb", "big")
-_VERSION: Final = 3
+_VERSION: Final = 4
 WAIT_SECONDS: Final = 5.0
 """Seconds to wait for another process that has the file open, such as a broker about to end."""
 _TABLES: Final = """
@@ -46,6 +47,8 @@ CREATE TABLE users (user BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE hellos (client TEXT NOT NULL, name BLOB NOT NULL, message BLOB NOT NULL,
     PRIMARY KEY (client, name)) WITHOUT ROWID;
 CREATE TABLE grants (name BLOB PRIMARY KEY, message BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE policy (message BLOB NOT NULL);
+CREATE TABLE tokens (client TEXT PRIMARY KEY, token BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE clients (client TEXT PRIMARY KEY, sequence INTEGER NOT NULL,
     revoked INTEGER NOT NULL) WITHOUT ROWID;
 """
@@ -165,6 +168,15 @@ class BrokerStore:
         """
         rows = zip(names, messages, strict=True)
         self._db.executemany("INSERT OR REPLACE INTO grants VALUES (?, ?)", rows)
+
+    def enact(self, message: bytes) -> None:
+        """Write the policy in force, in place of the one before."""
+        self._db.execute("DELETE FROM policy")
+        self._db.execute("INSERT INTO policy VALUES (?)", (message,))
+
+    def present(self, client: str, token: bytes) -> None:
+        """Write the token that a client presented, in place of its earlier one."""
+        self._db.execute("INSERT OR REPLACE INTO tokens VALUES (?, ?)", (client, token))
 
     def settle(self, client: str, name: str) -> None:
         """Note that the kept publications were delivered to a subscription."""
@@ -298,6 +310,15 @@ class BrokerStore:
     def grants(self) -> list[bytes]:
         """Return the last grant of each client, sealed for three brokers."""
         return [message for (message,) in self._db.execute("SELECT message FROM grants").fetchall()]
+
+    def enacted(self) -> bytes | None:
+        """Return the policy in force; None if there is none."""
+        row = self._db.execute("SELECT message FROM policy").fetchone()
+        return None if row is None else bytes(row[0])
+
+    def presented(self) -> list[tuple[str, bytes]]:
+        """Return clients and the tokens that they presented last."""
+        return self._db.execute("SELECT client, token FROM tokens").fetchall()
 
     def users(self) -> list[bytes]:
         """Return the users of the scheme that were revoked."""

@@ -75,6 +75,7 @@ class Coming:
         publication: the publication.
         digest: digest of its message.
         snapshot: subscriptions to match it with.
+        stamp: result of `Enforcement.begin`, by which it is judged.
         matches: matches in each book of the snapshot.
         later: subscriptions that came after the snapshot, and whether they match.
         error: reason for refusing it; None for none.
@@ -84,6 +85,7 @@ class Coming:
     publication: Publication
     digest: bytes
     snapshot: Snapshot
+    stamp: Any = None
     matches: list[tuple[Book, Any]] = field(default_factory=list)
     later: list[tuple[Added, bool]] = field(default_factory=list)
     error: CcbpsError | None = None

@@ -1,0 +1,443 @@
+"""Access control at a matching broker, which reads neither events nor filters.
+
+A broker enforces a policy in one of two ways, which deliver the same events:
+
+*before matching*
+    The authority encodes each subscription, narrowed by the filters of the client's roles, and adds
+    a permit. The broker takes no other subscriptions. A new filter ends the subscriptions that were
+    narrowed by the old one.
+*after matching*
+    Clients encode their own subscriptions. The authority gives the broker one interest for each
+    filter, and a delivery needs three matches: the subscription's, and those of the client's
+    filters for "subscribe" and "receive". A new filter takes effect for all subscriptions at once.
+
+In both ways the filter for "publish" is an interest that an event must match, if the filter is not
+TRUE. A publication is judged by the policy that was in force when it arrived, for its publisher and
+all its receivers, and in addition a subscription's permit must be one of that policy.
+
+A client gets what matches while its token counts. What waited when the token ended waits on, and is
+given out when the client presents its next token.
+
+Leak: beside what the matcher's card says of any interest, the broker learns users, roles, rates,
+which filters are equal, and which events match the filters that it has interests for. Before
+matching these are those for "publish" only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import sha256
+from typing import Any, ClassVar, Final, Literal
+
+from msgspec import structs
+
+from ccbps.access import Authority, Entitlement, Guard, Notice, Permit, Presentation
+from ccbps.access.policy import Action
+from ccbps.broker.mailbox import Matched
+from ccbps.broker.messages import Subscription
+from ccbps.checks import Printable, choice, instance
+from ccbps.ciphers.signatures import Signature
+from ccbps.errors import DecodeError, ParameterError, RefusedError
+from ccbps.predicates import Predicate
+from ccbps.records import Message
+from ccbps.wire import Kind
+
+When = Literal["before", "after"]
+AUTHORITY: Final = "authority"
+"""Name of the client whose subscriptions are the filters."""
+_UNSIGNED: Final = bytes(64)
+
+
+class Enactment(Message, frozen=True):
+    """A policy for a broker: the notice, and an interest for each filter that it must match.
+
+    Attributes:
+        notice: the notice.
+        filters: subscriptions of the authority by the filter's name in hexadecimal; several where
+            each publisher has one of its own.
+        signature: the authority's signature.
+    """
+
+    front: ClassVar[bytes] = bytes([Kind.ENACTMENT, 1])
+    what: ClassVar[str] = "a policy for a broker"
+    notice: bytes
+    filters: Mapping[str, tuple[bytes, ...]]
+    signature: Signature = _UNSIGNED
+
+    @property
+    def signed(self) -> bytes:
+        """Bytes that the authority signs."""
+        return structs.replace(self, signature=_UNSIGNED).to_bytes()
+
+
+def enactment(
+    authority: Authority,
+    when: When = "before",
+    encode: Callable[[Predicate], Any] | None = None,
+    *,
+    subscriptions: Callable[[str, Predicate], Sequence[Subscription]] | None = None,
+) -> Enactment:
+    """Return the authority's policy for brokers of one matcher.
+
+    Args:
+        authority: the authority.
+        when: whether brokers enforce "before" or "after" matching.
+        encode: function that encodes a predicate for all publishers: `Subscriber.encode` of a
+            subscriber that the authority owns.
+        subscriptions: in its place, a function that returns subscriptions of a given name and
+            predicate, such as one for each publisher with its rounds. Their names begin with the
+            given name, a dot and anything.
+
+    Raises:
+        ParameterError: there is a filter to encode, and neither function.
+    """
+    notice, texts = authority.notice(), authority.filters()
+    filters: dict[str, tuple[bytes, ...]] = {}
+    for name in sorted(needed(notice, choice("when", when, ("before", "after")))):
+        if subscriptions is not None:
+            made = subscriptions(name.hex(), texts[name])
+        elif encode is not None:
+            made = [Subscription(name.hex(), encode(texts[name]))]
+        else:
+            raise ParameterError("encode must be given, as the policy has filters to match")
+        filters[name.hex()] = tuple(one.to_bytes() for one in made)
+    unsigned = Enactment(notice.to_bytes(), filters)
+    return structs.replace(unsigned, signature=authority.sign(unsigned.signed))
+
+
+def permitted(
+    authority: Authority, client: str, subscription: Subscription, roles: tuple[str, ...]
+) -> Subscription:
+    """Return a subscription with the authority's permit.
+
+    Hazard: the authority must have encoded it itself, from a predicate that `Policy.narrow` gave
+    for these roles.
+
+    Args:
+        authority: the authority.
+        client: client that may use it.
+        subscription: the subscription.
+        roles: roles of the client by which it was narrowed.
+
+    Raises:
+        RefusedError: the client does not have these roles, or may not subscribe and receive.
+    """
+    permit = authority.permit(client, roles, _digest(subscription))
+    return structs.replace(subscription, permit=permit.to_bytes())
+
+
+def needed(notice: Notice, when: When) -> set[bytes]:
+    """Return the names of the filters for which a broker needs interests."""
+    actions: list[Action] = ["publish"]
+    if when == "after":
+        actions += ["subscribe", "receive"]
+    rights = (notice.right(one.roles, action) for one in notice.entitled for action in actions)
+    return {right.name for right in rights if right is not None and right.name}
+
+
+class Enforcement(Printable):
+    """Access control for one `MatchingBroker`.
+
+    Args:
+        guard: guard of this broker.
+        when: whether it enforces "before" or "after" matching.
+        owner: name of the client whose subscriptions the filters are; nobody else may use it.
+
+    Example:
+        >>> from ccbps import Schema, UInt
+        >>> from ccbps.access import Authority, Grant, Guard, Policy, present_token
+        >>> from ccbps.broker import Enforcement, MatchingBroker, Publication, enactment, permitted
+        >>> from ccbps.broker import Subscription
+        >>> from ccbps.keys import SigningKey
+        >>> from ccbps.matching import TagMatch
+        >>> schema = Schema(age=UInt(7))
+        >>> policy = Policy(
+        ...     schema,
+        ...     version=1,
+        ...     roles={"doctor": ["ann"], "lab": ["bob"]},
+        ...     grants=[
+        ...         Grant("doctor", ("subscribe", "receive"), "age > 17"),
+        ...         Grant("lab", ("publish",)),
+        ...     ],
+        ... )
+        >>> authority = Authority(SigningKey.generate(), policy)
+        >>> matcher = TagMatch(schema)
+        >>> keys = matcher.key_server()
+        >>> guard = Guard(authority.identity)
+        >>> broker = MatchingBroker(matcher.broker(keys.broker_key()), access=Enforcement(guard))
+        >>> broker.enact(enactment(authority))
+        >>> for number, user in enumerate(["ann", "bob"]):
+        ...     key = SigningKey.generate()
+        ...     token = authority.issue(user, key.identity)
+        ...     broker.present(user, present_token(token, key, guard.session, user, number))
+        >>> subscriber = matcher.subscriber(keys.subscriber_key("authority"))
+        >>> narrowed = policy.narrow(("doctor",), "age < 65")
+        >>> wanted = Subscription("adults", subscriber.encode(narrowed))
+        >>> broker.subscribe("ann", permitted(authority, "ann", wanted, ("doctor",)))
+        >>> lab = matcher.publisher(keys.publisher_key())
+        >>> for number, event in enumerate(lab.encode({"age": [12, 40, 80]})):
+        ...     receipt = broker.publish("bob", Publication(number, event.tobytes(), b"sealed"))
+        >>> [one.number for one in broker.take("ann")]
+        [1]
+
+    Attributes:
+        guard: as given.
+        when: as given.
+        owner: as given.
+    """
+
+    def __init__(self, guard: Guard, when: When = "before", *, owner: str = AUTHORITY) -> None:
+        self.guard = instance("guard", guard, Guard)
+        self.when: When = choice("when", when, ("before", "after"))
+        self.owner = owner
+        self._permits: dict[tuple[str, str], Permit] = {}
+        self._ended: dict[str, dict[str, str]] = {}
+        self._charged: dict[str, int] = {}
+        self._lasting: list[set[str]] = []
+
+    def __repr__(self) -> str:
+        return f"<Enforcement {self.when} matching by {self.guard!r}>"
+
+    # -- policies --------------------------------------------------------------------------------
+
+    def read(self, new: Enactment) -> list[Subscription]:
+        """Verify a policy, and return the subscriptions of its filters.
+
+        Raises:
+            DecodeError: it is malformed, or not signed by the authority.
+            ReplayError: it is older than the one in force.
+        """
+        self.guard.check_signed(new.signed, new.signature)
+        notice = self.guard.check_new(new.notice)
+        if missing := {name.hex() for name in needed(notice, self.when)} - new.filters.keys():
+            raise DecodeError(f"the policy lacks the interests of {len(missing)} filters")
+        subscriptions = []
+        for name, messages in new.filters.items():
+            for message in messages:
+                one = Subscription.from_bytes(message)
+                if one.name.partition(".")[0] != name or one.token is not None:
+                    raise DecodeError("a filter of the policy is registered under another name")
+                subscriptions.append(one)
+        return subscriptions
+
+    def install(self, new: Enactment, filters: Sequence[Subscription]) -> set[str]:
+        """Put a policy that `read` verified into force.
+
+        Args:
+            new: the policy.
+            filters: result of `read`.
+
+        Returns:
+            names of the filters that must stay registered: those of this policy and the one
+            before, by which publications may still be judged.
+        """
+        self.guard.install(new.notice)
+        self.guard.forget(self.guard.stamp())  # publications have the notice itself
+        self._lasting = [*self._lasting[-1:], {one.name for one in filters}]
+        return set().union(*self._lasting)
+
+    def load(self, message: bytes, tokens: Iterable[tuple[str, bytes]]) -> list[Subscription]:
+        """Go on with the policy and the tokens that an earlier broker kept.
+
+        Returns:
+            the filters' subscriptions.
+
+        Raises:
+            DecodeError: they are not of this authority.
+        """
+        policy = Enactment.from_bytes(message)
+        filters = self.read(policy)
+        self.install(policy, filters)
+        for client, token in tokens:
+            self.guard.restore(client, token)
+        return filters
+
+    def ending(self, subscriptions: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+        """Return the subscriptions that the policy in force ends, by client, and note why.
+
+        Args:
+            subscriptions: clients and names.
+        """
+        notice, ending = self.guard.notice, dict[str, list[str]]()
+        for client, name in subscriptions:
+            if client == self.owner:
+                continue
+            rights = self._rights(client, notice)
+            if rights is None:
+                why = f"policy version {notice.version} lets {client} not subscribe and receive"
+            elif self.when == "before" and self._names(client, name) != rights:
+                why = f"policy version {notice.version} has other filters for {client}"
+            else:
+                continue
+            ending.setdefault(client, []).append(name)
+            self._ended.setdefault(client, {})[name] = f"subscription {name} ended: {why}"
+        return ending
+
+    def _rights(self, client: str, notice: Notice) -> tuple[bytes, bytes] | None:
+        """Return the names of a client's filters by its roles, whether or not it is here now."""
+        token = self.guard.token(client)
+        held = notice.roles_of(client)
+        roles = held if token is None else tuple(one for one in token.roles if one in held)
+        rights = [notice.right(roles, action) for action in ("subscribe", "receive")]
+        names = [right.name for right in rights if right is not None]
+        return (names[0], names[1]) if len(names) == len(rights) else None
+
+    def _names(self, client: str, name: str) -> tuple[bytes, bytes] | None:
+        permit = self._permits.get((client, name))
+        return None if permit is None else permit.names
+
+    def notices(self, client: str) -> list[str]:
+        """Return why subscriptions of a client ended, until it registers them anew."""
+        return [*self._ended.get(client, {}).values()]
+
+    # -- requests --------------------------------------------------------------------------------
+
+    def check_client(self, client: str) -> None:
+        """Refuse requests under the authority's name."""
+        if client == self.owner:
+            raise RefusedError(f"{client} is the name of the policy's filters", reason="owner")
+
+    def check(self, client: str, subscription: Subscription) -> None:
+        """Refuse a subscription that the policy does not allow.
+
+        Raises:
+            DecodeError: its permit is malformed.
+            RefusedError: the client has no right to subscribe, or the permit is missing or wrong.
+        """
+        self.check_client(client)
+        self.guard.right(client, "subscribe")
+        if self.when == "before":
+            if not subscription.permit:
+                raise RefusedError(
+                    f"the subscription of {client} has no permit: the authority encodes it",
+                    reason="permit",
+                )
+            permit = Permit.from_bytes(subscription.permit)
+            self.guard.allows(client, permit, _digest(subscription))
+
+    def enter(self, client: str, subscription: Subscription) -> None:
+        """Note a subscription that was checked and registered."""
+        if self.when == "before":
+            permit = Permit.from_bytes(subscription.permit)
+            self._permits[client, subscription.name] = permit
+        self._ended.get(client, {}).pop(subscription.name, None)
+
+    def leave(self, client: str, names: Iterable[str]) -> None:
+        """Forget subscriptions."""
+        for name in names:
+            self._permits.pop((client, name), None)
+
+    def begin(self, publisher: str) -> tuple[Notice, Entitlement]:
+        """Judge who may publish a publication that arrives now, and charge the publisher's rate.
+
+        Returns:
+            the notice that decides about it from here on, and the publisher's right.
+
+        Raises:
+            RefusedError: the publisher has no right, or its rate is used up.
+        """
+        self.check_client(publisher)
+        notice = self.guard.notice
+        return notice, self.guard.require(publisher, "publish", notice)
+
+    def judge(
+        self, publisher: str, stamp: tuple[Notice, Entitlement], matched: Matched
+    ) -> tuple[Matched, int]:
+        """Return the clients that may receive a publication, of those that match.
+
+        Args:
+            publisher: its publisher.
+            stamp: result of `begin`.
+            matched: clients and subscriptions that match, the filters among them.
+
+        Returns:
+            clients, each with the subscriptions that count; and the number of clients that match
+            and may not receive.
+
+        Raises:
+            RefusedError: the event does not match the publisher's filter.
+        """
+        notice, right = stamp
+        filters = {
+            name.partition(".")[0]
+            for client, names in matched
+            if client == self.owner
+            for name in names
+        }
+        if right.name and right.name.hex() not in filters:
+            raise RefusedError(
+                f"policy version {notice.version} lets {publisher} not publish this event",
+                reason="publish",
+            )
+        passed, count = [], 0
+        for client, names in matched:
+            if client == self.owner:
+                continue
+            count += 1
+            try:
+                subscribe = self.guard.right(client, "subscribe", notice)
+                receive = self.guard.right(client, "receive", notice)
+            except RefusedError:
+                continue
+            wanted = subscribe.name, receive.name
+            if self.when == "after":
+                allowed = names if all(not n or n.hex() in filters for n in wanted) else ()
+            else:
+                allowed = tuple(one for one in names if self._names(client, one) == wanted)
+            if allowed:
+                passed.append((client, allowed))
+        return passed, count - len(passed)
+
+    def check_deliver(self, publisher: str) -> None:
+        """Refuse payloads of a publisher that may not publish now."""
+        self.guard.right(publisher, "publish")
+
+    def room(self, client: str, following: Sequence[int]) -> int:
+        """Return how many deliveries a client may have now, and charge its rate for new ones.
+
+        Args:
+            client: name of the client.
+            following: sequence numbers of the deliveries that it asks for, which grow.
+
+        Raises:
+            RefusedError: the client has no right to receive now.
+        """
+        right = self.guard.right(client, "receive")
+        last = self._charged.get(client, -1)
+        known = sum(sequence <= last for sequence in following)
+        taken = self.guard.spend(client, "receive", right, len(following) - known)
+        if taken:
+            self._charged[client] = following[known + taken - 1]
+        return known + taken
+
+    def present(self, client: str, presentation: Presentation) -> None:
+        """Take a client's token; see `Guard.present`."""
+        self.check_client(client)
+        self.guard.present(client, presentation)
+
+
+class NoEnforcement:
+    """Access control of a broker without a policy: everybody may do everything."""
+
+    def judge(self, publisher: str, stamp: object, matched: Matched) -> tuple[Matched, int]:
+        """Return all clients that match."""
+        return matched, 0
+
+    def room(self, client: str, following: Sequence[int]) -> int:
+        """Return the number of all deliveries."""
+        return len(following)
+
+    def notices(self, client: str) -> list[str]:
+        """Return nothing."""
+        return []
+
+    def __getattr__(self, name: str) -> Any:
+        return _do_nothing
+
+
+def _do_nothing(*_: object) -> None:
+    pass
+
+
+def _digest(subscription: Subscription) -> bytes:
+    return sha256(structs.replace(subscription, permit=b"").to_bytes()).digest()
