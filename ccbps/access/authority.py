@@ -58,7 +58,7 @@ class Authority(Confined):
         >>> notice = authority.notice()
         >>> notice.right(notice.roles_of("ann"), "publish") is None
         True
-        >>> [predicate.text for predicate in authority.filters().values()]
+        >>> [predicate.text for predicate, _ in authority.filters().values()]
         ['age > 17']
 
     Attributes:
@@ -134,38 +134,44 @@ class Authority(Confined):
         notice = Notice(
             policy.version,
             users,
-            tuple(self._entitled(roles) for roles in sorted({*users.values(), *self._issued})),
+            tuple(
+                self._entitled(policy, roles) for roles in sorted({*users.values(), *self._issued})
+            ),
             tuple(sorted(policy.revoked)),
             tuple(sorted(policy.revoked_tokens)),
         )
         return structs.replace(notice, signature=self._key.sign(notice.signed))
 
-    def _entitled(self, roles: Roles) -> Entitled:
-        advertise, publish, subscribe, receive = (self._right(roles, action) for action in ACTIONS)
+    def _entitled(self, policy: Policy, roles: Roles) -> Entitled:
+        advertise, publish, subscribe, receive = (
+            self._right(policy, roles, action) for action in ACTIONS
+        )
         return Entitled(roles, (advertise, publish, subscribe, receive))
 
-    def _right(self, roles: Roles, action: Action) -> Entitlement | None:
-        allowed = self.policy.filter(roles, action)
+    def _right(self, policy: Policy, roles: Roles, action: Action) -> Entitlement | None:
+        allowed = policy.filter(roles, action)
         if allowed is None:
             return None
-        return Entitlement(self._name(allowed), *(self.policy.rate(roles, action) or (None, None)))
+        return Entitlement(self._name(allowed), *(policy.rate(roles, action) or (None, None)))
 
     def _name(self, allowed: Predicate) -> bytes:
         if allowed.text == "TRUE":
             return EVERYTHING
         return hmac.digest(self._naming, allowed.text.encode(), "sha256")[:NAME_BYTES]
 
-    def filters(self) -> dict[bytes, Predicate]:
+    def filters(self) -> dict[bytes, tuple[Predicate, list[Predicate]]]:
         """Return the filters whose interests brokers need, by their names.
+
+        Each filter comes with its parts (`Policy.parts`), for matchers that take no OR.
 
         Hazard: they are for a `ccbps.matching.Subscriber` of the authority, not for brokers.
         """
-        policy, found = self.policy, dict[bytes, Predicate]()
+        policy, found = self.policy, dict[bytes, tuple[Predicate, list[Predicate]]]()
         for one in self.notice().entitled:
             for action in ACTIONS:
                 allowed = policy.filter(one.roles, action)
                 if allowed is not None and (name := self._name(allowed)) != EVERYTHING:
-                    found[name] = allowed
+                    found[name] = allowed, policy.parts(one.roles, action)
         return found
 
     # -- clients ---------------------------------------------------------------------------------
@@ -237,21 +243,29 @@ class Authority(Confined):
             token = attenuate_token(token, self.identity, actions=old.actions)
         return token
 
-    def permit(self, client: str, roles: Roles, subscription: bytes) -> Permit:
+    def permit(self, client: str, roles: Roles, subscription: bytes, *, policy: Policy) -> Permit:
         """Sign a subscription that `Policy.narrow` narrowed for a client's roles.
 
         Args:
             client: name of the client.
             roles: roles by which it was narrowed.
             subscription: SHA-256 of the subscription.
+            policy: policy by which it was narrowed.
 
         Raises:
-            RefusedError: the client does not have these roles, or may not subscribe and receive.
+            RefusedError: the client does not have these roles, or may not subscribe and receive, or
+                another policy is in force.
         """
         octets("subscription", subscription, DIGEST_BYTES)
+        if policy is not self.policy:
+            raise RefusedError(
+                f"the subscription was narrowed by policy version {policy.version}, and version "
+                f"{self.policy.version} is in force: narrow it anew",
+                reason="version",
+            )
         if not {*roles} <= {*self.policy.roles_of(client)}:
             raise RefusedError(f"{client} does not have all of these roles", reason="roles")
-        rights = [self._right(roles, action) for action in ("subscribe", "receive")]
+        rights = [self._right(policy, roles, action) for action in ("subscribe", "receive")]
         names = [right.name for right in rights if right is not None]
         if len(names) < len(rights):
             raise RefusedError(f"no grant lets {client} subscribe and receive", reason="grant")

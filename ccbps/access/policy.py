@@ -27,6 +27,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, cached_property
+from itertools import product
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias
 
 import msgspec
@@ -348,14 +349,26 @@ class Policy(Printable):
 
     def _filter(self, roles: Roles, action: Action) -> Predicate | None:
         """Return the filter of some roles and an action; None if no grant allows the action."""
-        granted = [
-            grant.filter for grant in self.grants if grant.role in roles and action in grant.actions
-        ]
+        granted = [self.grants[place].filter for place in self._grants_for(roles, action)]
         if not granted:
             return None
         text = " OR ".join(map(_enclosed, granted)) if len(granted) > 1 else granted[0]
+        return self._unless_denied(text, roles, action)
+
+    def _unless_denied(self, text: str, roles: Roles, action: Action) -> Predicate:
         denied = [self._permitting[place].text for place in self._rules_for(roles, action)]
         return self._parsed("filter", " AND ".join([_enclosed(text), *denied]) if denied else text)
+
+    def parts(self, roles: Roles, action: Action) -> list[Predicate]:
+        """Return the filter of some roles and an action as an OR of predicates, one for each grant.
+
+        They are for matchers that take no OR. Parts that match nothing are left out.
+        """
+        parts = [
+            self._unless_denied(self.grants[place].filter, roles, action)
+            for place in self._grants_for(roles, action)
+        ]
+        return [part for part in parts if not part.never_matches]
 
     def _rules_for(self, roles: Roles, action: Action) -> list[int]:
         """Return the places of the rules that concern some roles and an action."""
@@ -487,8 +500,26 @@ class Policy(Printable):
         """
         asked = bound_predicate(self.schema, predicate, "predicate")
         filters = [self.filter(roles, action) for action in actions]
-        if None in filters:
-            return None
+        return None if None in filters else self._all_of(asked, filters)
+
+    def narrow_parts(
+        self, roles: Roles, predicate: str | Predicate, actions: tuple[Action, ...] = ACTIONS[2:]
+    ) -> list[Predicate]:
+        """Return what `narrow` returns as an OR of predicates, for matchers that take no OR.
+
+        There is one for each choice of a grant for each action. Those that match nothing are left
+        out.
+
+        Raises:
+            PredicateError: the predicate does not parse.
+        """
+        asked = bound_predicate(self.schema, predicate, "predicate")
+        chosen = product(*(self.parts(roles, action) for action in actions))
+        narrowed = [self._all_of(asked, filters) for filters in chosen]
+        parts = {one.text: one for one in narrowed}
+        return [part for part in parts.values() if not part.never_matches]
+
+    def _all_of(self, asked: Predicate, filters: Iterable[Predicate | None]) -> Predicate:
         texts = dict.fromkeys([asked.text, *(one.text for one in filters if one is not None)])
         texts.pop("TRUE", None)
         narrowed = self.schema.parse(" AND ".join(map(_enclosed, texts)) or "TRUE")
@@ -595,8 +626,8 @@ def code_test(predicate: Predicate) -> Callable[[Mapping[str, int]], bool]:
         return _everything
 
     def holds(codes: Mapping[str, int]) -> bool:
-        for product in products:
-            for name, intervals in product:
+        for part in products:
+            for name, intervals in part:
                 code = codes[name]
                 for low, high in intervals:
                     if low <= code <= high:

@@ -31,13 +31,13 @@ from typing import Any, ClassVar, Final, Literal
 
 from msgspec import structs
 
-from ccbps.access import Authority, Entitlement, Guard, Notice, Permit, Presentation
+from ccbps.access import Authority, Entitlement, Guard, Notice, Permit, Policy, Presentation
 from ccbps.access.policy import Action
 from ccbps.broker.mailbox import Matched
 from ccbps.broker.messages import Subscription
 from ccbps.checks import Printable, choice, instance
 from ccbps.ciphers.signatures import Signature
-from ccbps.errors import DecodeError, ParameterError, RefusedError
+from ccbps.errors import DecodeError, ParameterError, RefusedError, UnsupportedPredicateError
 from ccbps.predicates import Predicate
 from ccbps.records import Message
 from ccbps.wire import Kind
@@ -79,34 +79,54 @@ def enactment(
 ) -> Enactment:
     """Return the authority's policy for brokers of one matcher.
 
+    A filter that the matcher does not take as a whole is encoded in parts, one for each grant.
+
     Args:
         authority: the authority.
         when: whether brokers enforce "before" or "after" matching.
         encode: function that encodes a predicate for all publishers: `Subscriber.encode` of a
             subscriber that the authority owns.
         subscriptions: in its place, a function that returns subscriptions of a given name and
-            predicate, such as one for each publisher with its rounds. Their names begin with the
-            given name, a dot and anything.
+            predicate, such as one for each publisher with its rounds. Their names are the given
+            name, or begin with it and a dot.
 
     Raises:
         ParameterError: there is a filter to encode, and neither function.
+        UnsupportedPredicateError: the matcher takes neither the filter nor its parts.
     """
-    notice, texts = authority.notice(), authority.filters()
+    if subscriptions is None:
+
+        def subscriptions(name: str, predicate: Predicate) -> Sequence[Subscription]:
+            if encode is None:
+                raise ParameterError("encode must be given, as the policy has filters to match")
+            return [Subscription(name, encode(predicate))]
+
+    notice, predicates = authority.notice(), authority.filters()
     filters: dict[str, tuple[bytes, ...]] = {}
-    for name in sorted(needed(notice, choice("when", when, ("before", "after")))):
-        if subscriptions is not None:
-            made = subscriptions(name.hex(), texts[name])
-        elif encode is not None:
-            made = [Subscription(name.hex(), encode(texts[name]))]
-        else:
-            raise ParameterError("encode must be given, as the policy has filters to match")
-        filters[name.hex()] = tuple(one.to_bytes() for one in made)
+    for key in sorted(needed(notice, choice("when", when, ("before", "after")))):
+        name, (whole, parts) = key.hex(), predicates[key]
+        try:
+            made = [*subscriptions(name, whole)]
+        except UnsupportedPredicateError:
+            if len(parts) < 2:
+                raise
+            made = [
+                one
+                for place, part in enumerate(parts)
+                for one in subscriptions(f"{name}.{place}", part)
+            ]
+        filters[name] = tuple(one.to_bytes() for one in made)
     unsigned = Enactment(notice.to_bytes(), filters)
     return structs.replace(unsigned, signature=authority.sign(unsigned.signed))
 
 
 def permitted(
-    authority: Authority, client: str, subscription: Subscription, roles: tuple[str, ...]
+    authority: Authority,
+    client: str,
+    subscription: Subscription,
+    roles: tuple[str, ...],
+    *,
+    policy: Policy,
 ) -> Subscription:
     """Return a subscription with the authority's permit.
 
@@ -118,11 +138,13 @@ def permitted(
         client: client that may use it.
         subscription: the subscription.
         roles: roles of the client by which it was narrowed.
+        policy: policy by which it was narrowed.
 
     Raises:
-        RefusedError: the client does not have these roles, or may not subscribe and receive.
+        RefusedError: the client does not have these roles, or may not subscribe and receive, or
+            another policy is in force.
     """
-    permit = authority.permit(client, roles, _digest(subscription))
+    permit = authority.permit(client, roles, _digest(subscription), policy=policy)
     return structs.replace(subscription, permit=permit.to_bytes())
 
 
@@ -173,7 +195,8 @@ class Enforcement(Printable):
         >>> subscriber = matcher.subscriber(keys.subscriber_key("authority"))
         >>> narrowed = policy.narrow(("doctor",), "age < 65")
         >>> wanted = Subscription("adults", subscriber.encode(narrowed))
-        >>> broker.subscribe("ann", permitted(authority, "ann", wanted, ("doctor",)))
+        >>> wanted = permitted(authority, "ann", wanted, ("doctor",), policy=policy)
+        >>> broker.subscribe("ann", wanted)
         >>> lab = matcher.publisher(keys.publisher_key())
         >>> for number, event in enumerate(lab.encode({"age": [12, 40, 80]})):
         ...     receipt = broker.publish("bob", Publication(number, event.tobytes(), b"sealed"))

@@ -108,6 +108,9 @@ def test_a_narrowed_subscription_matches_what_checked_deliveries_are(
         for action in ("subscribe", "receive"):
             expected &= {*np.flatnonzero(policy.allows(user, action, EVENTS)).tolist()}
         assert (set() if narrowed is None else true_set(narrowed.text)) == expected
+        parts = policy.narrow_parts(policy.roles_of(user), asked)
+        assert set[int]().union(*(true_set(part.text) for part in parts)) == expected
+        assert all(true_set(part.text) for part in parts)
 
 
 def test_a_narrowed_subscription_keeps_its_private_constants() -> None:
