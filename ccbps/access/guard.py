@@ -269,6 +269,14 @@ class Guard(Printable):
             known[1].take(count)
             return count
 
+    def pause(self, client: str, action: Action) -> float:
+        """Return the seconds until a client's rate lets an event through; 0 for now."""
+        with self._lock:
+            known = self._buckets.get((client, action))
+            if known is None or (level := known[1].level()) >= 1:
+                return 0.0
+            return (1 - level) / (known[0].rate or 1.0)
+
     def allows(self, client: str, permit: Permit, subscription: bytes) -> None:
         """Accept a client's subscription by the authority's permit.
 

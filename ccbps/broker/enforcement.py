@@ -216,6 +216,7 @@ class Enforcement(Printable):
         self._permits: dict[tuple[str, str], Permit] = {}
         self._ended: dict[str, dict[str, str]] = {}
         self._charged: dict[str, int] = {}
+        self._limited = set[str]()
         self._lasting: list[set[str]] = []
 
     def __repr__(self) -> str:
@@ -431,7 +432,23 @@ class Enforcement(Printable):
         taken = self.guard.spend(client, "receive", right, len(following) - known)
         if taken:
             self._charged[client] = following[known + taken - 1]
+        if known + taken < len(following):
+            self._limited.add(client)
+        else:
+            self._limited.discard(client)
         return known + taken
+
+    def pause(self, client: str) -> float:
+        """Return the seconds until a client's rate lets its next delivery through.
+
+        They are 0 if its rate held nothing back when it asked last.
+        """
+        return self.guard.pause(client, "receive") if client in self._limited else 0.0
+
+    @property
+    def session(self) -> bytes:
+        """Random bytes for which tokens are presented."""
+        return self.guard.session
 
     def present(self, client: str, presentation: Presentation) -> None:
         """Take a client's token; see `Guard.present`."""
@@ -441,6 +458,12 @@ class Enforcement(Printable):
 
 class NoEnforcement:
     """Access control of a broker without a policy: everybody may do everything."""
+
+    session = b""
+
+    def pause(self, client: str) -> float:
+        """Return 0."""
+        return 0.0
 
     def judge(self, publisher: str, stamp: object, matched: Matched) -> tuple[Matched, int]:
         """Return all clients that match."""

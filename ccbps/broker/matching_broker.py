@@ -74,6 +74,7 @@ class MatchingBroker(Confined):
     Attributes:
         matcher: matcher of its interests and events.
         quota: limits of each client.
+        access: access control.
         numbering: 8 random bytes that tell this broker's sequence numbers from those of others. A
             broker that starts again with its file goes on with them.
         on_delivery: called with a client's name when something was put into its queue.
@@ -157,7 +158,7 @@ class MatchingBroker(Confined):
         self._broker, self.quota, self.on_delivery = broker, quota or Quota(), on_delivery
         self.on_revoked: Callable[[str], object] | None = None
         self.on_notice: Callable[[str], object] | None = None
-        self._last_rounds, self._access = LastRounds(), access or NoEnforcement()
+        self._last_rounds, self.access = LastRounds(), access or NoEnforcement()
         # One thread at a time changes subscriptions. The lock is for what takes no time.
         self._changing, self._lock = RLock(), RLock()
         self._metrics, self._revoked = Metrics(), set[bytes]()
@@ -185,7 +186,7 @@ class MatchingBroker(Confined):
             self._store,
             self._metrics,
             self.quota,
-            self._access,
+            self.access,
         )
         try:
             if path is not None:
@@ -283,7 +284,7 @@ class MatchingBroker(Confined):
         """
         kept: list[tuple[str, Publication]] = []
         with self._door.reading(client, Subscription, subscription) as (new, _):
-            self._access.check(client, new)
+            self.access.check(client, new)
             # Three brokers may take their time: others may be served meanwhile.
             self._examiner.check([(f"{client}/{new.name}", new)])
 
@@ -295,13 +296,13 @@ class MatchingBroker(Confined):
                     kept.extend(self._kept.for_subscription(new))
                 with self._store.transaction():
                     self._store.subscribe(client, new, awaits_kept=bool(kept))
-                self._access.enter(client, new)
+                self.access.enter(client, new)
 
             with self._changing:
                 self._subscriptions.require_room(client, new, self.quota)
                 with self._lock:
                     self._boxes.admitted(client)  # it may have been revoked, and come back
-                    self._access.check(client, new)  # by a policy that is new
+                    self.access.check(client, new)  # by a policy that is new
                     self._examiner.check_owner(client, new)
                     if self._subscriptions.has(client, new):
                         return
@@ -325,7 +326,7 @@ class MatchingBroker(Confined):
             seen = set()
             for client, one in subscriptions:
                 self._boxes.admitted(client)
-                self._access.check(client, one)
+                self.access.check(client, one)
                 names = self._subscriptions.registry.of(client)
                 if one.name in names or (client, one.name) in seen:
                     raise ParameterError(f"{client} has a subscription {one.name!r} already")
@@ -335,7 +336,7 @@ class MatchingBroker(Confined):
                 for client, one in subscriptions:
                     self._store.subscribe(client, one, awaits_kept=False)
                     self._last_rounds.add(client, one)
-                    self._access.enter(client, one)
+                    self.access.enter(client, one)
             self._subscriptions.add_all(subscriptions)
 
     def unsubscribe(self, client: str, name: str) -> None:
@@ -359,7 +360,7 @@ class MatchingBroker(Confined):
         self._subscriptions.remove(client, names)
         with self._lock:
             self._last_rounds.remove(client, names)
-            self._access.leave(client, names)
+            self.access.leave(client, names)
 
     def subscriptions(self, client: str) -> list[str]:
         """Return the names of a client's subscriptions."""
@@ -485,9 +486,9 @@ class MatchingBroker(Confined):
                 self._store.present(client, new.token)
 
     def _enforcement(self, why: str = "the broker enforces no policy") -> Enforcement:
-        if not isinstance(self._access, Enforcement):
+        if not isinstance(self.access, Enforcement):
             raise ParameterError(f"{why}: give the broker access=Enforcement(...)")
-        return self._access
+        return self.access
 
     # -- publications ----------------------------------------------------------------------------
 
@@ -540,7 +541,7 @@ class MatchingBroker(Confined):
             ParameterError: the publication is not there, or a client does not match it.
         """
         with self._door.reading(publisher, Payloads, payloads) as (sealed, _), self._lock:
-            self._access.check_deliver(publisher)
+            self.access.check_deliver(publisher)
             number, messages = sealed.number, sealed.messages
             numbers = self._publishers[publisher]
             accepted = numbers.waiting(number)
@@ -583,7 +584,7 @@ class MatchingBroker(Confined):
         whole("after", after)
         with self._door.serving(client), self._lock:
             waiting = self._boxes.admitted(client).after(after, most)
-            return waiting[: self._access.room(client, [one.sequence for one in waiting])]
+            return waiting[: self.access.room(client, [one.sequence for one in waiting])]
 
     def acknowledge(self, client: str, sequence: int) -> None:
         """Forget the deliveries that a client has: all up to this sequence number.
@@ -602,12 +603,10 @@ class MatchingBroker(Confined):
         Raises:
             RefusedError: the client was revoked, or the broker's time for it is used up.
         """
-        if self.matcher.keying is not Keying.ROUNDS and self._access is None:
+        if self.matcher.keying is not Keying.ROUNDS and self.access is None:
             return []
         with self._door.serving(client), self._lock:
-            texts: list[str | None] = (
-                [] if self._access is None else [*self._access.notices(client)]
-            )
+            texts: list[str | None] = [] if self.access is None else [*self.access.notices(client)]
             for name, (publisher, rounds) in self._last_rounds.of(client).items():
                 numbers = self._publishers.get(publisher)
                 following = 0 if numbers is None else numbers.next_round

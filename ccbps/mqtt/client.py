@@ -12,11 +12,13 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from itertools import count
-from time import monotonic
+from time import monotonic, time_ns
 from typing import Any, Final
 
+from ccbps.access import Presentation, present_token
 from ccbps.broker import (
     Delivery,
+    Enactment,
     Hellos,
     Payloads,
     Publication,
@@ -25,6 +27,7 @@ from ccbps.broker import (
     Subscription,
 )
 from ccbps.errors import CcbpsError, DecodeError, RefusedError
+from ccbps.keys import SigningKey
 from ccbps.mqtt.connection import (
     HELLO,
     UP,
@@ -137,7 +140,8 @@ class MqttClient(Startable):
         # since the last acknowledgement.
         self._returned: Position | None = None
         self._batch = 0.0
-        self._broker = b""
+        self._broker = self._session = b""
+        self._token: tuple[bytes, SigningKey] | None = None
         topics = [answers_topic(self._name), deliveries_topic(self._name), UP]
         self._connection = Connection(url, topics, self._arrived, self._came_up)
 
@@ -181,6 +185,41 @@ class MqttClient(Startable):
             TimeoutError: there is no answer.
         """
         self._ask("grant", grants.to_bytes())
+
+    def enact(self, policy: Enactment) -> None:
+        """Bring a policy that an authority signed: `MatchingBroker.enact`.
+
+        Raises:
+            CcbpsError: the broker's error.
+            TimeoutError: there is no answer.
+        """
+        self._ask("enact", policy.to_bytes())
+
+    def present(self, token: bytes, key: SigningKey) -> None:
+        """Present a token now, and again whenever the broker has started again.
+
+        Hazard: the MQTT server says which session the broker has, so it could show the presentation
+        to another broker at which it is a client of the same name.
+
+        Args:
+            token: the token, `ccbps.access.Authority.issue`.
+            key: the key that the token names.
+
+        Raises:
+            CcbpsError: the broker's error.
+            TimeoutError: there is no answer, or no broker that takes tokens.
+        """
+        with self._changed:
+            self._token = token, key
+            known = self._changed.wait_for(lambda: bool(self._session), self._timeout)
+        if not known:
+            raise TimeoutError(f"no broker that takes tokens in {self._timeout} s")
+        self._ask("present", self._presentation().to_bytes())
+
+    def _presentation(self) -> Presentation:
+        assert self._token is not None
+        token, key = self._token
+        return present_token(token, key, self._session, self._name, time_ns())
 
     def subscribe(self, subscription: Subscription) -> None:
         """Register a subscription: `MatchingBroker.subscribe`.
@@ -397,6 +436,9 @@ class MqttClient(Startable):
                 if self._broker:  # another one answered, or would have
                     self._hellos.clear()
                 self._broker = content
+                with self._changed:
+                    self._session = content[NUMBER_BYTES:]
+                    self._changed.notify_all()
                 self._came_up()
             return
         number, answer = content[:NUMBER_BYTES], content[NUMBER_BYTES:]
@@ -439,6 +481,8 @@ class MqttClient(Startable):
         for request in lost:
             request.answered.set_exception(error)
         if self._is_heard and is_new:
+            if self._token is not None and self._session:
+                self._send("present", self._presentation().to_bytes())
             self._acknowledge()
             self._send_again()
         elif isinstance(error, RefusedError) and is_revoked:

@@ -12,7 +12,8 @@ topic                                carries
 ``ccbps/for/<client>/answer``        the broker's answers: the same 8 bytes, and JSON
 ``ccbps/for/<client>/delivery``      deliveries, each behind the position of the one before it,
                                      so that a lost one is missed
-``ccbps/up``                         8 random bytes, retained: a broker has started
+``ccbps/up``                         8 random bytes, retained: a broker has started; behind them
+                                     the session for which tokens are presented, if it has one
 ``ccbps/claim``                      the service that answers here, retained (`ccbps.mqtt.claim`)
 ===================================  ==================================================
 
@@ -58,6 +59,8 @@ HELLO: Final = "resume"
 VERBS: Final = (
     "greet",
     "grant",
+    "present",
+    "enact",
     "subscribe",
     "unsubscribe",
     "publish",

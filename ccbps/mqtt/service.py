@@ -311,7 +311,9 @@ class MqttService(Startable):
 
     def _announce(self) -> None:
         """Let clients say hello, and send requests without an answer again."""
-        self._connection.send(UP, os.urandom(NUMBER_BYTES), retain=True)
+        self._connection.send(
+            UP, os.urandom(NUMBER_BYTES) + self.broker.access.session, retain=True
+        )
 
     def _came_up(self) -> None:
         """Call clients over a new connection: what they sent meanwhile is lost."""
@@ -460,6 +462,11 @@ class MqttService(Startable):
             self.broker.greet(client, message)
         elif verb == "grant":
             self.broker.grant(client, message)
+        elif verb == "present":
+            self.broker.present(client, message)
+            self._tell(client)  # deliveries may have waited for it
+        elif verb == "enact":
+            self.broker.enact(message)
         elif verb == "subscribe":
             self.broker.subscribe(client, message)
         elif verb == "unsubscribe":
@@ -477,7 +484,7 @@ class MqttService(Startable):
         if verb == PUSH:
             with self._lock:
                 self._told.discard(client)
-            outgoing.push()
+            self._push(client, outgoing)
         elif verb == ACKNOWLEDGE:
             with self._lock:
                 content = self._acknowledged.pop(client, b"")
@@ -485,6 +492,19 @@ class MqttService(Startable):
         else:
             self._warn(client)
             outgoing.resume(Position.from_bytes(message))
+
+    def _push(self, client: str, outgoing: Outgoing) -> None:
+        """Send deliveries; tell the client if it has no right to them, and go on in time."""
+        try:
+            outgoing.push()
+        except RefusedError as error:
+            self._send_notice(client, Answer(message=str(error)))
+            raise
+        pause = self.broker.access.pause(client)
+        if pause and self._is_running:
+            timer = threading.Timer(pause, self._tell, [client])
+            timer.daemon = True
+            timer.start()
 
     def _answer(self, client: str, verb: str, content: bytes, answer: Answer) -> None:
         number = content[:NUMBER_BYTES]
