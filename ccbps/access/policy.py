@@ -357,7 +357,8 @@ class Policy(Printable):
 
     def _unless_denied(self, text: str, roles: Roles, action: Action) -> Predicate:
         denied = [self._permitting[place].text for place in self._rules_for(roles, action)]
-        return self._parsed("filter", " AND ".join([_enclosed(text), *denied]) if denied else text)
+        clauses = denied if denied and text == "TRUE" else [_enclosed(text), *denied]
+        return self._parsed("filter", " AND ".join(clauses) if denied else text)
 
     def parts(self, roles: Roles, action: Action) -> list[Predicate]:
         """Return the filter of some roles and an action as an OR of predicates, one for each grant.

@@ -21,6 +21,7 @@ from ccbps.cli.files import FILTER, MATCH
 from ccbps.cli.grant import GRANT
 from ccbps.cli.keygen import KEYGEN
 from ccbps.cli.planning import PLAN
+from ccbps.cli.policy import POLICIES
 from ccbps.cli.publish import PUBLISH
 from ccbps.cli.servers import BROKER, LEDGER
 from ccbps.cli.subscribe import SUBSCRIBE
@@ -41,6 +42,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     LEDGER,
     TRIO,
     GRANT,
+    POLICIES,
 )
 
 ABOUT: Final = """\
