@@ -134,6 +134,8 @@ class Kind(IntEnum):
     """An event for holders of credentials: `ccbps.overlay.credentials.tree`."""
     CREDENTIAL_REQUEST = 31
     """A request to connect to a node that holds a credential."""
+    DOMAIN = 40
+    """A label, a hop policy or a message between domains: `ccbps.access`."""
 
 
 @unique
