@@ -28,7 +28,7 @@ of its own without it. So a broker that strips the label of an event, and sends 
 event of its own, is refused by the next honest broker.
 
 Leak: who sees a stamp learns the topic, the label, the privacy level, the owner and the number of
-the message, its size and its time, and which parties changed the label.
+the message, its size and its time, and which parties changed the label. Owners may be pseudonyms.
 Hazards: tags are clear text. A party can tell what it has read outside of the overlay: labels bind
 brokers that route, and what others believe, not a party's memory. The last steps of a stamp can be
 cut off. What remains is a label that was right before. So a broker that does not know of a step

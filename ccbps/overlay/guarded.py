@@ -279,11 +279,13 @@ class GuardedBroker(Confined):
     def refresh(self, topic: str) -> list[tuple[Filter, str, int]]:
         """Follow a manager's notice of a topic, and new keys.
 
-        Filters of epochs that are over are forgotten. Those of own clients are sealed again.
+        Filters of epochs that are over are forgotten. Those of own clients are sealed again; until
+        the new key is there, they match nothing. Both ends of a link must follow a notice before
+        messages of the other one arrive.
 
         Returns:
-            kind, client and number of own clients' filters that ended, as this domain is no member
-            any more, lacks the key, or is not on the routes.
+            kind, client and number of own clients' filters that ended, since this domain is no
+            member any more, or is not on the routes.
         """
         way = self._ways.get(topic) or self._open(topic)
         self._ways[topic] = way
@@ -321,21 +323,25 @@ class GuardedBroker(Confined):
 
     def _renew(self, topic: str, way: _Way) -> list[tuple[Filter, str, int]]:
         ended: list[tuple[Filter, str, int]] = []
+        newest = self._domains.topic(topic).epoch
         for place, (stamp, body, epoch) in [*self._own.items()]:
             name, kind, client, count = place
             if name != topic:
                 continue
-            try:
-                sealed = self._sealed(stamp, body)
-            except RefusedError:
+            if not self._serves(topic):
                 way.router.withdraw(kind, client, count)
                 del self._own[place]
                 ended.append((kind, client, count))
-            else:
-                if sealed.epoch != epoch:
-                    way.router.add(kind, client, count, sealed.to_bytes())
-                    self._own[place] = stamp, body, sealed.epoch
+            elif epoch < newest and self._ring.key(self._domains.topic(topic), newest):
+                sealed = self._sealed(stamp, body)
+                way.router.add(kind, client, count, sealed.to_bytes())
+                self._own[place] = stamp, body, newest
         return ended
+
+    def _serves(self, topic: str) -> bool:
+        """Tell whether clients of this broker can speak on a topic."""
+        is_member = self._domains.is_member(topic, self.name)
+        return is_member and self.name in self._domains.tree(topic)
 
     # -- clients --------------------------------------------------------------------------------
 
@@ -376,26 +382,24 @@ class GuardedBroker(Confined):
 
     def _accept(self, stamp: Stamp) -> _Way:
         """Check a client's message, and return the way of its topic."""
-        topic = self._domains.topic(stamp.topic)
         self._domains.route(stamp.topic, self.name, self.name)  # refused where there is none
         if stamp.owner in self._domains.domains:
             raise ParameterError(f"a client must not have a broker's name, got {stamp.owner!r}")
         label = stamp.check(self._parties)
         self._party(self.name).check_read(label, f"broker {self.name!r}")
-        if topic.name not in self._ways:
-            self.refresh(topic.name)
-        return self._ways[topic.name]
+        if stamp.topic not in self._ways:
+            raise RefusedError(f"topic {stamp.topic!r} is not served yet", reason="domain")
+        return self._ways[stamp.topic]
 
     def _sealed(self, stamp: Stamp, body: Body) -> SealedMessage:
         topic = self._domains.topic(stamp.topic)
         key = self._ring.key(topic, topic.epoch)
-        if self._ring.domain not in topic.members or key is None:
+        if key is None or not self._serves(topic.name):
             raise RefusedError(
                 f"domain {self._ring.domain!r} has no key of {topic.name!r} in epoch "
                 f"{topic.epoch}: ask the manager of {topic.owner!r} for a grant",
                 reason="domain",
             )
-        self._domains.route(topic.name, self.name, self.name)
         return SealedMessage.seal(stamp, body, topic.epoch, key)
 
     # -- hops -----------------------------------------------------------------------------------
@@ -416,7 +420,10 @@ class GuardedBroker(Confined):
         way, message = self._ways.get(guarded.topic), guarded.message
         if way is None or neighbour not in way.router.sent["subscription"]:
             raise RefusedError("the link is not on the topic's routes", reason="link")
-        if not isinstance(message, Withdraw):
+        if isinstance(message, Withdraw):
+            if message.kind not in KINDS or [*map(type, message.name)] != [str, int]:
+                raise DecodeError("not a message of routers")
+        else:
             kind, owner, payload = _described(message)
             reading = way.relation.read(message.content)
             stamp = reading.stamp
