@@ -421,13 +421,13 @@ class GuardedBroker(Confined):
         if way is None or neighbour not in way.router.sent["subscription"]:
             raise RefusedError("the link is not on the topic's routes", reason="link")
         if isinstance(message, Withdraw):
-            if message.kind not in KINDS or [*map(type, message.name)] != [str, int]:
+            if message.kind not in KINDS or not _is_name(message.name):
                 raise DecodeError("not a message of routers")
         else:
             kind, owner, payload = _described(message)
             reading = way.relation.read(message.content)
             stamp = reading.stamp
-            if payload or (stamp.kind, stamp.owner, stamp.number) != (kind, *owner):
+            if payload or (stamp.kind, (stamp.owner, stamp.number)) != (kind, owner):
                 raise DecodeError("a message whose stamp is another one's")
             if reading.sealed.epoch < way.relation.topic.oldest:
                 raise RefusedError("the message is of an epoch that is over", reason="domain")
@@ -540,6 +540,10 @@ class GuardedBroker(Confined):
             self.dropped[f"delivery {error.reason}"] += 1
         else:
             self._deliver(client, publication)
+
+
+def _is_name(name: Any) -> bool:
+    return isinstance(name, tuple) and [*map(type, name)] == [str, int]
 
 
 def _goes_with(wide: Reading, narrow: Reading) -> bool:

@@ -201,7 +201,7 @@ def test_the_carrier_sees_topics_and_no_content(world: World) -> None:
 
 
 @given(st.integers(0, 1 << 32))
-@settings(max_examples=examples(160))
+@settings(max_examples=examples(160) // 2)
 def test_random_histories_deliver_what_labels_and_levels_allow(seed: int) -> None:
     draw, tags = random.Random(seed), ["patient", "trial"]
     world = World()
@@ -578,16 +578,17 @@ def test_malformed_messages_are_dropped(world: World) -> None:
     for other in [*altered(content)][::7]:
         victim.receive("B5", replace(true, message=replace(true.message, content=other)))
         count += 1
-    junk: list[Any] = [None, b"", true.message]
-    junk += [GuardedMessage(*parts) for parts in ((None, true.message), ("vitals", None))]  # type: ignore[arg-type]
-    junk += [GuardedMessage("vitals", Add("x", (1,), None))]  # type: ignore[arg-type]
-    junk += [
-        GuardedMessage("vitals", Withdraw(*p)) for p in (("x", ("c8", 4)), ("subscription", []))
-    ]  # type: ignore[arg-type]
+    names: list[Any] = [("c8", []), None, ("c8",), "c8"]
+    parts: list[Any] = [None, Add("x", (1,), None), Withdraw("x", ("c8", 4))]  # type: ignore[arg-type]
+    parts += [Withdraw("subscription", name) for name in names]
+    parts += [Add("subscription", name, content) for name in names]
+    junk: list[Any] = [None, b"", true.message, GuardedMessage(None, true.message)]  # type: ignore[arg-type]
+    junk += [GuardedMessage("vitals", part) for part in parts]
     for other in junk:
         victim.receive("B5", other)
         count += 1
     world.links.run()
+    # A changed epoch may be a future one, whose messages travel on and are not delivered.
     assert not world.got and victim.dropped.total() >= count - 2
 
 
