@@ -99,7 +99,9 @@ def test_who_leaves_cannot_read_the_next_epoch() -> None:
     world = World()
     old, old_key = world.message(1), world.key("registry")
     assert old_key is not None
-    world.take(*world.manager.remove("vitals", "registry"))
+    grants = world.manager.remove("vitals", "registry")
+    assert world.key("clinic", epoch=0) is None  # from the notice on, before any grant
+    world.take(*grants)
     topic, new = message_topic(world), world.message(2)
     assert (topic.epoch, topic.oldest, topic.members) == (1, 1, {"clinic"})
     refused(DecodeError, "not a payload", new.open, old_key)

@@ -338,9 +338,10 @@ def replace_rule(rule: HopRule, **changes: Any) -> HopRule:
 
 def test_without_rules_nothing_leaves_a_broker_not_even_names() -> None:
     world = World(policies={"B3": HopPolicy()})
-    number = world.subscribe("c3")
     world.advertise("c2")
-    world.home("c3").withdraw("subscription", "vitals", "c3", number)
+    number = world.advertise("c3")
+    assert world.brokers["B3"].dropped["out hop"] == 2
+    world.home("c3").withdraw("advertisement", "vitals", "c3", number)
     world.links.run()
     assert not any(sender == "B3" for sender, _, _ in world.sent)
     assert world.brokers["B3"].dropped["in hop"] >= 1
@@ -406,6 +407,15 @@ def test_forbidden_transit_refuses_clients_and_shows_nothing() -> None:
     assert {LINE[to] for _, to, _ in world.sent} == {"clinic"}
 
 
+def test_a_transit_that_becomes_forbidden_ends_subscriptions(world: World) -> None:
+    topic = world.manager.topics["vitals"]
+    world.manager.topics["vitals"] = msgspec.structs.replace(topic, forbidden={"carrier"})
+    assert {client for _, client, _ in world.tell("vitals", [])} == {"c6", "c8"}
+    before = len(world.sent)
+    assert world.publish("c1", 1) == {"c2"}
+    assert {LINE[to] for _, to, _ in world.sent[before:]} == {"clinic"}
+
+
 def test_routes_go_round_forbidden_domains() -> None:
     domains = {"B1": "clinic", "B2": "carrier", "B3": "other", "B4": "registry"}
     ring = [("B1", "B2"), ("B2", "B4"), ("B1", "B3"), ("B3", "B4")]
@@ -442,6 +452,14 @@ def test_who_leaves_gets_nothing_more(world: World) -> None:
 
 def _public(world: World, domain: str) -> bytes:
     return world.rings[domain]._key.public
+
+
+def test_filters_of_an_old_epoch_are_dead_at_once(world: World) -> None:
+    """Between the manager's notice and a broker's `refresh`, nothing of the old epoch counts."""
+    for grant in world.manager.remove("trial", "registry"):
+        world.rings[KeyGrant.from_bytes(grant).recipient].take(grant)
+    world.map.update(world.manager.topics["vitals"])
+    assert refused(RefusedError, "advertise it first", world.publish, "c1", 1).reason == "order"
 
 
 def test_rotations_lose_nothing(world: World) -> None:
@@ -521,6 +539,9 @@ def test_a_bogus_broker_gets_nothing_past_the_next_honest_one(world: World) -> N
         assert victim.dropped.total() > before or name == "says another epoch", name
     victim.receive("B5", replace(true, topic="trial"))
     victim.receive("B5", replace(true, topic="nothing"))
+    # A broker that cannot read the message finds that out, too.
+    world.brokers["B5"].receive("B4", replace(true, topic="trial"))
+    assert world.brokers["B5"].dropped == {"in malformed": 1}
     assert not world.got
     # The true one was taken before, so it is no new event either.
     victim.receive("B5", true)
