@@ -60,6 +60,7 @@ class World:
         outer: Label | None = None,
         pairs: Any = PAIRS,
         rate: float | None = None,
+        verify: Any = "every hop",
     ) -> None:
         names = [*domains]
         self.map = DomainMap(domains, links or pairwise(names), Connections(pairs))
@@ -82,14 +83,14 @@ class World:
         self.number = 0
         self.brokers: dict[str, GuardedBroker] = {}
         for name in names:
-            self.start(name, (policies or {}).get(name, OPEN), rate)
+            self.start(name, (policies or {}).get(name, OPEN), rate=rate, verify=verify)
         for topic in ("vitals", "trial"):
             grants = [self.manager.found(topic, forbidden=forbidden, outer=outer)]
             if "registry" in keys and "registry" not in forbidden:
                 grants.append(self.manager.admit(topic, "registry", keys["registry"].public))
             self.tell(topic, grants)
 
-    def start(self, name: str, policy: HopPolicy, rate: float | None) -> None:
+    def start(self, name: str, policy: HopPolicy, **options: Any) -> None:
         world = self
 
         class Node:
@@ -103,7 +104,7 @@ class World:
 
         self.brokers[name] = GuardedBroker(
             self.links.attach(name, Node()), self.map, self.rings[self.map.domain(name)],
-            KEYS[name], self.parties, self.clearances.get, RELATION, policy, deliver, rate=rate,
+            KEYS[name], self.parties, self.clearances.get, RELATION, policy, deliver, **options,
         )  # fmt: skip
 
     def tell(self, topic: str, grants: list[bytes]) -> list[tuple[str, str, int]]:
@@ -568,6 +569,31 @@ def test_a_bogus_member_forges_nothing(world: World) -> None:
     assert victim.dropped == {"in label": 3, "delivery label": 1} and not world.got
     # So no number was burnt: the true publisher is heard.
     assert world.publish("c1", 1) == {"c2", "c6", "c8"}
+
+
+@pytest.mark.parametrize("verify", ["every hop", "border"])
+def test_brokers_of_one_domain_may_believe_one_another(verify: Any) -> None:
+    world = World(verify=verify)
+    world.advertise("c1")
+    world.subscribe("c2")
+    world.subscribe("c6")
+    assert world.publish("c1", 1, Label({"patient"})) == set()
+    world.parties |= {c: Party(KEYS[c].identity, Label({"patient"})) for c in ("c2", "c6")}
+    true = sealed(world.last("B5", "B6")).stamp
+    key = world.rings["clinic"].key(world.map.topic("vitals"), 0)
+    body = Body.of(RELATION.event_bytes({"x": 1}), b"forged")
+    stamp = msgspec.structs.replace(
+        true, origin=Label(), number=true.number + 1, commitment=body.commitment
+    )
+    content = SealedMessage.seal(stamp, body, 0, key or b"").to_bytes()
+    forged = GuardedMessage("vitals", Publication("c1", stamp.number, content))
+    world.got.clear()
+    world.brokers["B2"].receive("B1", forged)  # a bogus broker of the own domain
+    world.links.run()
+    # Without a check inside, the forgery reaches the domain's clients, and the next border.
+    assert {client for client, _, _ in world.got} == (set() if verify == "every hop" else {"c2"})
+    place = "B2" if verify == "every hop" else "B4"
+    assert world.brokers[place].dropped["in label"] == 1
 
 
 def test_filters_cannot_be_forged_or_moved(world: World) -> None:
