@@ -10,11 +10,13 @@ see nothing of it. Where no other route exists, clients are refused. There is no
 *Keys.* The key of a topic is derived from the manager's `EpochSeed`, which steps forward only. When
 a domain leaves, the next epoch begins for all topics of the owner, and the domain gets no grant for
 it. Messages of earlier epochs are then refused, and filters of earlier epochs match nothing, so
-clients subscribe again. A plain rotation keeps the epoch before for messages on their way.
+edge brokers seal their clients' filters again. A plain rotation keeps the epoch before for messages
+on their way.
 
 *Grants.* A manager wraps a topic's key for the public key of another domain (X25519, a fresh key
 for each grant, HKDF-SHA256, AES-256-GCM) and signs it. The receiver knows the manager's identity
-beforehand, and takes no grant of an earlier epoch than the newest it has.
+beforehand, and takes no grant of an earlier epoch than the newest it has. Notices, which tell
+brokers of a topic's members, epoch and forbidden domains, are signed, too.
 
 *Messages.* Each is sealed under a key of its own, derived from the topic's key and 24 random bytes,
 with AES-256-GCM, and bound to its stamp and epoch. So no message opens on another topic, as another
@@ -22,12 +24,13 @@ number, for another owner, or in another epoch. Members check the content agains
 commitment. Any member can seal; only the owner can sign.
 
 Leak: domains on the route that are no members learn topics, stamps (`ccbps.access.labels`), epochs,
-sizes in steps of 256 bytes, times, and on which links a topic has subscribers. From times and sizes
-alone they may guess what an event is about. Members read everything on the topic. Domains off the
-route learn nothing.
+sizes in steps of 256 bytes, times, how many filters each owner has, and on which links. From times
+and sizes alone they may guess what an event is about. Members read everything on the topic. Domains
+off the route see no message. A notice tells its reader a topic's name, its members, the forbidden
+domains, and when a member left: managers need not send it to forbidden domains.
 Hazards: brokers of a member domain may pass the key on. A domain that left keeps what it had read,
-and opens what it recorded in its time. Managers' `Topic` notices are not signed here: take them
-from an authenticated connection.
+and opens what it recorded in its time. A broker that gets no notices goes by old ones: who holds
+them back delays the end of a membership there, and no key.
 Sources: [Survey] section 5.2.2 (Bacon et al.); SPECS 6.7.
 """
 
@@ -100,6 +103,24 @@ class Topic(WithSets, Message, frozen=True):
             raise ParameterError("oldest must be at most epoch")
 
 
+class Notice(Message, frozen=True):
+    """A manager's word on a topic, for all brokers on its routes.
+
+    Attributes:
+        topic: topic.
+        signature: signature of the owner's manager.
+    """
+
+    front: ClassVar[bytes] = _FRONT + b"N"
+    what: ClassVar[str] = "a notice of a topic"
+    topic: Topic
+    signature: Signature
+
+    def signed(self) -> bytes:
+        """Return the bytes that are signed."""
+        return b"ccbps topic notice 1\0" + self.topic.to_bytes()
+
+
 class KeyGrant(Message, frozen=True):
     """A topic's key, wrapped for a domain.
 
@@ -148,7 +169,7 @@ class DomainManager(Confined):
 
     Attributes:
         identity: public half of the signing key, for other domains.
-        topics: topics by name, with their members and epochs, for all brokers.
+        topics: topics by name, with their members and epochs.
     """
 
     def __init__(self, domain: str, seed: EpochSeed, signing: SigningKey, public: bytes) -> None:
@@ -234,6 +255,16 @@ class DomainManager(Confined):
         """
         return self._next_epoch(keep=1)
 
+    def notice(self, topic: str) -> bytes:
+        """Return the signed notice of a topic, for `DomainMap.take`.
+
+        Raises:
+            ParameterError: there is no such topic.
+        """
+        self._require(topic)
+        unsigned = Notice(self.topics[topic], bytes(64))
+        return replace(unsigned, signature=self._signing.sign(unsigned.signed())).to_bytes()
+
     def _next_epoch(self, keep: int) -> list[bytes]:
         self._seed = self._seed.step()
         epoch = self._seed.epoch
@@ -278,7 +309,7 @@ class KeyRing(Confined):
     def __init__(self, domain: str, key: ExchangeKey, managers: Mapping[str, bytes]) -> None:
         self.domain = domain
         self._key = instance("key", key, ExchangeKey)
-        self._managers = {name: check_identity(identity) for name, identity in managers.items()}
+        self._managers = _identities(managers)
         self._keys: dict[tuple[str, str], dict[int, bytes]] = {}
 
     def __repr__(self) -> str:
@@ -392,12 +423,13 @@ class SealedMessage(Message, frozen=True):
 class DomainMap(Printable):
     """Brokers, their domains, the links that they may have, and the routes of topics.
 
-    All brokers have the same map, so they agree on routes.
+    All brokers on a topic's routes have the same map, so they agree on them.
 
     Args:
         domains: domain of each broker.
         links: pairs of brokers between which there could be a link.
         connections: pairs of domains that may be linked.
+        managers: identities of the managers whose notices are taken, by domain.
 
     Attributes:
         domains: domain of each broker.
@@ -424,7 +456,9 @@ class DomainMap(Printable):
         domains: Mapping[str, str],
         links: Iterable[tuple[str, str]],
         connections: Connections,
+        managers: Mapping[str, bytes] | None = None,
     ) -> None:
+        self._managers = _identities(managers or {})
         self.domains, self.connections = dict(domains), connections
         self.topics: dict[str, Topic] = {}
         self.links: list[tuple[str, str]] = []
@@ -456,8 +490,22 @@ class DomainMap(Printable):
         """Tell whether two brokers may be linked."""
         return one != other and self.connections.allow(self.domain(one), self.domain(other))
 
+    def take(self, notice: bytes) -> Topic:
+        """Take a manager's notice, and return its topic.
+
+        Raises:
+            DecodeError: it is no notice, or not of the owner's manager.
+            RefusedError: it is older than the last, or of another owner.
+        """
+        fields = Notice.from_bytes(notice)
+        identity = self._managers.get(fields.topic.owner)
+        if identity is None or not signed_by(identity, fields.signed(), fields.signature):
+            raise DecodeError("not a notice by the manager of the topic's owner")
+        self.update(fields.topic)
+        return fields.topic
+
     def update(self, topic: Topic) -> None:
-        """Take a manager's notice of a topic.
+        """Take a topic from a trusted place, such as this broker's own configuration.
 
         Raises:
             RefusedError: the notice is older than the last, or of another owner.
@@ -542,6 +590,10 @@ class DomainMap(Printable):
         while (parent := tree[way[-1]]) is not None:
             way.append(parent)
         return way[::-1]
+
+
+def _identities(managers: Mapping[str, bytes]) -> dict[str, bytes]:
+    return {name: check_identity(identity) for name, identity in managers.items()}
 
 
 def _wrapping_key(agreed: bytes, publics: bytes) -> bytes:

@@ -3,7 +3,7 @@
 A *secrecy tag* names what a message may tell, such as "patient". Whoever reads the message must be
 cleared for all of its tags. An *integrity tag* names a check that a message went through, such as
 "laboratory". Whoever demands a tag reads only messages that have it. So information with label m
-may flow to a party with label n if and only if
+may flow to a party with label n if and only if::
 
     secrecy of m is a subset of secrecy of n,  and  integrity of n is a subset of integrity of m
 

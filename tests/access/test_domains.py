@@ -25,7 +25,7 @@ from ccbps.access import (
     Stamp,
     Topic,
 )
-from ccbps.access.domains import KeyGrant
+from ccbps.access.domains import KeyGrant, Notice
 from ccbps.errors import (
     DecodeError,
     ParameterError,
@@ -190,7 +190,7 @@ def test_malformed_grants_and_messages_are_one_error() -> None:
             continue
         label_only += 1
     assert label_only == 0
-    for kind in (Topic, KeyGrant, SealedMessage):
+    for kind in (Topic, Notice, KeyGrant, SealedMessage):
         refused(DecodeError, f"not {kind.what}", kind.from_bytes, b"")
         refused(DecodeError, f"not {kind.what}", kind.from_bytes, world.rings)
 
@@ -368,6 +368,28 @@ def test_old_notices_and_other_owners_are_refused() -> None:
     refused(RefusedError, "no manager has told", world.topic, "trial")
     refused(ParameterError, "no broker", world.route, "t", "B1", "B9")
     refused(ParameterError, "no broker", DomainMap, {"B1": "a"}, [("B1", "B2")], Connections())
+
+
+def test_notices_are_of_the_owners_manager() -> None:
+    manager, eve = (
+        World().manager,
+        DomainManager("clinic", EpochSeed.generate(), SigningKey.generate(), bytes(31) + b"\1"),
+    )
+    brokers, pairs = {"B1": "clinic", "B2": "registry"}, Connections((("clinic", "registry"),))
+    world = DomainMap(brokers, [("B1", "B2")], pairs, {"clinic": manager.identity})
+    old = manager.notice("vitals")
+    assert world.take(old) == world.topic("vitals") == manager.topics["vitals"]
+    manager.remove("vitals", "registry")
+    assert world.take(manager.notice("vitals")).members == {"clinic"}
+    assert refused(RefusedError, "older", world.take, old).reason == "domain"
+    eve.found("vitals", forbidden=["registry"])
+    refused(DecodeError, "not a notice by", world.take, eve.notice("vitals"))
+    fields = Notice.from_bytes(manager.notice("vitals"))
+    stranger = replace(fields, topic=replace(fields.topic, owner="eve", members={"eve"}))
+    refused(DecodeError, "not a notice by", world.take, stranger.to_bytes())
+    for other in altered(manager.notice("vitals")):
+        refused(DecodeError, "not a notice", world.take, other)
+    refused(ParameterError, "no topic", manager.notice, "oncology")
 
 
 def test_topics_have_one_wire_form() -> None:

@@ -63,8 +63,6 @@ class World:
         verify: Any = "every hop",
     ) -> None:
         names = [*domains]
-        self.map = DomainMap(domains, links or pairwise(names), Connections(pairs))
-        self.links = Links(self.map.links)
         self.parties = {
             name: Party(key.identity, (labels or {}).get(name, ALL if name in domains else Label()))
             for name, key in KEYS.items()
@@ -73,10 +71,12 @@ class World:
         keys = {name: ExchangeKey.generate() for name in {*domains.values()}}
         seed, signing = EpochSeed.generate(), SigningKey.generate()
         self.manager = DomainManager("clinic", seed, signing, keys["clinic"].public)
-        self.rings = {
-            name: KeyRing(name, key, {"clinic": self.manager.identity})
-            for name, key in keys.items()
-        }
+        managers = {"clinic": self.manager.identity}
+        self.map = DomainMap(
+            domains, links or pairwise(names), Connections(pairs), managers=managers
+        )
+        self.links = Links(self.map.links)
+        self.rings = {name: KeyRing(name, key, managers) for name, key in keys.items()}
         self.sent: list[tuple[str, str, GuardedMessage]] = []
         self.got: Counter[tuple[str, int, bytes]] = Counter()
         self.order: list[str] = []
@@ -111,7 +111,7 @@ class World:
         """Hand grants and the manager's notice to everybody."""
         for grant in grants:
             self.rings[KeyGrant.from_bytes(grant).recipient].take(grant)
-        self.map.update(self.manager.topics[topic])
+        self.map.take(self.manager.notice(topic))
         ended = [end for broker in self.brokers.values() for end in broker.refresh(topic)]
         self.links.run()
         return ended  # type: ignore[return-value]
