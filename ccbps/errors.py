@@ -93,7 +93,8 @@ class RefusedError(CcbpsError, RuntimeError):
     """A client's message that a broker refuses, by a limit or because the client is not admitted.
 
     Attributes:
-        reason: "size", "rate", "cost", "subscriptions", "queue", "order" or "revoked".
+        reason: "size", "rate", "cost", "subscriptions", "queue", "order" or "revoked"; between
+            brokers "label", "hop", "link" or "domain".
     """
 
     def __init__(self, message: str, *, reason: str) -> None:

@@ -16,6 +16,12 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from cryptography.hazmat.primitives.asymmetric.ed25519 import (
         Ed25519PrivateKey as Ed25519PrivateKey,
     )
+    from cryptography.hazmat.primitives.asymmetric.x25519 import (
+        X25519PrivateKey as X25519PrivateKey,
+    )
+    from cryptography.hazmat.primitives.asymmetric.x25519 import (
+        X25519PublicKey as X25519PublicKey,
+    )
     from cryptography.hazmat.primitives.ciphers import Cipher as Cipher
     from cryptography.hazmat.primitives.ciphers import CipherContext as CipherContext
     from cryptography.hazmat.primitives.ciphers.algorithms import AES128 as AES128

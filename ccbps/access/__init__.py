@@ -1,4 +1,4 @@
-"""Access control: policies, tokens, delegations, labels and domains."""
+"""Who may do what: policies, tokens, delegations, labels, hops and domains."""
 
 from typing import TYPE_CHECKING
 
@@ -8,7 +8,22 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.access.authority import Authority as Authority
     from ccbps.access.delegation import Delegation as Delegation
     from ccbps.access.delegation import Link as Link
+    from ccbps.access.domains import DomainManager as DomainManager
+    from ccbps.access.domains import DomainMap as DomainMap
+    from ccbps.access.domains import KeyRing as KeyRing
+    from ccbps.access.domains import SealedMessage as SealedMessage
+    from ccbps.access.domains import Topic as Topic
     from ccbps.access.guard import Guard as Guard
+    from ccbps.access.hops import AgeingQueue as AgeingQueue
+    from ccbps.access.hops import Clearance as Clearance
+    from ccbps.access.hops import Connections as Connections
+    from ccbps.access.hops import Hop as Hop
+    from ccbps.access.hops import HopPolicy as HopPolicy
+    from ccbps.access.hops import HopRule as HopRule
+    from ccbps.access.labels import Body as Body
+    from ccbps.access.labels import Label as Label
+    from ccbps.access.labels import Party as Party
+    from ccbps.access.labels import Stamp as Stamp
     from ccbps.access.negotiation import Negotiation as Negotiation
     from ccbps.access.negotiation import Offer as Offer
     from ccbps.access.notice import Entitlement as Entitlement

@@ -7,6 +7,7 @@ from ccbps.loading import on_first_use
 if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.keys.pad import OneTimePad as OneTimePad
     from ccbps.keys.plain_key import ClientKey as ClientKey
+    from ccbps.keys.plain_key import ExchangeKey as ExchangeKey
     from ccbps.keys.plain_key import LedgerKey as LedgerKey
     from ccbps.keys.plain_key import OperatorKey as OperatorKey
     from ccbps.keys.plain_key import SigningKey as SigningKey

@@ -9,7 +9,7 @@ from typing import Final, Self
 
 from ccbps import primitives
 from ccbps.checks import octets
-from ccbps.errors import ParameterError
+from ccbps.errors import DecodeError, ParameterError
 from ccbps.keys.secret import SecretBytes
 from ccbps.keys.text_form import TextKey
 
@@ -102,6 +102,46 @@ class SigningKey(PlainKey):
     def sign(self, message: bytes) -> bytes:
         """Return the signature of a message, 64 bytes."""
         return self._key.sign(message)
+
+
+class ExchangeKey(PlainKey):
+    """The secret half of a key by which a machine gets keys from others (X25519).
+
+    Attributes:
+        public: public half, 32 bytes, for the others.
+
+    Example:
+        >>> from ccbps.keys import ExchangeKey
+        >>> own, other = ExchangeKey.generate(), ExchangeKey.generate()
+        >>> own.agree(other.public) == other.agree(own.public)
+        True
+    """
+
+    kind = "exchange key"
+    length = 32
+    text_kind = "exchange-key"
+    __slots__ = ("_key", "public")
+
+    def __init__(self, secret: bytes) -> None:
+        super().__init__(secret)
+        self._key = primitives.X25519PrivateKey.from_private_bytes(self._secret)
+        self.public = self._key.public_key().public_bytes_raw()
+
+    @classmethod
+    def generate(cls, randomness: Callable[[int], bytes] = os.urandom) -> Self:
+        """Draw an exchange key."""
+        return cls(randomness(cls.length))
+
+    def agree(self, public: bytes) -> bytes:
+        """Return the secret that this key and another one's public half have together, 32 bytes.
+
+        Raises:
+            DecodeError: the bytes are no public half, or one of low order.
+        """
+        try:
+            return self._key.exchange(primitives.X25519PublicKey.from_public_bytes(public))
+        except ValueError:
+            raise DecodeError("not the public half of an exchange key") from None
 
 
 PARTIES: Final = 3

@@ -11,7 +11,8 @@ that needs the key reads it itself, once. The place holds the text that the key'
 - for delivery to groups, a `BrokerState`, a `SubscriberKey`, a `SubscriberRing` or a `SigningKey`;
 - for topics, a `FilterKey`;
 - for the server of a ledger, a `LedgerKey`;
-- for three brokers, a `ClientKey` or an `OperatorKey`.
+- for three brokers, a `ClientKey` or an `OperatorKey`;
+- for domains, an `ExchangeKey`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,14 @@ from typing import Final, Protocol, TypeVar, get_args, runtime_checkable
 from ccbps.checks import flag
 from ccbps.errors import KeyMismatchError, ParameterError
 from ccbps.keys.delivery_keys import BrokerState, SubscriberKey, SubscriberRing
-from ccbps.keys.plain_key import ClientKey, FilterKey, LedgerKey, OperatorKey, SigningKey
+from ccbps.keys.plain_key import (
+    ClientKey,
+    ExchangeKey,
+    FilterKey,
+    LedgerKey,
+    OperatorKey,
+    SigningKey,
+)
 from ccbps.keys.role_key import KeyUpdate, RoleKey
 from ccbps.keys.secret import confined
 from ccbps.keys.seeds import EpochSeed, SeedRing, SharedSeed
@@ -43,6 +51,7 @@ Key = (
     | SigningKey
     | ClientKey
     | OperatorKey
+    | ExchangeKey
 )
 T = TypeVar("T")
 U = TypeVar("U")

@@ -33,6 +33,7 @@ KINDS: Final = {
     "delivery-ring": "a ring of subscribers' keys for delivery",
     "delivery-state": "a broker's state for delivery",
     "signing-key": "a key that signs events",
+    "exchange-key": "a key by which a domain gets keys from others",
     "client-key": "the key of a client of three brokers",
     "operator-key": "the key of the operator of one of three brokers",
     "authority-key": "the master key of an authority of functional encryption",

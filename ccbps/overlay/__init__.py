@@ -11,6 +11,8 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.overlay.credentials.tree import CredentialEvent as CredentialEvent
     from ccbps.overlay.credentials.tree import CredentialTree as CredentialTree
     from ccbps.overlay.credentials.tree import split_credential as split_credential
+    from ccbps.overlay.guarded import GuardedBroker as GuardedBroker
+    from ccbps.overlay.guarded import GuardedMessage as GuardedMessage
     from ccbps.overlay.links import Links as Links
     from ccbps.overlay.links import Port as Port
     from ccbps.overlay.onion.cells import RelayKey as RelayKey

@@ -43,13 +43,12 @@ Source: Araki et al., CCS 2016 (shares from keys in pairs); RFC 5869, RFC 7748.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
-from typing import Final, Self
+from typing import Final
 
 import numpy as np
 from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import algorithms
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -59,7 +58,7 @@ from ccbps.arrays import Bools, Bytes, Randomness
 from ccbps.checks import choice, octets, whole
 from ccbps.ciphers.row_mac import RowMac
 from ccbps.errors import DecodeError, ParameterError
-from ccbps.keys.plain_key import PARTIES, PlainKey
+from ccbps.keys.plain_key import PARTIES, ExchangeKey
 from ccbps.keys.secret import Confined
 from ccbps.keys.stream import BLOCK, KeyStream, StreamKey, row_tags
 from ccbps.wire import VERSION, Cause, Kind, padding_causes, raise_for
@@ -99,27 +98,12 @@ def hello_bytes(party: int) -> int:
     return CLIENT_BYTES + PUBLIC_BYTES + len(HELD[party]) * KEY_BYTES + TAG_BYTES
 
 
-class BrokerKey(PlainKey):
-    """The secret half of a broker's key, by which it opens clients' hellos (X25519).
-
-    Attributes:
-        public: public half, 32 bytes, for the clients.
-    """
+class BrokerKey(ExchangeKey):
+    """The secret half of a broker's key, by which it opens clients' hellos."""
 
     kind = "key for hellos"
-    length = 32
     text_kind = "hello-key"
-    __slots__ = ("_key", "public")
-
-    def __init__(self, secret: bytes) -> None:
-        super().__init__(secret)
-        self._key = X25519PrivateKey.from_private_bytes(self._secret)
-        self.public = self._key.public_key().public_bytes_raw()
-
-    @classmethod
-    def generate(cls, randomness: Callable[[int], bytes] = os.urandom) -> Self:
-        """Draw a broker's key."""
-        return cls(randomness(cls.length))
+    __slots__ = ()
 
     def open(self, party: int, hello: bytes, context: bytes) -> SharedKeys:
         """Open a client's hello.
@@ -143,7 +127,7 @@ class BrokerKey(PlainKey):
         try:
             if client != _name_of(point):
                 raise ValueError("another client's name")
-            agreed = self._key.exchange(X25519PublicKey.from_public_bytes(point))
+            agreed = self.agree(point)
             keys = AESGCM(_derived(agreed, bound)).decrypt(bytes(12), sealed, bound)
             own = _own_key(agreed, bound)
         except (InvalidTag, ValueError):
@@ -244,12 +228,12 @@ class Client:
         for public in brokers:
             octets("brokers", public, PUBLIC_BYTES)
         keys = {pair: randomness(KEY_BYTES) for pair in ("01", "02")}
-        own = X25519PrivateKey.from_private_bytes(randomness(KEY_BYTES))
-        point = own.public_key().public_bytes_raw()
+        own = ExchangeKey(randomness(KEY_BYTES))
+        point = own.public
         client, hellos, own_keys = _name_of(point), [], {}
         for party, public in enumerate(brokers):
             bound = _bound(party, client, point, public, context)
-            agreed = own.exchange(X25519PublicKey.from_public_bytes(public))
+            agreed = own.agree(public)
             own_keys[str(party)] = _own_key(agreed, bound)
             held = b"".join(keys[pair] for pair in HELD[party])
             # The key serves one message, so that its nonce may be zero.

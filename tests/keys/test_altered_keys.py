@@ -33,7 +33,7 @@ from ccbps.errors import CcbpsError, ParameterError
 from ccbps.functional import Authority, CpAbe, UserKey
 from ccbps.keys import EpochSeed, SeedRing, from_text
 from ccbps.keys.delivery_keys import SubscriberKey
-from ccbps.keys.plain_key import ClientKey, FilterKey, OperatorKey, SigningKey
+from ccbps.keys.plain_key import ClientKey, ExchangeKey, FilterKey, OperatorKey, SigningKey
 from ccbps.keys.text_form import KINDS, read_key, write_key
 from ccbps.matching import KeywordFilterMatch, TagMatch
 from ccbps.matching.broken import AspeMatch
@@ -69,8 +69,8 @@ def every_key() -> dict[str, str]:
         update, FilterKey.generate(), seed.ledger_key(), SigningKey.generate(),
         own[0], SubscriberRing.of(own), sealer.state,
         ClientKey.generate([bytes([n] * 32) for n in range(3)]), OperatorKey.generate(),
-        BrokerKey.generate(), authority, authority.key({"a": 5}, epoch=1), tree_key,
-        KeyTree(Schema(a=UInt(4)), "t").subscriber_key(tree_key, "a > 2", epoch=3),
+        BrokerKey.generate(), ExchangeKey.generate(), authority, authority.key({"a": 5}, epoch=1),
+        tree_key, KeyTree(Schema(a=UInt(4)), "t").subscriber_key(tree_key, "a > 2", epoch=3),
     ]  # fmt: skip
     return {read_key(key.to_text())[0]: key.to_text() for key in keys}
 

@@ -21,6 +21,7 @@ PACKAGES = (
     "ccbps.predicates",
     "ccbps.algebra.pairing",
     "ccbps.delivery",
+    "ccbps.access",
     "ccbps.functional",
     "ccbps.p3s",
     "ccbps.filters",
