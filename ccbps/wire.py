@@ -2,19 +2,25 @@
 
 With a key server:
 
-=====  =======  =========================================================bytes  field    meaning
-=====  =======  =========================================================0      kind     `Kind`: 1 = event, 2 = interest
+=====  =======  ================================================================
+bytes  field    meaning
+=====  =======  ================================================================
+0      kind     `Kind`: 1 = event, 2 = interest
 1      version  version of the message format: 1
 2-7    matcher  first 6 bytes of the matcher's fingerprint (its public parameters)
 8-15   key      6 bytes of the key's id and 2 of its epoch
-=====  =======  =========================================================
+=====  =======  ================================================================
+
 With rounds:
 
-=====  =======  =========================================================bytes  field    meaning
-=====  =======  =========================================================0      kind     `Kind` in the low 4 bits; version of the format, 2, in the high 4
+=====  =======  ================================================================
+bytes  field    meaning
+=====  =======  ================================================================
+0      kind     `Kind` in the low 4 bits; version of the format, 2, in the high 4
 1-7    check    tag xor 7 bytes of the matcher's fingerprint: bytes 0-6 of it in an
                 event or labels, bytes 7-13 in an interest or a message ahead
-=====  =======  =========================================================
+=====  =======  ================================================================
+
 The tag T is 7 bytes of the pair's shared randomness for this round, the same on both sides. Let A
 be the fingerprint's first 7 bytes and B the next 7. The broker adds the checks T ^ A and T ^ B: the
 tag cancels, and A ^ B, which is public, must remain. The broker refuses the following messages, up

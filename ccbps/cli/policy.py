@@ -116,11 +116,11 @@ def _diff(arguments: Namespace) -> int:
         lines.append(f"{one.role} {one.action}: {one.kind}: {before} -> {after}")
     users: list[dict[str, Any]] = []
     for role in sorted({*old.roles, *new.roles}):
-        before, after = (
+        held, holds = (
             {user for user in one.roles.get(role, ()) if user not in one.revoked}
             for one in (old, new)
         )
-        for sign, names in (("+", after - before), ("-", before - after)):
+        for sign, names in (("+", holds - held), ("-", held - holds)):
             lines += [f"{role} {sign}{name}" for name in sorted(names)]
             users += [{"role": role, "change": sign, "user": name} for name in sorted(names)]
     if len(lines) == 1:
