@@ -64,6 +64,8 @@ from ccbps.overlay.routing.router import (
 Filter: TypeAlias = Literal["advertisement", "subscription"]
 MOST_WAITING: Final = 100_000
 """Deliveries of a broker, or messages of a link, that wait at most."""
+MOST_PACED: Final = 10_000
+"""Deliveries of a client that wait for its rate to receive at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -512,7 +514,7 @@ class GuardedBroker(Confined):
     def _serve(self) -> None:
         client, reading, publication = self._queue.pop()
         paced = self._paced.setdefault(client, deque())
-        if len(paced) < MOST_WAITING:
+        if len(paced) < MOST_PACED:
             paced.append((reading, publication))
         else:
             self.dropped["delivery rate"] += 1

@@ -130,8 +130,10 @@ class World:
         """Publish an event; return the clients that got it."""
         content = RELATION.event_bytes({"x": x})
         self.got.clear()
+        run = fields.pop("run", True)
         self.home(client).publish(*self.stamped("event", client, content, label, **fields))
-        self.links.run()
+        if run:
+            self.links.run()
         assert all(count == 1 and n == self.number for (_, n, _), count in self.got.items())
         assert {payload for _, _, payload in self.got} <= {b"payload"}
         return {name for name, _, _ in self.got}
