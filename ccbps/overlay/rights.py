@@ -271,6 +271,7 @@ class Rights(Printable):
     def may_receive(self, event: Stamp, parsed: Any, owners: Sequence[str]) -> Bools:
         """Tell which owners of subscriptions may receive an event, by its version."""
         notice, policy = self._known(event, parsed)
+        codes = {} if policy is None else self._codes(parsed)
         known: dict[Roles, bool] = {}
         answers = []
         for owner in owners:
@@ -278,7 +279,7 @@ class Rights(Printable):
             if roles not in known:
                 known[roles] = all(
                     notice.right(roles, action) is not None
-                    and (policy is None or policy.test(roles, action)(self._codes(parsed)))
+                    and (policy is None or policy.test(roles, action)(codes))
                     for action in ACTIONS[2:]
                 )
             answers.append(known[roles])
@@ -287,14 +288,19 @@ class Rights(Printable):
     def check_delivery(self, client: str, event: Stamp, parsed: Any) -> None:
         """Refuse the delivery of an event that a client of this broker may not receive.
 
+        Args:
+            client: name of the client.
+            event: stamp of the event.
+            parsed: its content, which the broker reads.
+
         Raises:
             RefusedError: by the event's version, or by its token now, it may not.
         """
         notice, policy = self._known(event, parsed)
+        roles, codes = self.guard.roles(client, notice), self._codes(parsed)
         for action in ACTIONS[2:]:
             self.guard.right(client, action, notice)
-            roles = self.guard.roles(client, notice)
-            if policy is None or not policy.test(roles, action)(self._codes(parsed)):
+            if policy is None or not policy.test(roles, action)(codes):
                 raise RefusedError(
                     f"policy version {notice.version} lets {client} not {action} this event",
                     reason="receive",
