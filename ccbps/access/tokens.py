@@ -1,6 +1,6 @@
 """Tokens: what an authority says of a user, until when, bound to a key that the user holds.
 
-A token is a biscuit (Ed25519, Datalog). Its first block has facts, signed by the authority:
+A token is a biscuit (Ed25519, Datalog). Its first block has facts, signed by the authority::
 
     user("ann"); key("<hex>"); role("doctor"); policy(7); valid(<from>, <until>);
 

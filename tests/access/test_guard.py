@@ -380,7 +380,7 @@ def test_stamped_messages_are_judged_by_one_version_and_others_by_none() -> None
 def test_filters_have_names_that_tell_nothing_but_equality() -> None:
     world = World()
     notice, filters = world.authority.notice(), world.authority.filters()
-    assert notice.names == {*filters}
+    assert notice.filter_names == {*filters}
     again = Authority(EVE, policy_of()).filters()
     assert {*filters}.isdisjoint(again)  # names need the authority's key
     shown = notice.to_bytes()
