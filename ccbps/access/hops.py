@@ -155,7 +155,9 @@ class HopPolicy(Message, frozen=True):
         reason = "no rule allows"
         for place, rule in enumerate(self.rules, 1):
             if rule._applies(hop, matches or _unreadable):
-                if rule.action != "deny":
+                if rule.action == "allow":
+                    return label
+                if rule.action == "transform":
                     return Label(
                         label.secrecy | rule.add_secrecy, label.integrity - rule.drop_integrity
                     )
