@@ -14,6 +14,8 @@ link is examined before the router sees it, and whatever the router sends is exa
    this one. For a broker that is no member, sealing stands for a declassification by the topic's
    owner, and the label of the topic itself must flow to it.
 
+The end of a filter passes wherever the filter passed, and nowhere else.
+
 What fails is dropped and counted, by the direction and the reason: nobody is told, since the sender
 may be the attacker. A client's own message that fails is refused with an error.
 
