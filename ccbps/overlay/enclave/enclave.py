@@ -196,7 +196,8 @@ class SimulatedEnclave(Confined):
             ciphertexts: sealed fragments of one secret, as many as `SealedQueue` waits for.
 
         Returns:
-            a ciphertext for each name of the enclave's route, in its order.
+            a ciphertext for each name of the enclave's route, in its order; for an enclave with
+            replicas, one for each of them, in the order of their sessions.
 
         Raises:
             DecodeError: some were altered or sent before (`rows` tells which), or they do not
@@ -245,6 +246,19 @@ def introduce(first: SimulatedEnclave, second: SimulatedEnclave) -> None:
     """
     quote = second.attest(first.challenge(second.name))
     second.open(first.accept(second.name, quote))
+
+
+def replicate(first: SimulatedEnclave, *others: SimulatedEnclave) -> None:
+    """Give replicas of one enclave common coins: the first one's, through a session of the two.
+
+    Replicas are started with one name and one policy, which says how many they are.
+
+    Raises:
+        DecodeError: one of them does not trust the other, or they are no replicas.
+    """
+    for other in others:
+        introduce(first, other)
+        other._ask(b"take_seed", *first._ask(b"give_seed"))
 
 
 class SealedQueue(Printable):

@@ -6,6 +6,9 @@ that only k physical brokers of one logical broker learn something together. The
 many messages at each hop. HyShare puts enclaves in the place of some logical brokers. They join the
 fragments and split the secret afresh, so that the number of fragments falls to n again.
 
+The replicas of an enclave draw the same coins for a secret. So their fragments are equal, and
+receivers keep the first copy of each. A secret is lost there only if all replicas fail.
+
 A fragment is split afresh for each of several next hops. If two of them got the same shares, k
 brokers of both together would have k shares of one split.
 
@@ -14,7 +17,7 @@ Source: [YK16]; [Survey] sections 2.3 and 8.3 to 8.5.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Any
 
@@ -59,9 +62,13 @@ class _Protocol(Printable):
         """Return the party at the place of a logical broker."""
         return Party.BROKER
 
+    def replicas(self, name: str) -> int:
+        """Return the number of replicas of an enclave, which send the same; 1 for others."""
+        return 1
+
     def hosts(self, broker: str) -> list[PhysicalBroker]:
-        """List the physical brokers of a logical one. An enclave has one host."""
-        m = 1 if self.party(broker) is Party.ENCLAVE else self.m
+        """List the physical brokers of a logical one. An enclave has one for each replica."""
+        m = self.replicas(broker) if self.party(broker) is Party.ENCLAVE else self.m
         return [PhysicalBroker(broker, number) for number in range(1, m + 1)]
 
     def brokers(self, topology: Topology) -> list[PhysicalBroker]:
@@ -86,7 +93,9 @@ class _Protocol(Printable):
         """
 
     def arriving(self, topology: Topology) -> dict[str, int]:
-        """Count the messages of a secret that arrive at each logical broker and subscriber.
+        """Count the fragments of a secret that arrive at each logical broker and subscriber.
+
+        Copies from replicas, and for replicas, count once.
 
         Raises:
             ParameterError: an enclave is no broker of the topology.
@@ -103,7 +112,13 @@ class _Protocol(Printable):
 
     def messages(self, topology: Topology, secrets: int = 1) -> int:
         """Count the messages that bring secrets to all subscribers without faults."""
-        return whole("secrets", secrets, 0) * sum(self.arriving(topology).values())
+        arriving = self.arriving(topology)
+        each = arriving[topology.root] * self.replicas(topology.root)
+        for broker in topology.route:
+            copies = self.replicas(broker)
+            for name in self.receivers(topology, broker):
+                each += copies * arriving[name] * self.replicas(name)
+        return whole("secrets", secrets, 0) * each
 
 
 class SSPS(_Protocol):
@@ -162,6 +177,7 @@ class HyShare(ISSPS):
         k: number of fragments of a split that recover it, at least 2.
         n: number of fragments of a split; k by default.
         enclaves: names of the logical brokers that are enclaves.
+        replicas: number of replicas of some enclaves, by name; 1 of the others.
         m: number of physical brokers of a logical one, k to n; n by default.
         direct: True to send the secret itself, encrypted, from a publisher or enclave to an
             enclave, and from an enclave to a subscriber: one message, not n.
@@ -170,6 +186,9 @@ class HyShare(ISSPS):
         >>> from ccbps.overlay import HyShare, Topology
         >>> [HyShare(7, enclaves=[b]).messages(Topology.line(3)) for b in ("B1", "B2", "B3")]
         [112, 28, 112]
+        >>> three = HyShare(7, enclaves=["B2"], replicas={"B2": 3})
+        >>> three.messages(Topology.line(3))    # 2k + 2k for each replica
+        56
     """
 
     def __init__(
@@ -178,6 +197,7 @@ class HyShare(ISSPS):
         n: int | None = None,
         *,
         enclaves: Iterable[str],
+        replicas: Mapping[str, int] | None = None,
         m: int | None = None,
         direct: bool = False,
     ) -> None:
@@ -186,10 +206,22 @@ class HyShare(ISSPS):
         if isinstance(enclaves, str) or not all(isinstance(name, str) for name in names):
             raise ParameterError(f"enclaves must be a list of names, got {enclaves!r}")
         self.enclaves, self.direct = frozenset(names), direct
+        self._replicas = {
+            name: whole(f"replicas[{name!r}]", count, 1)
+            for name, count in ({} if replicas is None else replicas).items()
+        }
+        if not self._replicas.keys() <= self.enclaves:
+            raise ParameterError(
+                f"replicas are of enclaves, {names}: got some of {[*self._replicas]}"
+            )
 
     def __repr__(self) -> str:
         direct = ", direct=True" * self.direct
-        return f"{super().__repr__()[:-1]}, enclaves={sorted(self.enclaves)}{direct})"
+        replicas = f", replicas={self._replicas}" if self._replicas else ""
+        return f"{super().__repr__()[:-1]}, enclaves={sorted(self.enclaves)}{replicas}{direct})"
+
+    def replicas(self, name: str) -> int:
+        return self._replicas.get(name, 1)
 
     def party(self, broker: str) -> Party:
         return Party.ENCLAVE if broker in self.enclaves else Party.BROKER
