@@ -9,7 +9,7 @@ import networkx
 import pytest
 
 from ccbps.errors import ParameterError
-from ccbps.overlay import ISSPS, MovingEnclaves, Topology, fewest_messages
+from ccbps.overlay import ISSPS, HyShare, MovingEnclaves, Topology, fewest_messages
 
 WAYS = [
     Topology([("A", "B"), ("B", "C"), ("C", "D"), ("D", "E")], "A", {"S1": "E"}),
@@ -96,6 +96,14 @@ def test_a_move_has_to_pay() -> None:
     assert (few.moves, many.moves) == (0, 1)
     saved = many.messages([1], ["A"]) - many.messages([1])
     assert saved > 2 + 2
+
+
+def test_secrets_that_go_whole_to_enclaves_count_once() -> None:
+    whole = HyShare(3, enclaves=[], direct=True)
+    places = MovingEnclaves(WAYS[:1], whole, ["A"], windows=1)
+    assert places.messages([1]) == whole.hybrid(["A"]).messages(WAYS[0])
+    assert places.messages([1], WAYS[0].route) == 5 + 1
+    assert places.messages([1]) < MovingEnclaves(WAYS[:1], PROTOCOL, ["A"], windows=1).messages([1])
 
 
 def test_arguments_are_checked() -> None:

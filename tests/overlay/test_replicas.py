@@ -186,10 +186,10 @@ def test_without_common_coins_fragments_do_not_belong_together(
     """
     late = {"B2.2": Behaviour(delay=0.5)}
 
-    def only_to(self: Any, time: float, sender: Any, at: Any, receiver: Any, load: Any) -> None:
+    def only_to(self: Any, time: float, sender: Any, receiver: Any, load: Any) -> None:
         """Lose what the first replica sends to the first receiver."""
         if (str(sender), str(receiver)) != ("B2.1", "B3.1"):
-            deliver(self, time, sender, at, receiver, load)
+            deliver(self, time, sender, receiver, load)
 
     deliver = simulator._Run.deliver
     monkeypatch.setattr(simulator._Run, "deliver", only_to)

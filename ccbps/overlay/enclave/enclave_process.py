@@ -38,9 +38,16 @@ from ccbps.overlay.enclave.attestation import (
     Policy,
     Quote,
 )
-from ccbps.overlay.enclave.sessions import WAITING, SealedFragment, Session, derive_keys
-from ccbps.overlay.splits.fragments import NAME_BYTES, Fragment, join_fragments
+from ccbps.overlay.enclave.sessions import (
+    WAITING,
+    SealedFragment,
+    Session,
+    derive_keys,
+    forget_oldest,
+)
+from ccbps.overlay.splits.fragments import Fragment, join_fragments
 from ccbps.records import read, write
+from ccbps.sharing.share import NAME_BYTES
 
 DONE: Final = b"\0"
 """First byte of an answer; its parts follow."""
@@ -206,8 +213,7 @@ class _Inside(Challenger):
         for sealed in opened:
             self.sessions[sealed.session][1].spend(sealed)
         self.done[secret.name] = None
-        if len(self.done) > WAITING:
-            del self.done[next(iter(self.done))]
+        forget_oldest(self.done, WAITING)
         return [
             session.seal(part)
             for name, part in zip(route, parts, strict=True)

@@ -19,7 +19,7 @@ from typing import Final
 from ccbps.checks import Printable, whole
 from ccbps.errors import ParameterError
 from ccbps.overlay.splits.placement import fewest_messages
-from ccbps.overlay.splits.protocols import ISSPS, HyShare
+from ccbps.overlay.splits.protocols import ISSPS
 from ccbps.overlay.topology import Topology
 
 ATTESTATION: Final = 2
@@ -102,9 +102,8 @@ class MovingEnclaves(Printable):
 
     def _each(self, places: frozenset[str]) -> list[int]:
         """Count the messages of a secret on each route."""
-        k, n = self._protocol.k, self._protocol.n
         return [
-            HyShare(k, n, enclaves=places & route.links.keys()).messages(route)
+            self._protocol.hybrid(places & route.links.keys()).messages(route)
             for route in self._routes
         ]
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from ccbps.checks import Printable, whole
 from ccbps.errors import ParameterError
-from ccbps.overlay.topology import PhysicalBroker, Topology
+from ccbps.overlay.topology import PUBLISHER, PhysicalBroker, Topology
 
 
 class Party(Enum):
@@ -49,6 +49,9 @@ class _Protocol(Printable):
         ParameterError: not ``2 <= k <= n <= 255``, or not ``k <= m <= n``.
     """
 
+    enclaves: frozenset[str] = frozenset()
+    _replicas: Mapping[str, int] = {}
+
     def __init__(self, k: int, n: int | None = None, *, m: int | None = None) -> None:
         self.k = whole("k", k, 2, 255, hint="a single fragment would be the secret")
         self.n = self.k if n is None else whole("n", n, k, 255)
@@ -58,17 +61,19 @@ class _Protocol(Printable):
         m = "" if self.m == self.n else f", m={self.m}"
         return f"{type(self).__name__}({self.k}, {self.n}{m})"
 
-    def party(self, broker: str) -> Party:
-        """Return the party at the place of a logical broker."""
-        return Party.BROKER
+    def party(self, name: str) -> Party:
+        """Return the party at the place of a logical broker, or that of the publisher."""
+        if name in self.enclaves:
+            return Party.ENCLAVE
+        return Party.PUBLISHER if name == PUBLISHER else Party.BROKER
 
     def replicas(self, name: str) -> int:
         """Return the number of replicas of an enclave, which send the same; 1 for others."""
-        return 1
+        return self._replicas.get(name, 1)
 
     def hosts(self, broker: str) -> list[PhysicalBroker]:
         """List the physical brokers of a logical one. An enclave has one for each replica."""
-        m = self.replicas(broker) if self.party(broker) is Party.ENCLAVE else self.m
+        m = self.replicas(broker) if broker in self.enclaves else self.m
         return [PhysicalBroker(broker, number) for number in range(1, m + 1)]
 
     def brokers(self, topology: Topology) -> list[PhysicalBroker]:
@@ -76,10 +81,12 @@ class _Protocol(Printable):
         self.check(topology)
         return [broker for name in topology.route for broker in self.hosts(name)]
 
-    def receivers(self, topology: Topology, broker: str) -> dict[str, Party]:
-        """Return the parties to which a broker of the route sends, by name."""
-        brokers = {child: self.party(child) for child in topology.children[broker]}
-        return brokers | dict.fromkeys(topology.clients[broker], Party.SUBSCRIBER)
+    def receivers(self, topology: Topology, sender: str) -> dict[str, Party]:
+        """Return the parties to which a broker of the route or the publisher sends, by name."""
+        if sender == PUBLISHER:
+            return {topology.root: self.party(topology.root)}
+        brokers = {child: self.party(child) for child in topology.children[sender]}
+        return brokers | dict.fromkeys(topology.clients[sender], Party.SUBSCRIBER)
 
     def splits(self, at: Party, to: Party) -> bool:
         """Tell whether a party splits each fragment, or the secret, for the next party."""
@@ -91,6 +98,11 @@ class _Protocol(Printable):
         Raises:
             ParameterError: a name is missing.
         """
+        missing = sorted(self.enclaves - topology.links.keys())
+        if missing:
+            raise ParameterError(
+                f"enclaves must be brokers of the topology, {missing[0]!r} is none"
+            )
 
     def arriving(self, topology: Topology) -> dict[str, int]:
         """Count the fragments of a secret that arrive at each logical broker and subscriber.
@@ -101,24 +113,21 @@ class _Protocol(Printable):
             ParameterError: an enclave is no broker of the topology.
         """
         self.check(topology)
-        first = self.splits(Party.PUBLISHER, self.party(topology.root))
-        counts = {topology.root: self.n if first else 1}
-        for broker in topology.route:
-            at = self.party(broker)
-            fragments = 1 if at is Party.ENCLAVE else counts[broker]
-            for name, to in self.receivers(topology, broker).items():
+        counts: dict[str, int] = {}
+        for sender in (PUBLISHER, *topology.route):
+            at = self.party(sender)
+            fragments = counts[sender] if at is Party.BROKER else 1
+            for name, to in self.receivers(topology, sender).items():
                 counts[name] = fragments * (self.n if self.splits(at, to) else 1)
         return counts
 
     def messages(self, topology: Topology, secrets: int = 1) -> int:
         """Count the messages that bring secrets to all subscribers without faults."""
-        arriving = self.arriving(topology)
-        each = arriving[topology.root] * self.replicas(topology.root)
-        for broker in topology.route:
-            copies = self.replicas(broker)
-            for name in self.receivers(topology, broker):
-                each += copies * arriving[name] * self.replicas(name)
-        return whole("secrets", secrets, 0) * each
+        counts = self.arriving(topology)
+        if self._replicas:
+            for name, sender in topology.senders.items():
+                counts[name] *= self.replicas(name) * self.replicas(sender)
+        return whole("secrets", secrets, 0) * sum(counts.values())
 
 
 class SSPS(_Protocol):
@@ -153,14 +162,23 @@ class ISSPS(_Protocol):
         n: number of fragments of a split; k by default.
         m: number of physical brokers of a logical one, k to n; n by default.
 
+    Attributes:
+        direct: True if enclaves are sent the secret itself: see `HyShare`.
+
     Example:
         >>> from ccbps.overlay import ISSPS, Topology
         >>> ISSPS(3).messages(Topology.line(3)) == 2 * 3**3 + 3**2 + 3
         True
     """
 
+    direct = False
+
     def splits(self, at: Party, to: Party) -> bool:
         return at is Party.PUBLISHER or to is Party.BROKER
+
+    def hybrid(self, enclaves: Iterable[str]) -> HyShare:
+        """Return HyShare with the same parameters and some enclaves."""
+        return HyShare(self.k, self.n, enclaves=enclaves, m=self.m, direct=self.direct)
 
 
 class HyShare(ISSPS):
@@ -206,30 +224,16 @@ class HyShare(ISSPS):
         if isinstance(enclaves, str) or not all(isinstance(name, str) for name in names):
             raise ParameterError(f"enclaves must be a list of names, got {enclaves!r}")
         self.enclaves, self.direct = frozenset(names), direct
-        self._replicas = {
-            name: whole(f"replicas[{name!r}]", count, 1)
-            for name, count in ({} if replicas is None else replicas).items()
-        }
-        if not self._replicas.keys() <= self.enclaves:
-            raise ParameterError(
-                f"replicas are of enclaves, {names}: got some of {[*self._replicas]}"
-            )
+        self._replicas = dict(replicas or {})
+        for name, count in self._replicas.items():
+            whole(f"replicas[{name!r}]", count, 1)
+            if name not in self.enclaves:
+                raise ParameterError(f"replicas must be of enclaves, and {name!r} is none: {names}")
 
     def __repr__(self) -> str:
         direct = ", direct=True" * self.direct
         replicas = f", replicas={self._replicas}" if self._replicas else ""
         return f"{super().__repr__()[:-1]}, enclaves={sorted(self.enclaves)}{replicas}{direct})"
-
-    def replicas(self, name: str) -> int:
-        return self._replicas.get(name, 1)
-
-    def party(self, broker: str) -> Party:
-        return Party.ENCLAVE if broker in self.enclaves else Party.BROKER
-
-    def check(self, topology: Topology) -> None:
-        for name in sorted(self.enclaves):
-            if name not in topology.links:
-                raise ParameterError(f"enclaves must be brokers of the topology, {name!r} is none")
 
     def splits(self, at: Party, to: Party) -> bool:
         if to is Party.BROKER:

@@ -223,10 +223,6 @@ class _Run:
         curious = [node for node, behaviour in self.behaviours.items() if behaviour.curious]
         self.outcome = Outcome(views={node: [] for node in curious})
         self.arriving = self.protocol.arriving(self.topology)
-        self.senders = {self.topology.root: PUBLISHER}
-        for broker in self.topology.route:
-            names = self.protocol.receivers(self.topology, broker)
-            self.senders |= dict.fromkeys(names, broker)
         self.rng = np.random.default_rng(simulation.seed)
         self.events: list[tuple[float, int, Node]] = []
         self.inbox: dict[tuple[float, Node], list[Any]] = {}
@@ -237,8 +233,7 @@ class _Run:
     def run(self) -> Outcome:
         """Run until no message is on its way."""
         last = 0.0
-        root = self.topology.root
-        self.send(0.0, PUBLISHER, Party.PUBLISHER, root, self.protocol.party(root), self.start)
+        self.send(0.0, PUBLISHER, self.start)
         while self.events:
             time, _, receiver = heapq.heappop(self.events)
             loads = self.inbox.pop((time, receiver))
@@ -254,7 +249,7 @@ class _Run:
         behaviour = self.behaviours.get(receiver, HONEST)
         if time >= behaviour.crash:
             return
-        name = receiver if isinstance(receiver, str) else receiver.broker
+        name = _name(receiver)
         enclave = self.protocol.party(name) is Party.ENCLAVE
         if behaviour.curious:
             # An enclave's host sees numbers and paths without decryption, and no values.
@@ -263,7 +258,7 @@ class _Run:
             )
         if enclave and loads and not self.waiting[receiver]:
             self.push(time + self.simulation.patience, receiver, None)
-        copies = self.protocol.replicas(self.senders[name])
+        copies = self.protocol.replicas(self.topology.senders[name])
         if copies > 1 and loads:
             loads = loads[0].first_copies(loads, self.waiting[receiver], copies)
         if copies > 1 or enclave or receiver == name:
@@ -273,14 +268,14 @@ class _Run:
             complete = sum(load.count for load in waiting) == self.expected(name)
             if receiver not in self.closed and (over or complete):
                 self.closed.add(receiver)
-                self.forward(time, receiver, Party.ENCLAVE, self.joined(waiting))
+                self.send(time, receiver, self.joined(waiting))
         elif receiver != name and loads:
             load = loads[0].merged(loads)
             if behaviour.alter:
                 chosen = self.chosen(load, behaviour.alter)
                 change = self.rng.integers(1, 256, load.value.shape, dtype=np.uint8)
                 load = load.with_values(load.value ^ change * chosen[:, None])
-            self.forward(time, receiver, Party.BROKER, load)
+            self.send(time, receiver, load)
 
     def expected(self, name: str) -> int:
         """Return the number of fragments that a party receives if there are no faults."""
@@ -292,44 +287,39 @@ class _Run:
             return Tally(self.start.secrets, self.start.secrets)
         return recovered(loads, self.simulation.scheme)
 
-    def forward(self, time: float, sender: Any, at: Party, load: Any) -> None:
-        """Send a load, if there is any fragment in it, to all next hops."""
+    def send(self, time: float, sender: Node, load: Any) -> None:
+        """Send a load to all next hops, split where the protocol says so."""
         if not load.count:
             return
-        for name, to in self.protocol.receivers(self.topology, sender.broker).items():
-            self.send(time, sender, at, name, to, load)
-
-    def send(self, time: float, sender: Node, at: Party, name: str, to: Party, load: Any) -> None:
-        """Send a load to one logical broker or subscriber, split if the protocol says so."""
-        split = self.protocol.splits(at, to)
-        parts = [load]
-        if split:
-            parts = load.split(self.simulation.scheme, name, *self.coins(name))
-        for place, part in enumerate(parts):
-            receivers: list[Node] = [name]
-            if to is Party.ENCLAVE:
-                receivers = [*self.protocol.hosts(name)]
-            elif to is Party.BROKER:
-                number = place % self.protocol.m + 1
-                if isinstance(sender, PhysicalBroker) and not split:
-                    # A load that is not split stays on brokers of one number.
-                    number = sender.number
-                receivers = [PhysicalBroker(name, number)]
-            for receiver in receivers:
-                self.deliver(time, sender, at, receiver, part)
+        at = self.protocol.party(_name(sender))
+        for name, to in self.protocol.receivers(self.topology, _name(sender)).items():
+            split, parts = self.protocol.splits(at, to), [load]
+            if split:
+                parts = load.split(self.simulation.scheme, name, *self.coins(name))
+            for place, part in enumerate(parts):
+                receivers: list[Node] = [name]
+                if to is Party.ENCLAVE:
+                    receivers = [*self.protocol.hosts(name)]
+                elif to is Party.BROKER:
+                    number = place % self.protocol.m + 1
+                    if not split and isinstance(sender, PhysicalBroker):
+                        number = sender.number  # a path of SSPS
+                    receivers = [PhysicalBroker(name, number)]
+                for receiver in receivers:
+                    self.deliver(time, sender, receiver, part)
 
     def coins(self, name: str) -> tuple[Randomness, int | None]:
         """Return the source of a split for a receiver, and the secrets that have places in it.
 
         Replicas of an enclave draw the same coins for a secret, also if one of them lost others.
         """
-        if self.protocol.replicas(self.senders[name]) == 1:
+        if self.protocol.replicas(self.topology.senders[name]) == 1:
             return self.rng.bytes, None
-        place = [*self.senders].index(name)
+        place = [*self.topology.senders].index(name)
         common = np.random.default_rng([self.simulation.seed, place])
         return common.bytes, int(self.start.count)
 
-    def deliver(self, time: float, sender: Node, at: Party, receiver: Node, load: Any) -> None:
+    def deliver(self, time: float, sender: Node, receiver: Node, load: Any) -> None:
         """Send a load to one physical broker or subscriber."""
         behaviour = self.behaviours.get(sender, HONEST)
         if behaviour.drop:
@@ -337,7 +327,7 @@ class _Run:
         if not load.count or time + behaviour.delay >= behaviour.crash:
             return
         self.outcome.links[str(sender), str(receiver)] += load.count
-        if behaviour.alter and at is Party.ENCLAVE:
+        if behaviour.alter and self.protocol.party(_name(sender)) is Party.ENCLAVE:
             chosen = self.chosen(load, behaviour.alter)
             self.outcome.refused[str(receiver)] += int(chosen.sum())
             load = load.only(~chosen)
@@ -367,3 +357,8 @@ class _Run:
             right = (secrets.value == self.start.value[secrets.secret]).all(axis=1)
             intact[secrets.secret], wrong[secrets.secret] = right, ~right
         self.outcome.intact[subscriber], self.outcome.wrong[subscriber] = intact, wrong
+
+
+def _name(node: Node) -> str:
+    """Return the name of a client or logical broker."""
+    return node if isinstance(node, str) else node.broker
