@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from itertools import chain, combinations
 from typing import Any
@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from ccbps.arrays import Bytes
+from ccbps.arrays import Bytes, Randomness
 from ccbps.errors import DecodeError, ParameterError, SerializationError
 from ccbps.keys.plain_key import SigningKey
 from ccbps.overlay import (
@@ -393,6 +393,28 @@ def test_common_coins_are_of_a_seed_a_name_and_a_value(checked: int) -> None:
     pairs = zip(fragments(seed), fragments(seed, value=other), strict=True)
     differences = [xor(one, two) for one, two in pairs]
     assert len({*differences}) == 3 and xor(SECRET, other) not in differences
+
+
+def test_a_seed_that_leaks_later_confirms_guesses_and_opens_nothing() -> None:
+    """With k = 2 a fragment is the secret and a coin, times its point: coins of names open it."""
+    seed, secret = os.urandom(32), Fragment.of(SECRET, 2)
+
+    def opened(coins: Callable[[Fragment], Randomness], guess: Fragment) -> bytes:
+        """Remove the coins of a guess from the fragment of point 1, which was recorded."""
+        fragment = secret.split(2, randomness=coins(secret))[0].value
+        drawn = coins(guess)(8 + len(SECRET))[8:]
+        return bytes(a ^ b for a, b in zip(fragment, drawn, strict=True))
+
+    def of_names(fragment: Fragment) -> Randomness:
+        return common_coins(seed, structs.replace(fragment, value=b"any"))
+
+    def of_values(fragment: Fragment) -> Randomness:
+        return common_coins(seed, fragment)
+
+    wrong = structs.replace(secret, value=bytes(len(SECRET)))
+    assert opened(of_names, wrong) == SECRET
+    assert opened(of_values, secret) == SECRET
+    assert opened(of_values, wrong) not in (SECRET, wrong.value)
 
 
 def test_a_replica_that_lies_is_noticed_where_copies_are_compared() -> None:
