@@ -120,7 +120,7 @@ def test_a_secret_is_lost_only_if_all_replicas_fail() -> None:
 @pytest.mark.parametrize("replicas", [1, 2, 3])
 def test_trials_lose_a_share_of_secrets_that_is_a_power(replicas: int) -> None:
     """A secret is lost with probability q to the number of replicas."""
-    count, q = 500, 0.6
+    count, q = 200, 0.6
     runs = [
         Trial(
             topology="line",
@@ -165,6 +165,36 @@ def test_replicas_that_lost_other_secrets_send_equal_fragments() -> None:
     both = left.keys() & right.keys()
     assert 20 < len(both) < min(len(left), len(right))
     assert all(left[number] == right[number] for number in both)
+
+
+FAULTS = st.builds(
+    Behaviour,
+    drop=st.sampled_from([0.0, 0.4]),
+    delay=st.sampled_from([0.0, 0.5, 9.0]),
+    crash=st.sampled_from([math.inf, 2.5]),
+)
+
+
+@given(
+    topology=st.sampled_from(SHAPES),
+    sizes=st.sampled_from([(2, 2), (3, 3), (2, 3)]),
+    seed=st.integers(0, 99),
+    data=st.data(),
+)
+@settings(max_examples=examples(40), deadline=None)
+def test_replicas_that_lose_and_delay_give_no_wrong_secret(
+    topology: Topology, sizes: tuple[int, int], seed: int, data: st.DataObject
+) -> None:
+    """Whatever copies are lost and late, those that come belong together."""
+    enclaves = data.draw(st.sets(st.sampled_from(topology.route), min_size=1, max_size=3))
+    replicas = {name: data.draw(st.integers(2, 3)) for name in sorted(enclaves)}
+    protocol = HyShare(*sizes, enclaves=enclaves, replicas=replicas)
+    hosts = [host for name in sorted(enclaves) for host in protocol.hosts(name)]
+    behaviours = {host: data.draw(FAULTS) for host in hosts}
+    simulation = Simulation(topology, protocol, behaviours=behaviours, seed=seed)
+    outcome = simulation.share(secrets(10))
+    assert not any(wrong.any() for wrong in outcome.wrong.values())
+    assert outcome.messages <= protocol.messages(topology, 10)
 
 
 @pytest.mark.parametrize(
