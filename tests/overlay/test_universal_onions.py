@@ -160,6 +160,19 @@ def test_a_proof_holds_for_one_passage_only() -> None:
     assert not ONIONS.verify("a", other, step)
 
 
+def test_the_order_of_blocks_says_nothing() -> None:
+    """Where the blocks of the second node are after the first one is uniform."""
+    counts = np.zeros(ONIONS.blocks)
+    for _ in range(150):
+        step = nodes()["a"].handle(ONIONS.make("ab", b""))
+        assert step.onion is not None
+        peeled = CIPHER.peel(KEYS["b"][0], step.onion.blocks)
+        (place,) = [n for n, block in enumerate(peeled) if block[2] == GROUP.identity]
+        counts[place] += 1
+    assert counts.min() >= 2
+    assert counts.max() <= 35
+
+
 def test_a_passage_goes_to_the_verifier_as_bytes() -> None:
     onion = ONIONS.make("abc", b"hello")
     step = nodes()["a"].handle(onion)
@@ -185,19 +198,6 @@ def test_a_passage_goes_to_the_verifier_as_bytes() -> None:
 def test_what_is_no_passage_is_a_decode_error(noise: bytes, cut: int) -> None:
     for data in (noise, noise[cut + 1 :], bytes(len(noise)), b"\xff" * len(noise), b""):
         refused(DecodeError, "a passage", ONIONS.passage_from_bytes, data)
-
-
-def test_the_order_of_blocks_says_nothing() -> None:
-    """Where the blocks of the second node are after the first one is uniform."""
-    counts = np.zeros(ONIONS.blocks)
-    for _ in range(150):
-        step = nodes()["a"].handle(ONIONS.make("ab", b""))
-        assert step.onion is not None
-        peeled = CIPHER.peel(KEYS["b"][0], step.onion.blocks)
-        (place,) = [n for n, block in enumerate(peeled) if block[2] == GROUP.identity]
-        counts[place] += 1
-    assert counts.min() >= 2
-    assert counts.max() <= 35
 
 
 def test_arguments_and_secrets() -> None:
