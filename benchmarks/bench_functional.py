@@ -3,9 +3,9 @@
 In one run: powers, pairings, products of pairings, hashes and decoding by each library alone and by
 both; pairings of peers, as far as they are installed; keys, messages and openings of all schemes;
 openings of CP-ABE beside their limit, two pairings and one power in GT for each leaf; the steps of
-an opening; and threads. The words of a policy are hashed once and remembered, so both are measured:
-words that are known, and new ones. Peers are pairings only: no attribute-based encryption that is
-published for Python installs from the package index here.
+an opening; and batches that two workers share. The words of a policy are hashed once and
+remembered, so both are measured: words that are known, and new ones. Peers are pairings only: no
+attribute-based encryption that is published for Python installs from the package index here.
 
     python benchmarks/bench_functional.py [--rounds 15] [--quick]
 """
@@ -16,6 +16,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -25,7 +26,7 @@ from timing import machine, one_core, repeated, seconds
 from ccbps import Bool, Schema, UInt
 from ccbps.algebra.pairing import Pairing
 from ccbps.algebra.pairing.curve import ArkworksCurve, BothCurve, MclCurve
-from ccbps.functional import Authority, CpAbe, HiddenVectors, Ibe, KpAbe, UserKey
+from ccbps.functional import Authority, CpAbe, HiddenVectors, Ibe, KpAbe, UserKey, scheme
 from ccbps.functional.trees import predicate_tree
 
 BOTH = BothCurve()
@@ -40,7 +41,10 @@ GOAL = 1.3
 """An opening of CP-ABE over its limit."""
 MANY = 21
 """Pairs of a product, those of an AND of 10; and operations of a kind in a round."""
-MESSAGES = 64
+BATCHES = (32, 256)
+"""Messages of a batch: of one that is too short for processes, and of a longer one."""
+BY = "CCBPS_BENCH_LIBRARY"
+"""Variable that tells the processes of a batch which library to take."""
 
 Action = Callable[[], object]
 
@@ -72,9 +76,9 @@ POLICIES = {
 class Case:
     """A scheme with an authority, what keys are for, and a message that they open."""
 
-    def __init__(self, scheme: Any, holds: Any, target: Any) -> None:
-        self.scheme, self.holds, self.target = scheme, holds, target
-        self.authority = Authority.generate(scheme)
+    def __init__(self, made: Any, holds: Any, target: Any) -> None:
+        self.scheme, self.holds, self.target = made, holds, target
+        self.authority = Authority.generate(made)
         self.public, self.user = self.authority.public, self.key()
         self.message = self.seal()
         assert self.open() == b""
@@ -202,8 +206,8 @@ def schemes(made: dict[str, Case], single: dict[str, float], rounds: int) -> Non
         actions[name, "seal"], actions[name, "open"] = case.seal, case.open
     box = made["hidden vectors, a box"]
     other = box.public.seal(b"", {**RECORD, "a": 0}, pad_to=1)
-    assert box.user.examine([other], threads=1)[0] == [None]
-    actions["hidden vectors, a box", "refuse"] = lambda: box.user.examine([other], threads=1)
+    assert box.user.examine([other], workers=1)[0] == [None]
+    actions["hidden vectors, a box", "refuse"] = lambda: box.user.examine([other], workers=1)
     took = seconds(actions, rounds)
     took |= seconds(
         {
@@ -308,22 +312,20 @@ def libraries(rounds: int) -> None:
         table.row(what, *(1e3 * took[what, name] for name in LIBRARIES))
 
 
-def threads(case: Case, rounds: int) -> None:
-    """Print what many messages take with one and two threads, on all cores."""
-    messages = [case.seal() for _ in range(MESSAGES)]
+def workers(rounds: int) -> None:
+    """Print what batches take with one worker and with two, on all cores."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, range(os.cpu_count() or 1))
-    took = seconds(
-        {
-            "1 thread": lambda: case.user.examine(messages, threads=1),
-            "2 threads": lambda: case.user.examine(messages, threads=2),
-        },
-        rounds,
-    )
-    heads = {"ms a message": ".2f", "1 thread to this": ".2f"}
-    table = Table(f"{MESSAGES} messages, CP-ABE, AND of 10", heads)
-    for name, second in took.items():
-        table.row(name, 1e3 * second / MESSAGES, took["1 thread"] / second)
+    heads = {"1 worker, ms": ".2f", "2 workers, ms": ".2f", "1 to 2": ".2f"}
+    table = Table("CP-ABE, AND of 10, a message of a batch", heads, width=34)
+    for name, group in LIBRARIES.items():
+        with library(group), patch.dict(os.environ, {BY: name}):
+            case = Case(CpAbe(FLAGS), ALL, conjunction(10))
+            for size in BATCHES:
+                messages = [case.message] * size
+                runs = {n: partial(case.user.examine, messages, workers=n) for n in (1, 2)}
+                took = {n: 1e3 / size * second for n, second in seconds(runs, rounds).items()}
+                table.row(f"{name}, {size} messages", took[1], took[2], took[1] / took[2])
 
 
 def main() -> None:
@@ -335,9 +337,11 @@ def main() -> None:
     schemes(made, single, rounds)
     steps(made, rounds)
     libraries(rounds)
-    threads(made["CP-ABE, AND of 10"], min(rounds, 5))
+    workers(min(rounds, 3))
 
 
+if BY in os.environ:  # in a process of a batch
+    scheme._group = lambda _: LIBRARIES[os.environ[BY]]
 if __name__ == "__main__":
     one_core()
     main()
