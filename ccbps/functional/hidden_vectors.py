@@ -115,13 +115,13 @@ class HiddenVectors(SchemaScheme):
 
     def encapsulate(
         self, public: Points, targets: Sequence[Target], target: Any, draw: Draw
-    ) -> tuple[Points, Target]:
+    ) -> tuple[Points, Callable[[], Target]]:
         group, (s, *each) = self.group, draw(1 + self.places)
         points = []
         for place, (bit, x) in enumerate(zip(target, each, strict=True)):
             first, second = public[0][4 * place + (0 if bit else 2) :][:2]
             points += [group.power(first, s - x), group.power(second, x)]
-        return (points, ()), group.target_power(targets[0], s)
+        return (points, ()), lambda: group.target_power(targets[0], s)
 
     def find(
         self, holdings: Any, key: Points, label: Any, points: Points

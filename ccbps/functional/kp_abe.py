@@ -77,10 +77,11 @@ class KpAbe(SchemaScheme):
 
     def encapsulate(
         self, public: Points, targets: Sequence[Target], target: Any, draw: Draw
-    ) -> tuple[Points, Target]:
+    ) -> tuple[Points, Callable[[], Target]]:
         group, (s,) = self.group, draw(1)
         ones = [group.power(self.hashed(word), s) for word in target]
-        return (ones, (group.power(group.g2, s),)), group.target_power(targets[0], s)
+        points = ones, (group.power(group.g2, s),)
+        return points, lambda: group.target_power(targets[0], s)
 
     def find(
         self, holdings: Any, key: Points, label: Any, points: Points
