@@ -114,7 +114,11 @@ class FunctionalScheme(Printable, ABC):
 
     @abstractmethod
     def message_shape(self, label: Any) -> Shape:
-        """Return the numbers of elements of a message."""
+        """Return the numbers of elements of a message.
+
+        Raises:
+            DecodeError: the label is none of this schema.
+        """
 
     @abstractmethod
     def setup(self, draw: Draw) -> tuple[Any, Points, Sequence[Target]]:

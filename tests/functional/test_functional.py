@@ -24,7 +24,17 @@ from ccbps.errors import (
     ParameterError,
     UnsupportedPredicateError,
 )
-from ccbps.functional import Authority, CpAbe, HiddenVectors, Ibe, KpAbe, PublicKey, UserKey
+from ccbps.forms import bit_tree
+from ccbps.functional import (
+    Authority,
+    CpAbe,
+    HiddenVectors,
+    Ibe,
+    KpAbe,
+    PublicKey,
+    UserKey,
+    hidden_vectors,
+)
 from ccbps.functional.keys import _key, _masked, _Sealed, coins, decoded, encoded
 from ccbps.functional.trees import ANYBODY, Tree, predicate_tree, record_words
 from ccbps.records import read, write
@@ -261,6 +271,40 @@ def test_policies_of_too_many_patterns_are_refused_soon() -> None:
     ):
         with pytest.raises(UnsupportedPredicateError, match="patterns of bits"):
             authority.key(policy)
+
+
+def test_long_lists_of_values_are_refused_at_the_first_that_is_too_much(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An authority that is asked for 8,000 values wrote all of them as trees, for a second."""
+    trees: list[Any] = []
+    plain = bit_tree._range
+    monkeypatch.setattr(bit_tree, "_range", lambda *given: trees.append(given) or plain(*given))
+    schema = Schema(x=UInt(16), y=UInt(4))
+    values = ", ".join(str(7 * number) for number in range(8_000))
+    for policy in (f"x IN ({values})", f"y = 3 AND x IN ({values})"):
+        trees.clear()
+        with pytest.raises(UnsupportedPredicateError, match="1024 patterns of bits"):
+            hidden_vectors.patterns(schema, schema.parse(policy))
+        assert len(trees) <= hidden_vectors.MOST_PATTERNS + 2
+
+
+def test_a_record_has_the_words_of_its_schema() -> None:
+    """A label could be as long as its sender liked."""
+    authority, holds, fits, _ = made("kp")
+    key, sealed = authority.key(holds, epoch=(1 << 63) - 1), msgspec.msgpack.decode
+    fields = sealed(authority.public.seal(b"x", fits, epoch=(1 << 63) - 1)[2:])
+    words = msgspec.msgpack.decode(fields[2])
+    for forged, cause in (
+        ([*words, "more=1"], "has 13 words|has 12 words"),
+        (words[:-1], "the message has"),
+        ([*words[:-1], "a" * 1000], "has at most 70 letters"),
+    ):
+        fields[2] = msgspec.msgpack.encode(forged)
+        message = authority.public.seal(b"x", fits)[:2] + msgspec.msgpack.encode(fields)
+        for reader in (key.open, authority.public.read):
+            with pytest.raises(DecodeError, match=cause):
+                reader(message)
 
 
 def test_a_name_is_no_other_name_in_an_epoch() -> None:
