@@ -361,15 +361,23 @@ def workers(rounds: int) -> None:
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, range(os.cpu_count() or 1))
     heads = {"1 worker, ms": ".2f", "2 workers, ms": ".2f", "1 to 2": ".2f"}
-    table = Table("CP-ABE, AND of 10, a message of a batch", heads, width=34)
+    table = Table("Batches, milliseconds a message", heads, width=34)
+
+    def row(title: str, size: int, action: Callable[..., object]) -> None:
+        took = seconds({n: partial(action, workers=n) for n in (1, 2)}, rounds)
+        table.row(title, *(1e3 / size * took[n] for n in (1, 2)), took[1] / took[2])
+
     for name, group in LIBRARIES.items():
         with library(group), patch.dict(os.environ, {BY: name}):
-            case = Case(CpAbe(FLAGS), ALL, conjunction(10))
+            case, record = Case(CpAbe(FLAGS), ALL, conjunction(10)), [RECORD]
             for size in BATCHES:
                 messages = [case.message] * size
-                runs = {n: partial(case.user.examine, messages, workers=n) for n in (1, 2)}
-                took = {n: 1e3 / size * second for n, second in seconds(runs, rounds).items()}
-                table.row(f"{name}, {size} messages", took[1], took[2], took[1] / took[2])
+                row(f"open {size}, {name}", size, partial(case.user.examine, messages))
+            public = Authority.generate(HiddenVectors(BOX)).public
+            size = BATCHES[-1]
+            row(
+                f"seal {size}, {name}", size, partial(public.seal_many, [b""] * size, record * size)
+            )
 
 
 def main() -> None:
