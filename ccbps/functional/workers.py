@@ -3,8 +3,9 @@
 A batch starts in this process, in threads if the pairing's library lets them run at the same time.
 After `HERE_SECONDS`, the larger rest goes to processes, which run at the same time with every
 library. They are started for the batch and end with it. A key goes to each of them once, as bytes
-over the pipe of its start: keys are never pickled, and no lock of this process is inherited.
+over the pipe of its start: key objects refuse to be pickled. No lock of this process is inherited.
 
+Daemonic processes of `multiprocessing` may not start others, so they work on all rows themselves.
 Processes load the main module of the program again, as `multiprocessing` does it. So a program must
 not do its work when it is merely imported: it starts under ``if __name__ == "__main__":``.
 """
@@ -59,9 +60,10 @@ def share(
         return [action(row) for row in rows]
     done: list[Result] = []
     started = time.monotonic()
+    childless = multiprocessing.current_process().daemon
     with ThreadPoolExecutor(workers if parallel else 1) as threads:
         while (left := len(rows) - len(done)) and (
-            time.monotonic() - started < HERE_SECONDS or left < len(done)
+            childless or time.monotonic() - started < HERE_SECONDS or left < len(done)
         ):
             done += threads.map(action, rows[len(done) :][: 2 * workers])
     return [*done, *_in_processes(rows[len(done) :], workers, remade, key)] if left else done

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import time
@@ -111,6 +112,11 @@ def test_a_rest_that_is_small_stays_in_this_process(monkeypatch: pytest.MonkeyPa
         == rows
     )
     assert sorted(done) == rows
+
+
+def test_daemons_start_no_processes(soon: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", True)  # type: ignore[attr-defined]
+    assert {*shared(list(range(64)))} == {os.getpid()}
 
 
 def test_many_are_sealed_as_one_is() -> None:
