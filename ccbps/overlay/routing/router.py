@@ -27,13 +27,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
+
+from msgspec import Meta
 
 from ccbps.checks import Printable, flag, number
 from ccbps.errors import RefusedError
 from ccbps.overlay.routing.relations import Relation
+from ccbps.records import Message, Number
+from ccbps.wire import Kind
 
-Name: TypeAlias = tuple[str, int]
+VERSION: Final = 1
+Owner = Annotated[str, Meta(max_length=256)]
+Name = tuple[Owner, Number]
 """Name of a filter: its owner, and a number of the owner's."""
 Subject: TypeAlias = Literal["subscription", "advertisement"]
 MERGED: Final = "~"
@@ -41,8 +47,7 @@ MERGED: Final = "~"
 KINDS: Final[tuple[Subject, Subject]] = ("advertisement", "subscription")
 
 
-@dataclass(frozen=True, slots=True)
-class Add:
+class Add(Message, frozen=True):
     """Message: a subscription or advertisement that the sender wants events for, or has.
 
     Attributes:
@@ -51,21 +56,23 @@ class Add:
         content: bytes of the filter.
     """
 
+    front: ClassVar[bytes] = bytes([Kind.ROUTING, VERSION, 1])
+    what: ClassVar[str] = "a filter for a broker"
     kind: Subject
     name: Name
     content: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Withdraw:
+class Withdraw(Message, frozen=True):
     """Message: the end of a subscription or advertisement."""
 
+    front: ClassVar[bytes] = bytes([Kind.ROUTING, VERSION, 2])
+    what: ClassVar[str] = "a withdrawal for a broker"
     kind: Subject
     name: Name
 
 
-@dataclass(frozen=True, slots=True)
-class Publication:
+class Publication(Message, frozen=True):
     """Message: an event.
 
     Attributes:
@@ -75,8 +82,10 @@ class Publication:
         payload: bytes that brokers pass on.
     """
 
-    publisher: str
-    number: int
+    front: ClassVar[bytes] = bytes([Kind.ROUTING, VERSION, 3])
+    what: ClassVar[str] = "an event for a broker"
+    publisher: Owner
+    number: Number
     content: bytes
     payload: bytes = b""
 
@@ -139,9 +148,12 @@ class Router(Printable):
     # -- links ----------------------------------------------------------------------------------
 
     def connect(self, neighbour: str) -> None:
-        """Take up a link to a neighbour, and send it what it should have."""
+        """Take up a link to a neighbour, and send it what it should have.
+
+        After a break without `disconnect`, what came over the link before stays.
+        """
         for kind in KINDS:
-            self.tables[kind][neighbour] = {}
+            self.tables[kind].setdefault(neighbour, {})
             self.sent[kind][neighbour] = {}
         for kind in KINDS:
             self._sync(kind, neighbour)
