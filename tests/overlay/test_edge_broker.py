@@ -13,15 +13,16 @@ from typing import Any
 import pytest
 
 from ccbps import Category, Schema, SharedSeed, UInt
-from ccbps.broker import MatchingBroker, Publication, Subscription
+from ccbps.broker import Hellos, MatchingBroker, Publication, Subscription
 from ccbps.errors import DecodeError, RefusedError, ReplayError
-from ccbps.matching import FormulaMatch, TagMatch
+from ccbps.matching import FormulaMatch, TagMatch, ThreeBrokerMatch
 from ccbps.matching.broken import PrefixMatch
 from ccbps.mqtt import LocalServer, MqttClient, MqttService, MqttUrl
 from ccbps.network import Identity
 from ccbps.overlay import EdgeBroker, MatcherRelation, PlainRelation, ServedRouter
 from ccbps.overlay.routing.served import read_message
 from tests.support.three_brokers import free_ports
+from tests.support.trios import Parts
 
 SCHEMA = Schema(issue=Category(["IBM", "FB"]), price=UInt(8))
 RELATION = PlainRelation(SCHEMA, bits={"issue": 1, "price": 2})
@@ -287,6 +288,39 @@ def test_one_time_messages_meet_at_the_edge_only() -> None:
         # Interests stay at the edge: brokers between have events alone, which tell nothing.
         pieces = [row[:24].tobytes() for row in interests]
         assert not any(piece in one for piece in pieces for one in world.seen)
+
+
+@pytest.mark.slow
+def test_three_brokers_match_at_the_edge_only() -> None:
+    """The publisher greets the three, and publishes at an edge of another matcher."""
+    matcher, parts = ThreeBrokerMatch.box(SCHEMA), Parts()
+    feed, alice = matcher.publisher(parts.public), matcher.subscriber(parts.public)
+    with (
+        parts.follower(1, matcher),
+        parts.follower(2, matcher),
+        parts.leader(matcher, patience=30) as leader,
+        net() as world,
+    ):
+        west = world.edge("west", Tags().broker(), advertisements={"feed": [ALL]})
+        east = world.edge("east", leader)
+        world.start()
+        world.wait("west", 0)
+        east.greet("feed", Hellos(feed.hellos))
+        east.greet("alice", Hellos(alice.hellos))
+        text = "issue = 'IBM' AND price < 50"
+        interests = alice.seal(alice.encode(text))
+        east.subscribe("alice", Subscription("mine", interests, route=RELATION.filter_bytes(text)))
+        world.wait("west", 1)
+        records = [{"issue": ("IBM", "FB")[n % 2], "price": 4 * n} for n in range(30)]
+        for n, (record, row) in enumerate(
+            zip(records, feed.seal(feed.encode(records)), strict=True)
+        ):
+            route = RELATION.event_bytes(record)
+            west.publish("feed", Publication(n, row.tobytes(), b"sealed", route=route))
+        assert west.router.wait_arrived(60)
+        meant = [n for n, match in enumerate(SCHEMA.parse(text).evaluate(records)) if match]
+        assert got(east, "alice") == meant
+        assert not any(interests[0, 40:64].tobytes() in one for one in world.seen)
 
 
 @pytest.mark.filterwarnings("ignore:.*is broken")

@@ -18,7 +18,7 @@ import pytest
 
 from ccbps import Schema, UInt
 from ccbps.errors import DecodeError, NetworkError, ParameterError, RefusedError
-from ccbps.network import Identity, connect
+from ccbps.network import Channel, Credentials, Identity, Server, connect
 from ccbps.overlay import PlainRelation, Publication, ServedRouter
 from ccbps.overlay.routing.reliable import Acknowledge, Opening, Settled
 from ccbps.overlay.routing.router import Add, Withdraw
@@ -250,6 +250,29 @@ def test_a_neighbour_that_stays_away_is_given_up() -> None:
         world.routers["left"].publish("feed", event(2), b"2")
         assert world.routers["left"].wait_arrived(20)
         eventually(lambda: world.got == {("alice", "feed", b"2"): 1})
+
+
+def test_a_neighbour_of_which_nothing_comes_is_given_up() -> None:
+    """One direction is there; it begins anew, with all filters, when the other one is back."""
+    openings: list[Opening] = []
+    with net() as world:
+        world.start("middle", patience=0.3)
+        place = world.ports["left"]
+        pins = (world.identities["middle"].certificate(),)
+
+        def note(channel: Channel) -> None:
+            with suppress(NetworkError):
+                while True:
+                    message = read_message(bytes(channel.receive(1 << 20, 60)))
+                    openings.extend([message] if isinstance(message, Opening) else [])
+
+        with Server(Credentials(world.identities["left"], pins), note, port=place):
+            eventually(lambda: len(openings) > 1)
+        world.start("left")
+        world.start("right")
+        world.add("left", "alice", 1, ALL)
+        world.settle()
+        assert world.routers["right"].router.router.entries == 1
 
 
 def test_a_link_that_is_too_slow_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:

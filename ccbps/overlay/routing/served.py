@@ -136,6 +136,11 @@ class _Way(Confined):
             self._changed.notify()
         if self._channel is not None and len(waiting) > self._most:
             _log.warning("the link to %s is too slow: it begins anew", self._place[0])
+            self.renew()
+
+    def renew(self) -> None:
+        """End the connection, if there is one; another one takes its place."""
+        if self._channel is not None:
             self._channel.close()
 
     def close(self) -> None:
@@ -143,8 +148,7 @@ class _Way(Confined):
         self._is_ended.set()
         with self._changed:
             self._changed.notify()
-            if self._channel is not None:
-                self._channel.close()
+            self.renew()
 
     def _run(self) -> None:
         attempts, (address, peer) = 0, self._place
@@ -164,6 +168,8 @@ class _Way(Confined):
         """Send messages until the connection or this side ends."""
         try:
             with self._changed:
+                if self._is_ended.is_set():
+                    return
                 self._waiting.clear()
                 self._opened()
                 # All filters wait at first.
@@ -404,4 +410,5 @@ class ServedRouter(Confined):
                         _log.warning("%s was away for %g s: given up", name, self._patience)
                         given_up.add(name)
                         self.router.give_up(name)
+                        way.renew()  # one direction may still be there
                         self._changed.notify_all()
