@@ -13,6 +13,7 @@ Lengths and times of messages are open to whoever sees the cables.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import deque
@@ -121,38 +122,36 @@ class _Way(Confined):
         self._place, self._identity = place, identity
         self._opened, self._closed = opened, closed
         self._changed, self._waiting = threading.Condition(lock), deque[LinkMessage]()
-        self._most, self._is_ended = 0, threading.Event()
-        self._channel: Channel | None = None
+        self._most, self._is_stale = math.inf, False
+        self._ending = threading.Event()
         self.since: float | None = time.monotonic()
         threading.Thread(target=self._run, daemon=True).start()
 
     def put(self, message: LinkMessage) -> None:
         """Send a message. Of two acknowledgements that wait side by side, the later one is sent."""
         waiting = self._waiting
+        if self._is_stale:
+            return  # the next connection begins with all filters, and with what is not acknowledged
         if isinstance(message, Acknowledge) and waiting and isinstance(waiting[-1], Acknowledge):
             waiting.pop()
         waiting.append(message)
         if len(waiting) == 1:
             self._changed.notify()
-        if self._channel is not None and len(waiting) > self._most:
+        if len(waiting) > self._most:
             _log.warning("the link to %s is too slow: it begins anew", self._place[0])
             self.renew()
 
     def renew(self) -> None:
         """End the connection, if there is one; another one takes its place."""
-        if self._channel is not None:
-            self._channel.close()
+        self._is_stale = True
 
     def close(self) -> None:
-        """End."""
-        self._is_ended.set()
-        with self._changed:
-            self._changed.notify()
-            self.renew()
+        """End, within the time that a message takes."""
+        self._ending.set()
 
     def _run(self) -> None:
         attempts, (address, peer) = 0, self._place
-        while not self._is_ended.is_set():
+        while not self._ending.is_set():
             began = time.monotonic()
             try:
                 with connect(address, self._identity, peer, seconds=SEND_SECONDS) as channel:
@@ -161,33 +160,35 @@ class _Way(Confined):
                 _log.info("no link to %s: %s", address, error)
             if time.monotonic() > began + PAUSES[-1]:  # it was not refused at once
                 attempts = 0
-            self._is_ended.wait(PAUSES[min(attempts, len(PAUSES) - 1)])
+            self._ending.wait(PAUSES[min(attempts, len(PAUSES) - 1)])
             attempts += 1
 
     def _serve(self, channel: Channel) -> None:
         """Send messages until the connection or this side ends."""
         try:
             with self._changed:
-                if self._is_ended.is_set():
+                if self._ending.is_set():
                     return
                 self._waiting.clear()
+                # All filters wait at first, however many these are.
+                self._most, self._is_stale = math.inf, False
                 self._opened()
-                # All filters wait at first.
-                self._most, self._channel = len(self._waiting) + MOST_WAITING, channel
-                self.since = None
+                self._most, self.since = len(self._waiting) + MOST_WAITING, None
             while True:
                 with self._changed:
                     self._changed.wait_for(lambda: self._waiting, POLL_SECONDS)
                     messages = [*self._waiting]
                     self._waiting.clear()
+                    if self._is_stale or self._ending.is_set():
+                        return
                 # Nothing ever comes over it but its end.
-                if self._is_ended.is_set() or not channel.is_quiet():
+                if not channel.is_quiet():
                     return
                 for message in messages:
                     channel.send(message.to_bytes())
         finally:
             with self._changed:
-                self._channel, self.since = None, time.monotonic()
+                self.since = time.monotonic()
                 self._closed()
 
 
