@@ -109,7 +109,7 @@ class _Filters(dict[K, bytes]):
 
     @property
     def rows(self) -> NDArray[Any]:
-        """What the relation read, one row for each filter, until the next change."""
+        """Rows that the relation read, one for each filter; they hold until the next change."""
         return self._space[: len(self)]
 
     def row(self, key: K) -> NDArray[Any]:
