@@ -58,9 +58,8 @@ from ccbps.overlay.credentials.tree import (
     CredentialTree,
     request_proof,
 )
+from ccbps.overlay.seen_numbers import WINDOW, SeenNumbers
 
-WINDOW: Final = 1 << 12
-"""Numbers of a publisher that are remembered; an event that is older is dropped."""
 MOST_ASKED: Final = 1 << 12
 """Most members that one walk asks, since a member may name others without end."""
 
@@ -189,26 +188,6 @@ class _Walk:
     climbing: bool = False
 
 
-class _Numbers:
-    """Numbers of a publisher's events that came."""
-
-    __slots__ = ("_came", "_newest")
-
-    def __init__(self) -> None:
-        self._came: set[int] = set()
-        self._newest = 0
-
-    def take(self, number: int) -> bool:
-        """Take note of a number; tell whether it is new, and not older than the window."""
-        if number in self._came or number <= self._newest - WINDOW:
-            return False
-        self._came.add(number)
-        self._newest = max(self._newest, number)
-        if len(self._came) > 2 * WINDOW:
-            self._came = {came for came in self._came if came > self._newest - WINDOW}
-        return True
-
-
 class Member(Printable):
     """A member of the overlay, without any connection.
 
@@ -293,7 +272,7 @@ class Member(Printable):
         self._walk: _Walk | None = None
         self._chosen: str | None = None
         self._former: str | None = None  # parent before, while there is none
-        self._seen: dict[bytes, _Numbers] = {}
+        self._seen: dict[bytes, SeenNumbers] = {}
         self._upward: deque[bytes] = deque(maxlen=WINDOW)  # while there is no parent
         self.parent: str | None = None
         self.dropped: Counter[str] = Counter()
@@ -513,7 +492,7 @@ class Member(Printable):
         except DecodeError:
             self.dropped["refused"] += 1
             return
-        if not self._seen.setdefault(event.publisher, _Numbers()).take(event.number):
+        if not self._seen.setdefault(event.publisher, SeenNumbers()).take(event.number):
             self.dropped["repeated"] += 1
             return
         self._deliver(event)

@@ -14,8 +14,8 @@ event outside of its publisher's advertisements is refused at the edge. A client
 one name at two brokers for a while; if its contents differ there, one of them travels under a hash.
 
 When a link breaks, all that came over it is withdrawn. When it is there again, both ends send all
-that the other should have. Events carry their publisher's name and a number; a broker that has seen
-a number of a publisher drops it and all earlier ones, so nothing arrives twice.
+that the other should have. Events carry their publisher's name and a number; a broker drops a
+number that it has seen, or that is far below the latest one, so nothing arrives twice.
 
 Where a relation does not find all covers, brokers send more filters, and lose no event.
 
@@ -36,9 +36,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.arrays import Bools
-from ccbps.checks import Printable, flag, number
+from ccbps.checks import Printable, flag, number, whole
 from ccbps.errors import ParameterError, RefusedError
 from ccbps.overlay.routing.relations import Relation
+from ccbps.overlay.seen_numbers import WINDOW, SeenNumbers
 
 K = TypeVar("K", bound=Hashable)
 
@@ -80,7 +81,7 @@ class Publication:
 
     Attributes:
         publisher: name of the client.
-        number: number of the event, which rises with each event of this publisher.
+        number: number of the event, 0 or more, which no other event of this publisher has.
         content: bytes of the event.
         payload: bytes that brokers pass on.
     """
@@ -181,7 +182,7 @@ class Router(Printable):
         self.tables: dict[Subject, dict[str, dict[Name, bytes]]] = {kind: {} for kind in KINDS}
         self.sent: dict[Subject, dict[str, _Filters[Name]]] = {kind: {} for kind in KINDS}
         self._all: dict[Subject, _Filters[tuple[str, Name]]] = {kind: _Filters() for kind in KINDS}
-        self._seen: dict[str, int] = {}
+        self._seen: dict[str, SeenNumbers] = {}
 
     def __repr__(self) -> str:
         return f"<Router: {len(self.sent['subscription'])} neighbours, {self.entries} entries>"
@@ -259,16 +260,16 @@ class Router(Printable):
         """Take an event from a client, who was authenticated.
 
         Raises:
-            RefusedError: it is outside of the client's advertisements, or its number is not above
-                those of the client's earlier events.
+            RefusedError: it is outside of the client's advertisements, or another event had its
+                number or one far above.
             DecodeError: the content is none.
             ParameterError: no client may have that name.
         """
-        last = self._seen.get(self._checked(client), -1)
-        if number <= last:
+        seen = self._seen.get(self._checked(client), SeenNumbers())
+        if not seen.is_new(whole("number", number, 0)):
             raise RefusedError(
-                f"the number of an event of {client!r} must be above {last}, got {number}: brokers "
-                "drop it",
+                f"an event of {client!r} had the number {number} or one {WINDOW} above, so brokers "
+                "would drop this one",
                 reason="order",
             )
         if self.advertise:
@@ -293,9 +294,8 @@ class Router(Printable):
     def _forward(self, link: str, publication: Publication) -> None:
         """Send an event over all other links where a subscription matches it."""
         event = self.relation.read_event(publication.content)
-        if publication.number <= self._seen.get(publication.publisher, -1):
+        if not self._seen.setdefault(publication.publisher, SeenNumbers()).take(publication.number):
             return
-        self._seen[publication.publisher] = publication.number
         filters = self._all["subscription"]
         hits = np.flatnonzero(self.relation.matches(event, filters.rows)).tolist()
         for other in dict.fromkeys(filters.keys_of_rows[hit][0] for hit in hits):
