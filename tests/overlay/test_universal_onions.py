@@ -158,6 +158,40 @@ def test_a_proof_holds_for_one_passage_only() -> None:
     assert not ONIONS.verify("a", other, step)
 
 
+def test_a_verifier_takes_whatever_a_node_makes_up() -> None:
+    onion = ONIONS.make("abc", b"hello")
+    step = nodes()["a"].handle(onion)
+    passage, after = step.passage, step.onion
+    assert passage is not None
+    assert after is not None
+    first = after.blocks[0]
+    made_up: list[Any] = [0, -1, 1 << 200, "x", None, 1.5]
+    blocks: list[Any] = [(bad, *first[1:]) for bad in made_up] + [first[:3], ()]
+    steps = [replace(step, onion=Onion((block, *after.blocks[1:]), after.body)) for block in blocks]
+    steps += [
+        replace(step, passage=replace(passage, **{name: (value, *old[1:])}))
+        for name in ("peeled", "encrypting", "order")
+        for old in [getattr(passage, name)]
+        for value in [*made_up[1:], old[0][:1] if name != "order" else -1]
+    ]
+    assert not any(ONIONS.verify("a", onion, one) for one in steps)
+
+
+def test_an_onion_that_is_not_accepted_does_not_use_a_reply_up() -> None:
+    at = nodes()
+    onion = ONIONS.fill(at["f"].reply_onion([]), b"hello")
+    spare = [place for place, block in enumerate(onion.blocks) if not opens(block)]
+    blocks = [*onion.blocks]
+    (seed,) = CIPHER.encrypt(KEYS["f"][1], [GROUP.generator_power(5)])
+    blocks[spare[0]] = seed  # a second seed
+    refused(DecodeError, "not for this node", at["f"].handle, Onion(tuple(blocks), onion.body))
+    assert at["f"].handle(onion).payload == b"hello"
+
+
+def opens(block: Any) -> bool:
+    return bool(CIPHER.peel(KEYS["f"][0], [block])[0][2] == GROUP.identity)
+
+
 def test_the_order_of_blocks_says_nothing() -> None:
     """Where the blocks of the second node are after the first one is uniform."""
     counts = np.zeros(ONIONS.blocks)

@@ -12,8 +12,10 @@ Layers and bulbs are X25519 with a fresh key each, HKDF-SHA256 and AES-256-GCM.
 
 With larger bulbs fewer of them travel, so a relay waits for the cloves of more senders before it
 sends: who watches all links has more senders to choose from, and messages take longer.
-Hazards: a relay accepts a bulb twice. An attacker that fills a pool with own bulbs but for one
-knows what becomes of that one. Relays that collude follow their cloves.
+A relay drops bulbs and cloves that it opened before, as long as it has its key: whoever could send
+a clove again would see where two of the same go. It keeps `MOST_KEPT` cloves at most.
+Hazards: an attacker that fills a pool with own bulbs but for one knows what becomes of that one.
+Relays that collude follow their cloves.
 Source: [Survey] chapter 6, as future work; SPECS C4.
 """
 
@@ -40,6 +42,8 @@ TEXT_BYTES: Final = 48
 HEAD_BYTES: Final = 4 + TEXT_BYTES
 LAYER_BYTES: Final = KEY_BYTES + 16
 LENGTH_BYTES: Final = 2
+MOST_KEPT: Final = 1 << 16
+"""Cloves that a relay keeps in its pool, or for a delay."""
 PASS_ON: Final = 0
 DELIVER: Final = 1
 
@@ -160,8 +164,9 @@ class GarlicRelay(Confined):
         bulbs: number of bulbs that must have come before the pool is sent.
 
     Attributes:
-        dropped: number of bulbs and cloves that were dropped, by cause: "bulb", "dummy" (or a
-            clove that was changed), "unknown" (an unknown relay).
+        dropped: number of bulbs and cloves that were dropped, by cause: "bulb" (malformed or
+            repeated), "dummy" (or a clove that was changed or repeated), "unknown" (an unknown
+            relay), "full".
     """
 
     def __init__(
@@ -178,6 +183,7 @@ class GarlicRelay(Confined):
         self._send, self._deliver, self._after = send, deliver, after
         self._threshold, self._came = whole("bulbs", bulbs, 1), 0
         self._pool: list[tuple[int, str, bytes]] = []
+        self._delayed, self._seen = 0, set[bytes]()
         self.dropped: Counter[str] = Counter()
 
     def __repr__(self) -> str:
@@ -237,19 +243,32 @@ class GarlicRelay(Confined):
         if kind == DELIVER:
             size = int.from_bytes(inner[:LENGTH_BYTES], "big")
             inner = inner[LENGTH_BYTES : LENGTH_BYTES + size]
-        delay = int.from_bytes(content[2:4], "big")
-        if delay:
-            self._after(delay, lambda: self._pool.append((kind, name, inner)))
+        kept = kind, name, inner
+        if len(self._pool) + self._delayed >= MOST_KEPT:
+            self.dropped["full"] += 1
+        elif delay := int.from_bytes(content[2:4], "big"):
+            self._delayed += 1
+            self._after(delay, lambda: self._ripen(kept))
         else:
-            self._pool.append((kind, name, inner))
+            self._pool.append(kept)
+
+    def _ripen(self, kept: tuple[int, str, bytes]) -> None:
+        """Put a clove into the pool whose delay is over."""
+        self._delayed -= 1
+        self._pool.append(kept)
 
     def _open(self, sealed: bytes) -> bytes | None:
+        """Open a bulb or a clove, unless it was opened before."""
         public = sealed[:KEY_BYTES]
+        if public in self._seen:
+            return None
         try:
             key = _key(self._key.agree(public), public + self._public)
-            return AESGCM(key).decrypt(bytes(12), sealed[KEY_BYTES:], None)
+            content = AESGCM(key).decrypt(bytes(12), sealed[KEY_BYTES:], None)
         except (DecodeError, InvalidTag):
             return None
+        self._seen.add(public)
+        return content
 
 
 def _later(action: Callable[[str, bytes], None], name: str, content: bytes) -> Callable[[], None]:

@@ -42,6 +42,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256, shake_256
 from typing import Final
@@ -53,7 +54,7 @@ from ccbps.arrays import Randomness
 from ccbps.checks import Printable, instance, octets, whole
 from ccbps.ciphers.payloads import open_sealed, seal, sealed_bytes
 from ccbps.ciphers.universal import Ciphertext, UniversalCipher
-from ccbps.errors import DecodeError, KeyMismatchError, ParameterError, ReplayError
+from ccbps.errors import CcbpsError, DecodeError, KeyMismatchError, ParameterError, ReplayError
 from ccbps.keys.secret import Confined, confined
 from ccbps.overlay.onion.cells import shuffled
 
@@ -361,8 +362,14 @@ class UniversalOnions(Printable):
         Args:
             name: name of the node.
             before: onion that it received, from `from_bytes` or from a verified step.
-            step: onion that it made of it, with its passage.
+            step: onion that it made of it, with its passage; whatever it holds, nothing is raised.
         """
+        # The node chose all of the step: numbers that are no elements, blocks of other lengths.
+        with suppress(CcbpsError, TypeError, ValueError, IndexError, AttributeError):
+            return self._verify(name, before, step)
+        return False
+
+    def _verify(self, name: str, before: Onion, step: Step) -> bool:
         passage, onion, group = step.passage, step.onion, self.cipher.group
         if passage is None or onion is None or name not in self.publics:
             return False
@@ -481,6 +488,10 @@ class OnionNode(Confined):
     def handle(self, onion: Onion) -> Step:
         """Remove the layer of an onion, and make it new for the next node or read it.
 
+        Args:
+            onion: onion of `UniversalOnions.from_bytes`, which refuses what are no elements of the
+                group. Through others, anybody could recognize it on the links that follow.
+
         Raises:
             DecodeError: it has another form, or is not for this node, or was changed.
             ReplayError: it passed here before, in whatever encryption.
@@ -493,17 +504,16 @@ class OnionNode(Confined):
         peeled = cipher.peel(self._secret, onion.blocks)
         names, others = onions.opened(peeled)
         masks: list[Element] = []
-        for place, element in enumerate(others):
-            if (label := group.encode(element)) in self._replies:
-                masks = self._replies.pop(label)
-                del others[place]
-                break
+        label = next((e for e in map(group.encode, others) if e in self._replies), b"")
+        if label:
+            masks, others = self._replies[label], [e for e in others if group.encode(e) != label]
         if len(others) != 1 or len(names) > 1:
             raise DecodeError("an onion is not for this node, or blocks were changed on the way")
         seed = others[0]
         if (mark := sha256(group.encode(seed)).digest()) in self._seen:
             raise ReplayError("an onion with this seed passed here before")
         self._seen.add(mark)
+        self._replies.pop(label, None)
         body = onions.mask(onion.body, seed)
         if not names:
             for mask in masks:

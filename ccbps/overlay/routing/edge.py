@@ -125,7 +125,7 @@ class EdgeBroker(MatchingBroker):
             self.router = ServedRouter(
                 relation,
                 identity,
-                neighbours,
+                {f"/{name}": place for name, place in neighbours.items()},  # no client's name
                 self._arrived,
                 filters=tuple(filters),
                 advertise=advertise,

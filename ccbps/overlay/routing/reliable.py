@@ -244,7 +244,7 @@ class ReliableRouter(Printable):
         self._send(neighbour, Opening(out.epoch))
         if came.epoch:
             self._send(neighbour, Acknowledge(came.epoch, came.done))
-        self.router.connect(neighbour)
+        self.router.resume(neighbour)
         self._settle()
         self._pump(neighbour)
 
