@@ -379,3 +379,45 @@ def test_a_client_of_mqtt_reconnects_amid_publications() -> None:
             with pytest.raises(TimeoutError):
                 alice.receive(0.1)
         assert numbers == [*range(30)]
+
+
+@pytest.mark.parametrize("refuse", [False, True])
+def test_an_edge_with_a_file_loses_nothing_that_it_gave_a_receipt_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, refuse: bool
+) -> None:
+    """It ends while publications are on their way, or after the rules for a publisher changed."""
+    caplog.set_level(logging.WARNING)
+    tags, path = Tags(), tmp_path / "west"
+    events = [tags.publication(number, "IBM", number) for number in range(22)]
+    with net() as world:
+        west = world.edge("west", tags.broker(), path=path, advertisements={"feed": [ALL]})
+        east = world.edge("east", tags.broker())
+        world.start()
+        world.wait("middle", 0)
+        east.subscribe("alice", tags.subscription("alice", "price < 100"))
+        world.wait("west", 1)
+        for number in range(10):
+            west.publish("feed", events[number])
+        assert west.router.wait_arrived(20)
+        world.middle.close()
+        for number in range(10, 20):
+            west.publish("feed", events[number])
+        assert len(west._store.outgoing()) == 10  # those that arrived are gone with the next one
+        west.close()
+        rules = {} if refuse else {"feed": [ALL]}
+        west = world.edge("west", tags.broker(), path=path, advertisements=rules)
+        with pytest.raises(RefusedError, match="earlier publications go first"):
+            west.publish("feed", events[20])
+        world.start()
+        eventually(lambda: not west._unsent)
+        assert west.router.wait_arrived(20)
+        assert got(east, "alice") == [*range(10 if refuse else 20)]
+        assert caplog.text.count("is dropped: an event of 'feed' is outside") == 10 * refuse
+        west.close()
+        west = world.edge("west", tags.broker(), path=path, advertisements={"feed": [ALL]})
+        eventually(lambda: west.router.router.is_ready and not west._unsent)
+        # A repeated one is known where it was delivered.
+        west.publish("feed", events[3])
+        west.publish("feed", events[21])
+        assert west.router.wait_arrived(20)
+        assert got(east, "alice") == [21]

@@ -6,20 +6,20 @@ the network read (`Relation`). Brokers between the edges route by it, and carry 
 it is. The match is made where the subscriber is, once, by the scheme of that edge.
 
 A receipt says that the publisher's edge has a publication. What matches is delivered exactly once,
-even if brokers between the edges crash. A subscriber's edge with a file (`path`) may crash as well.
+even if brokers between the edges crash. Edges with a file (`path`) may crash as well: publications
+that are on their way are in the file of their publisher's edge.
 
 Names of clients belong to the whole network: each edge vouches for the names of its clients.
-
-Hazard: a publisher's edge that crashes loses the publications that have receipts and are still on
-their way.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from threading import Event
+from contextlib import suppress
+from threading import Event, Thread
 from typing import Any, Final
 
 from msgspec import structs
@@ -112,6 +112,9 @@ class EdgeBroker(MatchingBroker):
         self._number = 0
         self._routes: dict[tuple[str, str], tuple[int, bytes]] = {}
         self._taken = Publishers(REMEMBER)
+        # Publications that an earlier broker had sent; and numbers of those that have arrived.
+        self._unsent = deque(self._store.outgoing() or ())
+        self._done: deque[int] = deque()
         filters: list[tuple[routing.Subject, str, int, bytes]] = [
             ("advertisement", publisher, number, content)
             for publisher, contents in (advertisements or {}).items()
@@ -130,6 +133,7 @@ class EdgeBroker(MatchingBroker):
                 filters=tuple(filters),
                 advertise=advertise,
                 slack=slack,
+                arrived=self._done.append,
                 patience=patience,
                 host=host,
                 port=port,
@@ -137,11 +141,16 @@ class EdgeBroker(MatchingBroker):
         except BaseException:
             super().close()
             raise
+        self._thread = Thread(target=self._send_again, daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
-        """End all links, and release the file."""
+        """End all links, and release the file, which holds what has not arrived."""
         self._ending.set()
+        self._thread.join()
         self.router.close()
+        with suppress(LedgerError), self._lock, self._store.transaction():
+            self._forget_arrived()
         super().close()
 
     # -- subscriptions ---------------------------------------------------------------------------
@@ -230,14 +239,53 @@ class EdgeBroker(MatchingBroker):
                     receipt = numbers.receipt(new, digest)
                     if receipt is not None:
                         return receipt
-                    content = structs.replace(new, route=None, after=None).to_bytes()
-                    self.router.publish(publisher, new.route, content)
+                    if self._unsent:
+                        raise RefusedError("earlier publications go first: wait", reason="order")
+                    self._send(publisher, new)
                     numbers.add(new.number, Accepted(digest, None))
                     if new.round is not None:
                         numbers.next_round = new.round + 1
                 return Receipt(new.number)
         except CcbpsError as error:
             return error
+
+    def _send(self, publisher: str, publication: Publication, before: int | None = None) -> None:
+        """Send a publication into the network, and keep it until it has arrived.
+
+        Args:
+            publisher: name of its publisher.
+            publication: the publication.
+            before: number that it had before this broker started.
+        """
+        route = publication.route or b""
+        content = structs.replace(publication, route=None, after=None).to_bytes()
+        with self._store.transaction():
+            number = self.router.publish(publisher, route, content)
+            self._store.send(number, publisher, publication.to_bytes())
+            if before is not None:
+                self._done.append(before)
+            self._forget_arrived()
+
+    def _forget_arrived(self) -> None:
+        """Delete publications that have arrived from the file; within a transaction."""
+        self._store.arrived([self._done.popleft() for _ in range(len(self._done))])
+
+    def _send_again(self) -> None:
+        """Send what was on its way when an earlier broker ended."""
+        while self._unsent and not self._ending.is_set():
+            before, publisher, message = self._unsent[0]
+            try:
+                with self._lock:
+                    self._send(publisher, Publication.from_bytes(message), before)
+                    self._unsent.popleft()
+                continue
+            except (RefusedError, LedgerError) as error:
+                passes = isinstance(error, LedgerError) or error.reason in LATER
+                if not passes and self.router.router.is_ready:
+                    _log.warning("a publication of %s is dropped: %s", publisher, error)
+                    self._unsent.popleft()
+                    self._done.append(before)
+            self._ending.wait(PAUSE_SECONDS)
 
     def _arrived(self, event: routing.Publication, _: list[str]) -> None:
         """Match a publication that came over the network, or from a client of this edge."""

@@ -19,7 +19,9 @@ routes no event of a link before that. So no filter is missing for a moment anyw
 A neighbour that does not come back is given up: what came over its link is withdrawn, and events
 for it are lost.
 
-Hazard: events that a broker has taken from its own clients are lost with the broker.
+Hazard: events that a broker has taken from its own clients are lost with the broker, unless its
+owner keeps them until they have `arrived`. Numbers of events begin with the clock: when a broker
+starts again with a clock that was set back, others drop its events until it has caught up.
 """
 
 from __future__ import annotations
@@ -167,6 +169,8 @@ class ReliableRouter(Printable):
             When they have it, its owner calls `delivered`.
         advertise: True if subscriptions go only where advertisements come from.
         slack: see `Router`.
+        arrived: function that is called with the number of each event of this broker's clients that
+            has arrived wherever it should, or was lost where a neighbour was given up.
         clock: source of nanoseconds. The numbers of events begin with it, so that those of a broker
             that starts again are greater.
 
@@ -185,9 +189,10 @@ class ReliableRouter(Printable):
         *,
         advertise: bool = True,
         slack: float | None = None,
+        arrived: Callable[[int], object] = lambda number: None,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
-        self._send, self._deliver, self._clock = send, deliver, clock
+        self._send, self._deliver, self._arrived, self._clock = send, deliver, arrived, clock
         self.router = Router(
             relation, self._routed, self._addressed, advertise=advertise, slack=slack
         )
@@ -213,8 +218,11 @@ class ReliableRouter(Printable):
         """Whether all neighbours have sent their filters, so that clients may publish."""
         return self._is_ready(HERE)
 
-    def publish(self, client: str, content: bytes, payload: bytes = b"") -> None:
+    def publish(self, client: str, content: bytes, payload: bytes = b"") -> int:
         """Take an event from a client, who was authenticated.
+
+        Returns:
+            number of the event, which no other one of this broker's clients has.
 
         Raises:
             RefusedError: it is outside of the client's advertisements; the broker has not heard
@@ -229,6 +237,7 @@ class ReliableRouter(Printable):
         self.router.publish(client, number, content, payload)
         self._number, self.own = number, self.own + 1
         self._keep((client, number), None)
+        return number
 
     def delivered(self, publication: Publication) -> None:
         """Take note that this broker's clients have an event."""
@@ -420,6 +429,7 @@ class ReliableRouter(Printable):
         del self._pending[key]
         if custody.origin is None:
             self.own -= 1
+            self._arrived(key[1])
             return
         neighbour, epoch, place = custody.origin
         came = self._in[neighbour]

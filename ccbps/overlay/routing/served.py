@@ -205,6 +205,7 @@ class ServedRouter(Confined):
         filters: filters of this broker's clients that it begins with, as arguments of `add`.
         advertise: True if subscriptions go only where advertisements come from.
         slack: see `Router`.
+        arrived: see `ReliableRouter`; must return at once.
         patience: seconds after which a neighbour that is away is given up: its filters are
             withdrawn, and events for it are lost. It may come back later.
         host: name or number to listen at.
@@ -240,6 +241,7 @@ class ServedRouter(Confined):
         filters: tuple[tuple[Subject, str, int, bytes], ...] = (),
         advertise: bool = True,
         slack: float | None = None,
+        arrived: Callable[[int], object] = lambda number: None,
         patience: float = PATIENCE,
         host: str = "127.0.0.1",
         port: int = 0,
@@ -256,6 +258,7 @@ class ServedRouter(Confined):
             lambda *event: self._arrived.put(event),
             advertise=advertise,
             slack=slack,
+            arrived=arrived,
         )
         for filter_ in filters:
             self.router.router.add(*filter_)
@@ -321,8 +324,8 @@ class ServedRouter(Confined):
         with self.lock:
             self.router.router.withdraw(kind, client, number)
 
-    def publish(self, client: str, content: bytes, payload: bytes = b"") -> None:
-        """Take an event from a client, as `ReliableRouter.publish` does.
+    def publish(self, client: str, content: bytes, payload: bytes = b"") -> int:
+        """Take an event from a client, and return its number, as `ReliableRouter.publish` does.
 
         Raises:
             RefusedError: it is too large for a message; and as there.
@@ -330,7 +333,7 @@ class ServedRouter(Confined):
         """
         _require_size(Publication(client, 0, content, payload))
         with self.lock:
-            self.router.publish(client, content, payload)
+            return self.router.publish(client, content, payload)
 
     def wait_ready(self, seconds: float) -> bool:
         """Wait until clients may publish; return False if that takes too long."""
