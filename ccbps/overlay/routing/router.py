@@ -182,6 +182,7 @@ class Router(Printable):
         self.tables: dict[Subject, dict[str, dict[Name, bytes]]] = {kind: {} for kind in KINDS}
         self.sent: dict[Subject, dict[str, _Filters[Name]]] = {kind: {} for kind in KINDS}
         self._all: dict[Subject, _Filters[tuple[str, Name]]] = {kind: _Filters() for kind in KINDS}
+        self._prepared: Any = None  # all subscriptions; None after a change
         self._seen: dict[str, SeenNumbers] = {}
 
     def __repr__(self) -> str:
@@ -217,6 +218,7 @@ class Router(Printable):
             names = self.tables[kind].pop(link, {})
             for name in names:
                 self._all[kind].drop((link, name))
+            self._prepared = None
             for neighbour in self.sent[kind] if names else ():
                 self._sync(kind, neighbour)
 
@@ -297,7 +299,9 @@ class Router(Printable):
         if not self._seen.setdefault(publication.publisher, SeenNumbers()).take(publication.number):
             return
         filters = self._all["subscription"]
-        hits = np.flatnonzero(self.relation.matches(event, filters.rows)).tolist()
+        if self._prepared is None:
+            self._prepared = self.relation.prepared(filters.rows)
+        hits = np.flatnonzero(self.relation.matches(event, self._prepared)).tolist()
         for other in dict.fromkeys(filters.keys_of_rows[hit][0] for hit in hits):
             if other != link:
                 act = self._send if other in self.sent["subscription"] else self._deliver
@@ -313,6 +317,7 @@ class Router(Printable):
         anew = self._merges(kind) or self._holds(kind, name)
         table[name] = content
         self._all[kind].put((link, name), content, parsed)
+        self._prepared = None
         for neighbour in self._others(link):
             if anew:
                 self._sync(kind, neighbour)
@@ -327,6 +332,7 @@ class Router(Printable):
         if not self.tables[kind][link] and link not in self.sent[kind]:
             del self.tables[kind][link]
         self._all[kind].drop((link, name))
+        self._prepared = None
         anew = self._merges(kind) or self._holds(kind, name)
         for neighbour in self._others(link):
             if anew:
@@ -404,10 +410,8 @@ class Router(Printable):
         rest = self._candidates(kind, neighbour, gone if exact else None)
         if not exact:
             # It may have covered one that covered another, without that the relation knows.
-            hidden = np.ones(len(rest), dtype=np.bool_)
-            for row in sent.rows:
-                hidden &= ~self.relation.covers(row, rest.rows)
-            for place in np.flatnonzero(~hidden).tolist()[::-1]:
+            covered = self.relation.any_covers(sent.rows, rest.rows)
+            for place in np.flatnonzero(covered).tolist()[::-1]:
                 rest.drop(rest.keys_of_rows[place])
         for other in self._maximal(rest):
             if other not in sent:
