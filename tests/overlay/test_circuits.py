@@ -289,6 +289,13 @@ def test_what_is_not_served_closes_the_circuit() -> None:
     for _ in range(2):
         small.receive("alice", request_for("a"))
     assert (small.circuits, small.dropped) == (1, {"full": 1})
+    # One client does not take the circuits of all.
+    small = Relay(KEYS["a"], lambda *_: None, most_of_link=2)
+    for link in ("alice", "alice", "alice", "bob"):
+        small.receive(link, request_for("a"))
+    assert (small.circuits, small.dropped) == (3, {"full": 1})
+    small.lose("alice")
+    assert small.circuits == 1
 
 
 @given(st.data())
@@ -431,6 +438,15 @@ def test_many_visitors_do_not_fill_the_links_of_a_rendezvous(
     visitors[0][0].send(b"y")
     world.links.run()
     assert heard[-1][1][4:] == b"y"
+
+
+@pytest.mark.parametrize("path", ["ab", "abc", "bdace"])
+def test_each_relay_can_count_those_after_it(path: str) -> None:
+    """By the cells that build a circuit, before any data (docs/onions.md)."""
+    world = World()
+    world.client("alice", path)
+    links = [*zip(["alice", *path], path, strict=False)]
+    assert [len(world.seen[link]) for link in links] == [*range(len(path), 0, -1)]
 
 
 def test_ends_that_collude_link_a_share_of_circuits() -> None:

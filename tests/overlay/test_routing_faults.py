@@ -158,6 +158,9 @@ def test_names_of_clients_are_not_those_of_neighbours_nor_of_merged_filters() ->
     wires.router.add("subscription", "a", 1, box("x < 9"))
     with pytest.raises(ParameterError, match="client"):
         wires.router.connect("a")
+    for kind, number in (("wish", 1), ("subscription", -1)):
+        with pytest.raises(ParameterError):
+            wires.router.add(kind, "a", number, box("x < 9"))  # type: ignore[arg-type]
     assert not [link for link, _ in wires.sent if link != "n"]
 
 

@@ -289,6 +289,18 @@ class CredentialTree(Printable):
 
         Cost: an encapsulation for each position, some 1 ms each.
         """
+        self._require_certified(key, certificate, leaf)
+        payload, leaf, epoch = octets("payload", payload), self._checked(leaf), certificate.epoch
+        number = whole("number", number, 0, (1 << 63) - 1)
+        signature = key.sign(_signed(b"event", self.name, epoch, leaf, number, payload))
+        body = write(_Body(leaf, epoch, number, certificate.to_bytes(), signature, payload))
+        content = randomness(KEY_BYTES)
+        capsules = self._capsules(content, leaf, epoch, randomness)
+        sealed = seal(body, content, _bound(capsules), pad_to=whole("pad_to", pad_to, 1))
+        return _Event(capsules, sealed).to_bytes()
+
+    def _require_certified(self, key: SigningKey, certificate: Certificate, leaf: Node) -> None:
+        """Refuse a certificate of another key or tree, or one that does not cover a leaf."""
         instance("key", key, SigningKey)
         instance("certificate", certificate, Certificate, hint="CredentialTree.certify makes it")
         certified = (certificate.tree, certificate.identity) == (self.name, key.identity)
@@ -299,27 +311,6 @@ class CredentialTree(Printable):
                 "certificate must be for the key and the tree, and have a node that is a prefix of "
                 "the leaf"
             )
-        return self._event(payload, leaf, key, certificate, number, pad_to, randomness)
-
-    def _event(
-        self,
-        payload: bytes,
-        leaf: Node,
-        key: SigningKey,
-        certificate: Certificate,
-        number: int,
-        pad_to: int = PAD_TO,
-        randomness: Randomness = os.urandom,
-    ) -> bytes:
-        """Seal an event, whatever its certificate says."""
-        payload, leaf, epoch = octets("payload", payload), self._checked(leaf), certificate.epoch
-        number = whole("number", number, 0, (1 << 63) - 1)
-        signature = key.sign(_signed(b"event", self.name, epoch, leaf, number, payload))
-        body = write(_Body(leaf, epoch, number, certificate.to_bytes(), signature, payload))
-        content = randomness(KEY_BYTES)
-        capsules = self._capsules(content, leaf, epoch, randomness)
-        sealed = seal(body, content, _bound(capsules), pad_to=whole("pad_to", pad_to, 1))
-        return _Event(capsules, sealed).to_bytes()
 
     @confined
     def open_event(self, message: bytes, credential: Credential) -> CredentialEvent:

@@ -131,6 +131,7 @@ class Relay(Confined):
         leave: exit for circuits that end here; None to serve no targets.
         rendezvous: True to let circuits meet here.
         most_circuits: number of circuits at a time. Further requests are dropped.
+        most_of_link: number of those that come over one link, so that one client leaves some.
         randomness: source of uniform bytes.
 
     Attributes:
@@ -176,6 +177,7 @@ class Relay(Confined):
         leave: Exit | None = None,
         rendezvous: bool = False,
         most_circuits: int = 1 << 16,
+        most_of_link: int = 1 << 12,
         randomness: Randomness = os.urandom,
     ) -> None:
         self._key, self._send, self._leave = instance("key", key, RelayKey), send, leave
@@ -183,16 +185,17 @@ class Relay(Confined):
         self._most, self._random = whole("most_circuits", most_circuits, 1), randomness
         self._places: dict[tuple[str, bytes], _Place] = {}
         self._offers: dict[bytes, _Offer] = {}
-        self._circuits = 0
+        self._most_of_link = whole("most_of_link", most_of_link, 1)
+        self._by_link: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
 
     def __repr__(self) -> str:
-        return f"<Relay: {self._circuits} circuits>"
+        return f"<Relay: {self.circuits} circuits>"
 
     @property
     def circuits(self) -> int:
         """Number of circuits."""
-        return self._circuits
+        return self._by_link.total()
 
     def receive(self, link: str, cell: bytes) -> None:
         """Take a cell. Whatever it holds, nothing is raised."""
@@ -224,7 +227,7 @@ class Relay(Confined):
     # -- cells on their way -------------------------------------------------------------------
 
     def _create(self, link: str, circuit: bytes, body: bytes) -> None:
-        if self._circuits >= self._most:
+        if self._by_link[link] >= self._most_of_link or self.circuits >= self._most:
             self.dropped["full"] += 1
             return
         try:
@@ -234,7 +237,7 @@ class Relay(Confined):
             return
         place = _Place(layer, (link, circuit))
         self._places[place.before] = place
-        self._circuits += 1
+        self._by_link[link] += 1
         self._pass_on(place, place.before, cell_of(circuit, answer, self._random))
 
     def _forward(self, place: _Place, body: bytes) -> None:
@@ -312,7 +315,10 @@ class Relay(Confined):
         """Forget a circuit, and tell the links of it that do not know."""
         if self._places.pop(place.before, None) is None:
             return
-        self._circuits -= 1
+        link, _ = place.before
+        self._by_link[link] -= 1
+        if not self._by_link[link]:
+            del self._by_link[link]
         ways = [place.before]
         if place.after is not None:
             self._places.pop(place.after, None)

@@ -23,13 +23,13 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import Final, Self
+from typing import Final
 
 from ccbps.checks import Printable, whole
 from ccbps.errors import CcbpsError, NetworkError, ParameterError, RefusedError
 from ccbps.keys.secret import Confined
 from ccbps.network import Certificate, Channel, Credentials, Identity, Server, connect
-from ccbps.network.channel import POLL_SECONDS, split_address
+from ccbps.network.channel import POLL_SECONDS, Closing, split_address
 from ccbps.overlay.onion.cells import CELL_BYTES, CONTROL, DATA_BYTES, ID_BYTES, RelayKey
 from ccbps.overlay.onion.circuit import Circuit
 from ccbps.overlay.onion.relay import WINDOW, Relay, Stream
@@ -257,7 +257,7 @@ class _TcpEnd:
             self._pump.close()
 
 
-class RelayServer(Confined):
+class RelayServer(Closing, Confined):
     """A relay that listens for links, and opens links to the relays that it knows.
 
     Args:
@@ -316,12 +316,6 @@ class RelayServer(Confined):
 
     def __repr__(self) -> str:
         return f"<RelayServer {self.address}>"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """End all links, and stop listening."""
@@ -383,7 +377,7 @@ class RelayServer(Confined):
         return _TcpEnd(name, stream, self._lock, self._ends)
 
 
-class Tunnel(Confined):
+class Tunnel(Closing, Confined):
     """A port of this machine from which each connection goes through a circuit to one server.
 
     Args:
@@ -418,12 +412,6 @@ class Tunnel(Confined):
 
     def __repr__(self) -> str:
         return f"<Tunnel {self.address}>"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Stop listening, and close all circuits."""

@@ -28,6 +28,7 @@ from ccbps.forms.words import by_attribute
 from ccbps.matching import Broker
 from ccbps.matching.contract.access import message_bytes
 from ccbps.matching.contract.scheme import Side
+from ccbps.matching.contract.table import Table
 from ccbps.predicates import Predicate, Schema
 from ccbps.predicates.bound import bound_predicate
 from ccbps.predicates.codes import unpack
@@ -69,13 +70,24 @@ class Relation(Printable, ABC):
     def covers(self, wide: Any, others: Others) -> Bools:
         """Tell which other filters match only events that this one matches, too."""
 
+    def any_covers(self, wide: Others, others: Others) -> Bools:
+        """Tell which other filters some of these covers."""
+        covered = np.zeros(len(others), dtype=np.bool_)
+        for one in wide:
+            covered |= self.covers(one, others)
+        return covered
+
     @abstractmethod
     def covered(self, narrow: Any, others: Others) -> Bools:
         """Tell which other filters match all events that this one matches."""
 
+    def prepared(self, others: NDArray[Any]) -> Any:
+        """Return filters in the form in which `matches` takes many events soonest."""
+        return others
+
     @abstractmethod
-    def matches(self, event: Any, others: Others) -> Bools:
-        """Tell which filters match an event."""
+    def matches(self, event: Any, others: Any) -> Bools:
+        """Tell which filters, prepared or not, match an event."""
 
     def intersects(self, one: Any, others: Others) -> Bools:
         """Tell which other filters match some event that this one matches.
@@ -257,13 +269,22 @@ class MatcherRelation(Relation):
     def covers(self, wide: Bytes, others: Others) -> Bools:
         return np.asarray(self._broker.covers(wide[None], _stacked(others, wide))[0])
 
+    def any_covers(self, wide: Others, others: Others) -> Bools:
+        if not len(wide) or not len(others):
+            return np.zeros(len(others), dtype=np.bool_)
+        return np.asarray(self._broker.covers(np.asarray(wide), np.asarray(others)).any(axis=0))
+
     def covered(self, narrow: Bytes, others: Others) -> Bools:
         return np.asarray(self._broker.covers(_stacked(others, narrow), narrow[None])[:, 0])
 
-    def matches(self, event: Bytes, others: Others) -> Bools:
+    def prepared(self, others: NDArray[Any]) -> Any:
+        return self._broker.prepare(others) if len(others) else others
+
+    def matches(self, event: Bytes, others: Any) -> Bools:
         if not len(others):
             return np.zeros(0, dtype=np.bool_)
-        return np.asarray(self._broker.match_all(event[None], np.asarray(others))[0])
+        filters = others if isinstance(others, Table) else np.asarray(others)
+        return np.asarray(self._broker.match_all(event[None], filters)[0])
 
 
 def _stacked(others: Others, like: NDArray[Any]) -> NDArray[Any]:
