@@ -214,16 +214,13 @@ class World:
                     assert held.keys() == sent.keys()
 
 
-@given(st.integers(0, 1 << 32), st.booleans(), st.sampled_from([None, 30]))
-@settings(max_examples=examples(60))
-def test_whatever_fails_nothing_is_lost(seed: int, advertise: bool, slack: Any) -> None:
-    world = World(seed, advertise=advertise, slack=slack)
+def run(world: World, acts: int) -> None:
+    """Let clients subscribe and publish while brokers and links fail, three times over."""
     for _ in range(3):
         for _ in range(6):
             world.change()
         world.links.run()
-        before = len(world.filters)
-        for _ in range(40):
+        for _ in range(acts):
             act = world.draw.random()
             if act < 0.6:
                 world.publish()
@@ -232,8 +229,19 @@ def test_whatever_fails_nothing_is_lost(seed: int, advertise: bool, slack: Any) 
             else:
                 world.links.run(world.links.time + world.draw.uniform(0, 3))
         world.repair()
-        assert before == len(world.filters)
         world.check()
+
+
+@given(st.integers(0, 1 << 32), st.booleans(), st.sampled_from([None, 30]))
+@settings(max_examples=examples(60))
+def test_whatever_fails_nothing_is_lost(seed: int, advertise: bool, slack: Any) -> None:
+    run(World(seed, advertise=advertise, slack=slack), 40)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6))
+def test_thirty_brokers_fail(seed: int) -> None:
+    run(World(seed, 30, advertise=bool(seed % 2)), 250)
 
 
 # -- one router ---------------------------------------------------------------------------------

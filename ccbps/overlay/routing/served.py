@@ -19,7 +19,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from queue import SimpleQueue
-from typing import Final, Self
+from typing import Final
 
 from ccbps.checks import number
 from ccbps.errors import (
@@ -31,6 +31,7 @@ from ccbps.errors import (
 )
 from ccbps.keys.secret import Confined
 from ccbps.network import Certificate, Channel, Credentials, Identity, Server, connect
+from ccbps.network.channel import Closing
 from ccbps.overlay.routing.relations import Relation
 from ccbps.overlay.routing.reliable import (
     Acknowledge,
@@ -192,7 +193,7 @@ class _Way(Confined):
                 self._closed()
 
 
-class ServedRouter(Confined):
+class ServedRouter(Closing, Confined):
     """A broker of a network, in threads of this process.
 
     Args:
@@ -289,12 +290,6 @@ class ServedRouter(Confined):
 
     def __repr__(self) -> str:
         return f"<ServedRouter {self.address}: {self.router.router!r}>"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """End all links, and stop listening. Events that are on their way here are sent again."""
