@@ -400,6 +400,7 @@ def run_edge(
             broker, RELATION, identity, places, advertisements=advertisements, port=port
         )
         stack.callback(edge.close)
+        edge.router.wait_ready(SECONDS)
         server = stack.enter_context(LocalServer(passwords, rate=5000))
         service = MqttService(edge, MqttUrl(server.url, "broker", passwords["broker"]))
         stack.enter_context(service)

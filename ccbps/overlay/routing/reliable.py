@@ -14,7 +14,7 @@ there.
 *Repair.* When a connection opens, its sender sends all filters that the receiver should have, and
 says when these are all. Until then the receiver keeps what it had, and afterwards withdraws the
 rest. A broker that has just started says so only when its other neighbours have told it theirs, and
-routes no event of a link before that. So no filter is missing for a moment anywhere.
+routes no event of a link before that. So no broker lacks a filter, not even for a moment.
 
 A neighbour that does not come back is given up: what came over its link is withdrawn, and events
 for it are lost.
