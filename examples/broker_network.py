@@ -39,6 +39,7 @@ from multiprocessing.synchronize import Event
 from typing import Any, Final
 
 import numpy as np
+from tqdm import tqdm
 
 from ccbps import Category, Decimal, Schema, SharedSeed, UInt
 from ccbps.broker import Hellos, Publication, Subscription
@@ -51,6 +52,8 @@ from ccbps.shares.operators import Operator
 from ccbps.trio import Follower, Leader, Trio
 
 SECONDS: Final = 60.0
+QUIET_SECONDS: Final = 1.5
+"""Time without a delivery after which a client that was told to end does so."""
 TREE = [
     ("north", "a"),
     ("south", "a"),
@@ -137,17 +140,22 @@ class Story:
         self.quotes, self.conditions, self.start = quotes, conditions, start
         self.began = time.perf_counter()
         self.ends: dict[str, Any] = {}  # events that tell clients to end
-        self.news, self.lines, self.running = CONTEXT.Queue(), {}, {}
+        self.news, self.lines = CONTEXT.Queue(), dict[str, Any]()
+        self.running: dict[str, Any] = {}
         names = [*EDGES, *INNER]
         identities = {name: Identity.generate() for name in names}
         self.secrets = {name: one.export_secret() for name, one in identities.items()}
         self.pins = {name: one.certificate() for name, one in identities.items()}
-        *ports, self.trio_port = free_ports(len(names) + 6)[: len(names) + 1]
+        *ports, trio_port = free_ports(len(names) + 6)[: len(names) + 1]
         self.ports = dict(zip(names, ports, strict=True))
         clients = [*PUBLISHERS, *SECOND_PART, *conditions]
         self.passwords = {one: secrets.token_hex(8) for one in ("broker", *clients)}
         self.keys = MATCHERS[TAGS].key_server()
-        self.operators = [OperatorKey.generate() for _ in range(3)]
+        self.trio_keys = [OperatorKey.generate() for _ in range(3)]
+        self.operators = [
+            Operator.of(key, f"127.0.0.1:{trio_port + 2 * party}")  # and a worker's port
+            for party, key in enumerate(self.trio_keys)
+        ]
         for name in names:
             self.start_broker(name)
         self.urls = {name: self.lines[name].recv() for name in names}
@@ -169,9 +177,10 @@ class Story:
         if scheme == TAGS:
             key = self.keys.broker_key().to_text()
         elif scheme == THREE:
-            key = trio_secrets = [one.export_secret() for one in self.operators], self.trio_port
-            for party in (1, 2):
-                self.start(run_follower, party, trio_secrets)
+            public = [operator.to_bytes() for operator in self.operators]
+            key, *others = [(one.export_secret(), public) for one in self.trio_keys]
+            for party, other in enumerate(others, 1):
+                self.start(run_follower, party, other)
         arguments = name, network, self.passwords, scheme, key, line
         self.running[name] = self.start(run_edge, *arguments)
 
@@ -185,9 +194,7 @@ class Story:
             f"{count} subscriptions of {len(homes)} clients make {entries} entries in all tables"
         )
         key = self.keys.publisher_key().to_text()
-        from tqdm import tqdm
-
-        bars = tqdm(total=len(self.quotes), unit=" quotes", disable=None)
+        bar = tqdm(total=len(self.quotes), unit=" quotes", disable=None)
         for name in ("nyse", "nasdaq"):
             place = MqttUrl(self.urls[PUBLISHERS[name][0]], name, self.passwords[name])
             self.start(run_publisher, name, place, key, self.quotes, self.news)
@@ -195,7 +202,7 @@ class Story:
         hops, steps = 0, [("kill", len(self.quotes) // 3), ("start", len(self.quotes) // 2)]
         while sum(done.values()) < len(self.quotes):
             name, number = self.wait("published")
-            bars.update(number - done[name])
+            bar.update(number - done[name])
             done[name] = number
             if steps and sum(done.values()) >= steps[0][1]:
                 act, _ = steps.pop(0)
@@ -203,12 +210,12 @@ class Story:
                     hops += self.ask(KILLED, "counts")[1]  # which it takes along
                     os.kill(self.running[KILLED].pid, signal.SIGKILL)
                     self.running[KILLED].join()
-                    self.say(f"quote {sum(done.values())}: broker {KILLED} was killed", bars)
+                    self.say(f"quote {sum(done.values())}: broker {KILLED} was killed", bar)
                 else:
                     self.start_broker(KILLED)
                     self.lines[KILLED].recv()
-                    self.say(f"quote {sum(done.values())}: it was started again", bars)
-        bars.close()
+                    self.say(f"quote {sum(done.values())}: it was started again", bar)
+        bar.close()
         for name in ("nyse", "nasdaq"):
             self.ask(PUBLISHERS[name][0], "arrived")
         self.say("all quotes have arrived")
@@ -235,7 +242,7 @@ class Story:
         quotes = [self.quotes[place] for place in places]
         print(f"\n2. {len(quotes)} quotes, matched at two more edges, which learn nothing else")
         seed = SharedSeed.generate()
-        public = [operator.public for operator in trio_operators(self.operators, self.trio_port)]
+        public = [operator.public for operator in self.operators]
         key = ClientKey.generate(public).to_text()
         urls = {
             name: MqttUrl(self.urls[edge], name, self.passwords[name])
@@ -338,7 +345,7 @@ class Story:
 
     def wait(self, event: str) -> Any:
         """Wait for a party's news."""
-        kept = []
+        kept: list[tuple[str, Any]] = []
         while True:
             said, content = self.news.get(timeout=SECONDS)
             if said == event:
@@ -393,9 +400,8 @@ def run_edge(
         elif scheme == ONE_TIME:
             broker = matcher.broker()
         else:
-            keys = [OperatorKey(one) for one in key[0]]
-            trio = Trio(trio_operators(keys, key[1]))
-            broker = stack.enter_context(Leader(trio, keys[0], matcher))
+            own, trio = in_trio(key)
+            broker = stack.enter_context(Leader(trio, own, matcher))
         edge = EdgeBroker(
             broker, RELATION, identity, places, advertisements=advertisements, port=port
         )
@@ -408,12 +414,17 @@ def run_edge(
         obey(edge.router, line)
 
 
-def run_follower(party: int, trio_secrets: Any) -> None:
+def run_follower(party: int, key: tuple[bytes, list[bytes]]) -> None:
     """Run broker 1 or 2 of the three that match together."""
-    keys = [OperatorKey(one) for one in trio_secrets[0]]
-    trio = Trio(trio_operators(keys, trio_secrets[1]))
-    with Follower(party, trio, keys[party], MATCHERS[THREE]):
+    own, trio = in_trio(key)
+    with Follower(party, trio, own, MATCHERS[THREE]):
         threading.Event().wait()
+
+
+def in_trio(key: tuple[bytes, list[bytes]]) -> tuple[OperatorKey, Trio]:
+    """Return the key of one of three brokers, and what it knows of the others."""
+    a, b, c = map(Operator.from_bytes, key[1])
+    return OperatorKey(key[0]), Trio((a, b, c))
 
 
 def on_network(network: Any) -> tuple[Identity, dict[str, Any], int]:
@@ -421,13 +432,6 @@ def on_network(network: Any) -> tuple[Identity, dict[str, Any], int]:
     secret, places, port = network
     pinned = {one: (address, Certificate(der)) for one, (address, der) in places.items()}
     return Identity(secret), pinned, port
-
-
-def trio_operators(keys: list[OperatorKey], port: int) -> Any:
-    """Return the public sides of three brokers, each at two ports."""
-    return tuple(
-        Operator.of(key, f"127.0.0.1:{port + 2 * party}") for party, key in enumerate(keys)
-    )
 
 
 def obey(router: ServedRouter, line: Connection) -> None:
@@ -448,7 +452,7 @@ def run_clients(edge: str, jobs: dict[str, Any], news: Queue, end: Event) -> Non
     def receive(name: str, client: MqttClient) -> None:
         while True:
             try:
-                got[name][client.receive(0.5).number] += 1
+                got[name][client.receive(QUIET_SECONDS).number] += 1
             except TimeoutError:
                 if end.is_set():
                     return
@@ -515,7 +519,7 @@ def run_subscriber(
         got = []
         while True:
             try:
-                got.append(client.receive(0.5).number // 2)
+                got.append(client.receive(QUIET_SECONDS).number // 2)
             except TimeoutError:
                 if end.is_set():
                     break
