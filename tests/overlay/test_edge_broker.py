@@ -248,6 +248,7 @@ def test_a_publication_that_cannot_be_taken_now_is_taken_later(
         assert got(edge, "alice") == [1, 3]
     assert not refusals
     assert "a publication of feed is dropped" in caplog.text
+    assert caplog.text.count("a publication of feed waits") == 1
 
 
 def test_one_time_messages_meet_at_the_edge_only() -> None:

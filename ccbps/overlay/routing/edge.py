@@ -163,9 +163,10 @@ class EdgeBroker(MatchingBroker):
         Raises:
             DecodeError: it has no route, or a malformed one; and as there.
         """
-        if not isinstance(subscription, Subscription):
-            subscription = Subscription.from_bytes(subscription)
-        self._check(subscription)
+        with self._door.counting():
+            if not isinstance(subscription, Subscription):
+                subscription = Subscription.from_bytes(subscription)
+            self._check(subscription)
         with self._changing:
             super().subscribe(client, subscription)
             self._announce(client, subscription)
@@ -290,6 +291,7 @@ class EdgeBroker(MatchingBroker):
     def _arrived(self, event: routing.Publication, _: list[str]) -> None:
         """Match a publication that came over the network, or from a client of this edge."""
         take: Callable[[str, Sequence[bytes]], list[Receipt | CcbpsError]] = super().publish_all
+        waits = False
         while not self._ending.is_set():
             (result,) = take(event.publisher, [event.payload])
             if isinstance(result, Receipt):
@@ -298,4 +300,7 @@ class EdgeBroker(MatchingBroker):
             if not passes and not isinstance(result, LedgerError):
                 _log.warning("a publication of %s is dropped: %s", event.publisher, result)
                 return
+            if not waits:
+                waits = True
+                _log.warning("a publication of %s waits: %s", event.publisher, result)
             self._ending.wait(PAUSE_SECONDS)
