@@ -22,6 +22,8 @@ from ccbps.errors import (
     SerializationError,
 )
 from ccbps.overlay import Onion, OnionNode, Step, UniversalOnions
+from tests.support.altered import altered
+from tests.support.effort import examples
 from tests.support.refusals import refused
 
 GROUP = prime_order_group("toy64")
@@ -205,6 +207,33 @@ def test_the_order_of_blocks_says_nothing() -> None:
     assert counts.max() <= 35
 
 
+def test_a_passage_goes_to_the_verifier_as_bytes() -> None:
+    onion = ONIONS.make("abc", b"hello")
+    step = nodes()["a"].handle(onion)
+    assert step.passage is not None
+    data = ONIONS.passage_to_bytes(step.passage)
+    assert len(data) == ONIONS.passage_bytes
+    read = ONIONS.passage_from_bytes(data)
+    assert read == step.passage and ONIONS.verify("a", onion, replace(step, passage=read))
+    decoded = 0
+    for place, wrong in enumerate(altered(data)):
+        try:
+            passage = ONIONS.passage_from_bytes(wrong)
+        except DecodeError:
+            continue
+        decoded += 1
+        assert ONIONS.passage_to_bytes(passage) == wrong
+        assert place % 23 or not ONIONS.verify("a", onion, replace(step, passage=passage))
+    assert decoded > 100
+
+
+@given(st.binary(min_size=ONIONS.passage_bytes, max_size=ONIONS.passage_bytes), st.integers(0, 60))
+@settings(max_examples=examples(200), deadline=None)
+def test_what_is_no_passage_is_a_decode_error(noise: bytes, cut: int) -> None:
+    for data in (noise, noise[cut + 1 :], bytes(len(noise)), b"\xff" * len(noise), b""):
+        refused(DecodeError, "a passage", ONIONS.passage_from_bytes, data)
+
+
 def test_arguments_and_secrets() -> None:
     for path in ("", "abcdef", "aa", "az"):
         refused(ParameterError, "", ONIONS.make, path, b"")
@@ -237,4 +266,7 @@ def test_other_groups() -> None:
     step = OnionNode(onions, "a", keys["a"][0]).handle(onion)
     assert step.onion is not None
     assert onions.verify("a", onion, step)
+    assert step.passage is not None
+    read = onions.passage_from_bytes(onions.passage_to_bytes(step.passage))
+    assert onions.verify("a", onion, replace(step, passage=read))
     assert OnionNode(onions, "b", keys["b"][0]).handle(step.onion).payload == b"hello"

@@ -45,6 +45,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256, shake_256
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -137,6 +138,7 @@ class UniversalOnions(Printable):
         cipher: cipher of the blocks.
         blocks: number of blocks of an onion.
         onion_bytes: bytes of an onion.
+        passage_bytes: bytes of a passage.
 
     Raises:
         KeyMismatchError: a proof does not hold.
@@ -190,7 +192,10 @@ class UniversalOnions(Printable):
         self.most_hops = whole("most_hops", most_hops, 1, 64)
         self.blocks = 2 * self.most_hops
         self.body_bytes = sealed_bytes(self._payload)
-        self.onion_bytes = self.blocks * self.cipher.ciphertext_bytes + self.body_bytes
+        block_bytes = self.blocks * self.cipher.ciphertext_bytes
+        self.onion_bytes = block_bytes + self.body_bytes
+        numbers = 2 + 2 * self.blocks
+        self.passage_bytes = block_bytes + self.blocks + numbers * group.exponent_bytes
 
     def __repr__(self) -> str:
         return f"<UniversalOnions: {len(self.publics)} nodes, {self.onion_bytes} bytes>"
@@ -303,6 +308,48 @@ class UniversalOnions(Printable):
             raise DecodeError(f"an onion has {self.onion_bytes} bytes, got {len(data)}")
         rows = np.frombuffer(data[: -self.body_bytes], np.uint8).reshape(self.blocks, -1)
         return Onion(tuple(self.cipher.from_rows(rows)), data[-self.body_bytes :])
+
+    def passage_to_bytes(self, passage: Passage) -> bytes:
+        """Return a passage as `passage_bytes` bytes."""
+        width = self.cipher.group.exponent_bytes
+        numbers = [passage.challenge, passage.peeling, *chain(*passage.encrypting)]
+        return (
+            self.cipher.to_rows(passage.peeled).tobytes()
+            + bytes(passage.order)
+            + b"".join(number.to_bytes(width, "big") for number in numbers)
+        )
+
+    def passage_from_bytes(self, data: bytes) -> Passage:
+        """Read the bytes of `passage_to_bytes`. Whether the proof holds is up to `verify`.
+
+        Raises:
+            DecodeError: there are more or fewer, or elements are none, or the order is not one of
+                all blocks, or numbers are not below the group's order.
+        """
+        if len(octets("data", data)) != self.passage_bytes:
+            raise DecodeError(f"a passage has {self.passage_bytes} bytes, got {len(data)}")
+        group, width = self.cipher.group, self.cipher.group.exponent_bytes
+        end = self.blocks * self.cipher.ciphertext_bytes
+        rows, one = np.frombuffer(data[:end], np.uint8), group.encode(group.identity)
+        rows = rows.reshape(4 * self.blocks, -1)
+        # Opened blocks hold the identity.
+        elements = [
+            group.identity if row.tobytes() == one else element
+            for row, element in zip(rows, group.decode_many(rows), strict=True)
+        ]
+        order, end = (*data[end : end + self.blocks],), end + self.blocks
+        numbers = [
+            int.from_bytes(data[at : at + width], "big") for at in range(end, len(data), width)
+        ]
+        if (
+            any(element is None for element in elements)
+            or sorted(order) != [*range(self.blocks)]
+            or max(numbers) >= group.order
+        ):
+            raise DecodeError("a passage holds what is no element, order or exponent")
+        blocks = zip(*(elements[part::4] for part in range(4)), strict=True)
+        pairs = zip(numbers[2::2], numbers[3::2], strict=True)
+        return Passage((*blocks,), order, numbers[0], numbers[1], (*pairs,))
 
     # -- rules that nodes and verifiers share -------------------------------------------------
 

@@ -241,11 +241,21 @@ class MatcherRelation(Relation):
     """Messages of a matcher, whose broker finds out which interest covers which.
 
     Args:
-        broker: broker of a reusable matcher, with the method ``covers``.
+        broker: broker of a reusable matcher that finds out which interest covers which.
+
+    Raises:
+        ParameterError: the matcher's brokers cannot tell.
     """
 
     def __init__(self, broker: Broker) -> None:
         self._broker = instance("broker", broker, Broker)
+        matcher = broker.matcher
+        if not matcher.covering:
+            raise ParameterError(
+                f"brokers of {type(matcher).__name__} cannot tell which interest covers which: "
+                "route by PlainRelation(schema, bits=...) and match at the subscriber's broker, "
+                "or take another matcher, such as PrefixMatch or KeywordDictionaryMatch"
+            )
 
     def __repr__(self) -> str:
         return f"<MatcherRelation by {self._broker!r}>"
