@@ -196,7 +196,8 @@ class Member(Printable):
         tree: public part of the credentials.
         credential: credential of the member; a person with several has a member for each.
         send: function from a neighbour's name and a message, which sends it.
-        connect: function from a name, which connects to that member.
+        connect: function from a name, which connects to that member. Other members tell names, so
+            it should connect to known members or places only.
         deliver: function from an event that the member opened.
         root: True for the root, whose credential is that of everything.
         show: True to show the credential to the parent.
