@@ -214,6 +214,18 @@ def test_events_of_a_member_without_a_parent_wait_for_the_next_one() -> None:
     assert world.got == {("root", 1): 1}
 
 
+def test_a_member_with_many_children_declines_and_newcomers_look_elsewhere() -> None:
+    world = World()
+    world.join("low", "0", most_children=2)
+    for number in range(4):
+        world.join(f"m{number}", f"0{number % 2}{number // 2}")
+    parents = [world.members[f"m{number}"].parent for number in range(4)]
+    assert parents == ["low", "low", "root", "root"]
+    world.publish("01100000")
+    with pytest.raises(ParameterError, match="most_children"):
+        world.add("bad", "0", most_children=0)
+
+
 def test_a_walk_through_members_without_end_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ccbps.overlay.credentials.member.MOST_ASKED", 50)
     world = World()

@@ -48,7 +48,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from ccbps.checks import Printable, flag, instance
+from ccbps.checks import Printable, flag, instance, whole
 from ccbps.errors import DecodeError, ParameterError
 from ccbps.forms.decomposition import Node, covers
 from ccbps.overlay.credentials.tree import (
@@ -203,6 +203,7 @@ class Member(Printable):
         show: True to show the credential to the parent.
         tag: `split_tag` of the pseudonym of a split; members of its other parts have it, too.
         tags: set of the tags of all children, if several members of one person share it.
+        most_children: number of children. Further newcomers are declined, and look elsewhere.
 
     Raises:
         ParameterError: an argument does not fit.
@@ -259,6 +260,7 @@ class Member(Printable):
         show: bool = False,
         tag: bytes = NO_TAG,
         tags: Counter[bytes] | None = None,
+        most_children: int = 1 << 10,
     ) -> None:
         self.name, self.tree = name, instance("tree", tree, CredentialTree)
         self._credential = instance("credential", credential, Credential)
@@ -266,6 +268,7 @@ class Member(Printable):
         self._root = flag("root", root)
         if root and credential.node:
             raise ParameterError("the root must have the credential of everything, the node ''")
+        self._most = whole("most_children", most_children, 1)
         self._shown = credential.node if flag("show", show) else None
         self._tag, self._tags = tag, Counter[bytes]() if tags is None else tags
         self._request, self._nonce = tree.seal_request(credential, name, tag=tag)
@@ -379,7 +382,8 @@ class Member(Printable):
     def _attach(self, sender: str, message: Attach) -> None:
         opened = self.tree.open_request(message.request, self._credential, sender)
         above = sender in (self.parent, self._chosen)
-        if opened is None or self._is_taken(opened[1]) or above or not self.joined:
+        full = sender not in self._children and len(self._children) >= self._most
+        if opened is None or self._is_taken(opened[1]) or above or full or not self.joined:
             self._send(sender, Declined())
             return
         others = tuple(
