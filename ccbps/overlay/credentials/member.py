@@ -26,7 +26,8 @@ it meets itself or a member that is looking for a parent, too.
 inside. A parent that has a child with this tag answers "taken", and the walk goes on. So each
 parent knows one part. Against parents that lie about it there is no defence here.
 
-When a member leaves, its children join again from its parent on.
+When a member leaves, its children join again from its parent on. It forwards events to them until
+they have.
 
 Every event bears the publisher's certificate and signature inside, and members drop events that
 were forged, not advertised, or seen before.
@@ -276,6 +277,7 @@ class Member(Printable):
         self._walk: _Walk | None = None
         self._chosen: str | None = None
         self._former: str | None = None  # parent before, while there is none
+        self._leaves = False
         self._seen: dict[bytes, SeenNumbers] = {}
         self._upward: deque[bytes] = deque(maxlen=WINDOW)  # while there is no parent
         self.parent: str | None = None
@@ -319,25 +321,28 @@ class Member(Printable):
         """
         if self._root:
             raise ParameterError("the root does not join: the others join it")
-        former = self.parent or self._former
+        former, self._leaves = self.parent or self._former, False
         self._walk = _Walk(next=[start], later=[former] if former else [])
         self._step()
 
     def leave(self) -> None:
-        """Leave the overlay; the children join again.
+        """Leave the overlay; the children join again, and get events from here until they have.
 
         Raises:
             ParameterError: the member has no parent.
         """
-        above = self.parent or self._former
-        if above is None:
+        if self.parent is None:
             raise ParameterError("only a member with a parent leaves")
-        for child in [*self._children]:
-            self._send(child, Left(above))
-            self._forget(child)
-        if self.parent is not None:
+        self._leaves, self._walk, self._chosen = True, None, None
+        for child in self._children:
+            self._send(child, Left(self.parent))
+        self._part()
+
+    def _part(self) -> None:
+        """Leave the parent, if this member leaves and has no children any more."""
+        if self._leaves and not self._children and self.parent is not None:
             self._send(self.parent, Moved())
-        self._former, self.parent, self._walk, self._chosen = above, None, None, None
+            self._former, self.parent = self.parent, None
 
     def publish(self, event: bytes) -> None:
         """Send an event of `CredentialTree.seal_event` to the root, and from there to members.
@@ -366,8 +371,9 @@ class Member(Printable):
 
     def _ask(self, sender: str, message: Ask) -> None:
         opened = self.tree.open_request(message.request, self._credential, sender)
-        settled = self.joined and self._walk is None and self._chosen is None
-        if opened is None or not self.joined:
+        serves = self.joined and not self._leaves
+        settled = serves and self._walk is None and self._chosen is None
+        if opened is None or not serves:
             # Without a parent, a member shows the way to its former one.
             self._send(sender, Answer(None, False, self.parent or self._former, (), settled))
             return
@@ -382,14 +388,15 @@ class Member(Printable):
     def _attach(self, sender: str, message: Attach) -> None:
         opened = self.tree.open_request(message.request, self._credential, sender)
         above = sender in (self.parent, self._chosen)
+        serves = self.joined and not self._leaves
         full = sender not in self._children and len(self._children) >= self._most
-        if opened is None or self._is_taken(opened[1]) or above or full or not self.joined:
+        if opened is None or self._is_taken(opened[1]) or above or full or not serves:
             self._send(sender, Declined())
             return
         others = tuple(
             (name, child.request) for name, child in self._children.items() if name != sender
         )
-        self._forget(sender)
+        self._forget(sender)  # its earlier request
         self._tags[opened[1]] += 1
         self._children[sender] = _Child(message.request, opened[1], message.shown)
         self._send(sender, Attached(others))
@@ -398,6 +405,7 @@ class Member(Printable):
         child = self._children.pop(name, None)
         if child is not None:
             self._tags[child.tag] -= 1
+            self._part()
 
     # -- the walk -------------------------------------------------------------------------------
 
@@ -479,13 +487,12 @@ class Member(Printable):
     def _adopt(self, sender: str, message: Adopt) -> None:
         proof = request_proof(self._nonce, sender)
         busy = self._walk is not None or self._chosen is not None or sender in self._children
-        if not busy and self.parent and hmac.compare_digest(message.proof, proof):
+        if not (busy or self._leaves) and self.parent and hmac.compare_digest(message.proof, proof):
             self._walk = _Walk(next=[sender], nearer=True)
             self._step()
 
     def _left(self, sender: str, message: Left) -> None:
-        if sender == self.parent:
-            self.parent, self._former = None, message.parent
+        if sender == self.parent and not self._leaves:
             self.join(message.parent)
 
     # -- events ---------------------------------------------------------------------------------
