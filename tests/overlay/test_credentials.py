@@ -200,18 +200,41 @@ def test_a_member_does_not_join_below_itself() -> None:
 
 def test_events_of_a_member_without_a_parent_wait_for_the_next_one() -> None:
     world = World()
-    member = world.join("wide", "0")
-    world.join("low", "00")
-    member.leave()
-    world.members.pop("wide")
-    del world.nodes["wide"]
-    low = world.members["low"]
-    while low.parent is not None:  # until it is told
-        world.links.run(world.links.time + 0.1)
+    low = world.add("low", "00")
+    low.join("root")
     event = TREE.seal_event(b"x", "1" * DEPTH, EXCHANGE, EVERYTHING, number=1)
     low.publish(event)
     world.links.run()
     assert world.got == {("root", 1): 1}
+
+
+def test_a_member_with_many_children_declines_and_newcomers_look_elsewhere() -> None:
+    world = World()
+    world.join("low", "0", most_children=2)
+    for number in range(4):
+        world.join(f"m{number}", f"0{number % 2}{number // 2}")
+    parents = [world.members[f"m{number}"].parent for number in range(4)]
+    assert parents == ["low", "low", "root", "root"]
+    world.publish("01100000")
+    with pytest.raises(ParameterError, match="most_children"):
+        world.add("bad", "0", most_children=0)
+
+
+def test_children_of_a_member_that_leaves_miss_no_event() -> None:
+    world = World(3, delay=(0.5, 2))
+    for number in range(8):
+        world.join(f"m{number}", "0" * (number % 3))
+    leaving = next(m for name, m in world.members.items() if name != "root" and m.children)
+    for number in range(30):
+        if number == 10:
+            leaving.leave()
+        event = TREE.seal_event(b"x", "0" * DEPTH, EXCHANGE, EVERYTHING, number=number)
+        world.members["root"].publish(event)
+        world.links.run(world.links.time + 0.4)
+    world.links.run()
+    assert (leaving.parent, leaving.children) == (None, [])
+    for name in world.members:
+        assert name == leaving.name or all(world.got[name, number] == 1 for number in range(30))
 
 
 def test_a_walk_through_members_without_end_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,8 +294,8 @@ def test_a_newcomer_takes_over_finer_children_and_children_rejoin_at_the_grandpa
     assert sorted(world.members["wide"].children) == ["a", "b"]
     assert sorted(world.members["root"].children) == ["c", "wide"]
     world.members["wide"].leave()
-    del world.members["wide"], world.nodes["wide"]
     world.links.run()
+    del world.members["wide"], world.nodes["wide"]
     assert sorted(world.members["root"].children) == ["a", "b", "c"]
     world.publish("01000000")
 

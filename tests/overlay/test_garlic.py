@@ -197,6 +197,24 @@ def test_nothing_is_opened_twice() -> None:
     assert relay.dropped == {"bulb": 1, "dummy": 3}
 
 
+def test_a_clove_costs_a_relay_one_power_whatever_its_layers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of dummies too, which anybody can send."""
+    garlic, powers = Garlic(PUBLICS, cloves=4, hops=9, content_bytes=40), []
+    relay = GarlicRelay(garlic, KEYS["a"], print, print, lambda *_: None, bulbs=9)
+    bulb = garlic.bulb("a", [])
+    agree = RelayKey.agree
+
+    def counted(key: RelayKey, public: bytes) -> bytes:
+        powers.append(public)
+        return agree(key, public)
+
+    monkeypatch.setattr(RelayKey, "agree", counted)
+    relay.receive(bulb)
+    assert (len(powers), relay.dropped) == (1 + 4, {"dummy": 4})
+
+
 def test_a_relay_keeps_a_bounded_number_of_cloves(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also of those with a delay, which any client can ask for."""
     monkeypatch.setattr("ccbps.overlay.onion.garlic.MOST_KEPT", 3)

@@ -166,7 +166,8 @@ class World:
             for kind in KINDS:
                 for other, sent in router.sent[kind].items():
                     candidates = router._candidates(kind, other)
-                    assert sent.keys() == set(router._maximal(candidates))
+                    maximal = router._maximal(candidates)
+                    assert {*sent.values()} == {candidates[name] for name in maximal}
                     held = self.routers[other].tables[kind][name]
                     assert held.keys() == sent.keys()
 

@@ -74,6 +74,10 @@ def test_onions_travel_their_path_and_nothing_of_them_is_on_two_links(
 def test_a_return_onion_brings_an_answer_to_whom_nobody_knows() -> None:
     at = nodes()
     given_out = at["f"].reply_onion(["a", "c"])
+    data = ONIONS.return_to_bytes(given_out)
+    given_out = ONIONS.return_from_bytes(data)
+    for bad in (data[:-1], data + b"\0", data[:-1] + bytes([ONIONS.blocks]), bytes(len(data))):
+        refused(DecodeError, "", ONIONS.return_from_bytes, bad)
     for payload in (b"hello", b""):
         way, _, came = travel(ONIONS.fill(given_out, payload), "a", at)
         assert (way, came) == (["a", "c", "f"], payload)

@@ -26,7 +26,8 @@ it meets itself or a member that is looking for a parent, too.
 inside. A parent that has a child with this tag answers "taken", and the walk goes on. So each
 parent knows one part. Against parents that lie about it there is no defence here.
 
-When a member leaves, its children join again from its parent on.
+When a member leaves, its children join again from its parent on. It forwards events to them until
+they have.
 
 Every event bears the publisher's certificate and signature inside, and members drop events that
 were forged, not advertised, or seen before.
@@ -48,7 +49,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from ccbps.checks import Printable, flag, instance
+from ccbps.checks import Printable, flag, instance, whole
 from ccbps.errors import DecodeError, ParameterError
 from ccbps.forms.decomposition import Node, covers
 from ccbps.overlay.credentials.tree import (
@@ -196,12 +197,14 @@ class Member(Printable):
         tree: public part of the credentials.
         credential: credential of the member; a person with several has a member for each.
         send: function from a neighbour's name and a message, which sends it.
-        connect: function from a name, which connects to that member.
+        connect: function from a name, which connects to that member. Other members tell names, so
+            it should connect to known members or places only.
         deliver: function from an event that the member opened.
         root: True for the root, whose credential is that of everything.
         show: True to show the credential to the parent.
         tag: `split_tag` of the pseudonym of a split; members of its other parts have it, too.
         tags: set of the tags of all children, if several members of one person share it.
+        most_children: number of children. Further newcomers are declined, and look elsewhere.
 
     Raises:
         ParameterError: an argument does not fit.
@@ -258,6 +261,7 @@ class Member(Printable):
         show: bool = False,
         tag: bytes = NO_TAG,
         tags: Counter[bytes] | None = None,
+        most_children: int = 1 << 10,
     ) -> None:
         self.name, self.tree = name, instance("tree", tree, CredentialTree)
         self._credential = instance("credential", credential, Credential)
@@ -265,6 +269,7 @@ class Member(Printable):
         self._root = flag("root", root)
         if root and credential.node:
             raise ParameterError("the root must have the credential of everything, the node ''")
+        self._most = whole("most_children", most_children, 1)
         self._shown = credential.node if flag("show", show) else None
         self._tag, self._tags = tag, Counter[bytes]() if tags is None else tags
         self._request, self._nonce = tree.seal_request(credential, name, tag=tag)
@@ -272,6 +277,7 @@ class Member(Printable):
         self._walk: _Walk | None = None
         self._chosen: str | None = None
         self._former: str | None = None  # parent before, while there is none
+        self._leaves = False
         self._seen: dict[bytes, SeenNumbers] = {}
         self._upward: deque[bytes] = deque(maxlen=WINDOW)  # while there is no parent
         self.parent: str | None = None
@@ -315,25 +321,28 @@ class Member(Printable):
         """
         if self._root:
             raise ParameterError("the root does not join: the others join it")
-        former = self.parent or self._former
+        former, self._leaves = self.parent or self._former, False
         self._walk = _Walk(next=[start], later=[former] if former else [])
         self._step()
 
     def leave(self) -> None:
-        """Leave the overlay; the children join again.
+        """Leave the overlay; the children join again, and get events from here until they have.
 
         Raises:
             ParameterError: the member has no parent.
         """
-        above = self.parent or self._former
-        if above is None:
+        if self.parent is None:
             raise ParameterError("only a member with a parent leaves")
-        for child in [*self._children]:
-            self._send(child, Left(above))
-            self._forget(child)
-        if self.parent is not None:
+        self._leaves, self._walk, self._chosen = True, None, None
+        for child in self._children:
+            self._send(child, Left(self.parent))
+        self._part()
+
+    def _part(self) -> None:
+        """Leave the parent, if this member leaves and has no children any more."""
+        if self._leaves and not self._children and self.parent is not None:
             self._send(self.parent, Moved())
-        self._former, self.parent, self._walk, self._chosen = above, None, None, None
+            self._former, self.parent = self.parent, None
 
     def publish(self, event: bytes) -> None:
         """Send an event of `CredentialTree.seal_event` to the root, and from there to members.
@@ -362,8 +371,9 @@ class Member(Printable):
 
     def _ask(self, sender: str, message: Ask) -> None:
         opened = self.tree.open_request(message.request, self._credential, sender)
-        settled = self.joined and self._walk is None and self._chosen is None
-        if opened is None or not self.joined:
+        serves = self.joined and not self._leaves
+        settled = serves and self._walk is None and self._chosen is None
+        if opened is None or not serves:
             # Without a parent, a member shows the way to its former one.
             self._send(sender, Answer(None, False, self.parent or self._former, (), settled))
             return
@@ -378,13 +388,15 @@ class Member(Printable):
     def _attach(self, sender: str, message: Attach) -> None:
         opened = self.tree.open_request(message.request, self._credential, sender)
         above = sender in (self.parent, self._chosen)
-        if opened is None or self._is_taken(opened[1]) or above or not self.joined:
+        serves = self.joined and not self._leaves
+        full = sender not in self._children and len(self._children) >= self._most
+        if opened is None or self._is_taken(opened[1]) or above or full or not serves:
             self._send(sender, Declined())
             return
         others = tuple(
             (name, child.request) for name, child in self._children.items() if name != sender
         )
-        self._forget(sender)
+        self._forget(sender)  # its earlier request
         self._tags[opened[1]] += 1
         self._children[sender] = _Child(message.request, opened[1], message.shown)
         self._send(sender, Attached(others))
@@ -393,6 +405,7 @@ class Member(Printable):
         child = self._children.pop(name, None)
         if child is not None:
             self._tags[child.tag] -= 1
+            self._part()
 
     # -- the walk -------------------------------------------------------------------------------
 
@@ -474,13 +487,12 @@ class Member(Printable):
     def _adopt(self, sender: str, message: Adopt) -> None:
         proof = request_proof(self._nonce, sender)
         busy = self._walk is not None or self._chosen is not None or sender in self._children
-        if not busy and self.parent and hmac.compare_digest(message.proof, proof):
+        if not (busy or self._leaves) and self.parent and hmac.compare_digest(message.proof, proof):
             self._walk = _Walk(next=[sender], nearer=True)
             self._step()
 
     def _left(self, sender: str, message: Left) -> None:
-        if sender == self.parent:
-            self.parent, self._former = None, message.parent
+        if sender == self.parent and not self._leaves:
             self.join(message.parent)
 
     # -- events ---------------------------------------------------------------------------------

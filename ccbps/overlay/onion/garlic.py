@@ -24,6 +24,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 from cryptography.exceptions import InvalidTag
@@ -194,8 +195,8 @@ class GarlicRelay(Confined):
         if not isinstance(bulb, bytes) or len(bulb) != self._garlic.bulb_bytes:
             self.dropped["bulb"] += 1
             return
-        content = self._open(bulb)
-        if content is None:
+        _, content = self._open(bulb, [len(bulb)])
+        if not content:
             self.dropped["bulb"] += 1
             return
         size = self._garlic.clove_bytes
@@ -225,13 +226,12 @@ class GarlicRelay(Confined):
 
     def _take(self, clove: bytes) -> None:
         """Put a clove into the pool, after its delay."""
-        for layers in range(self._garlic.hops, 0, -1):
-            content = self._open(clove[: self._garlic.size(layers)])
-            if content is not None:
-                break
-        else:
+        all_layers = range(self._garlic.hops, 0, -1)
+        place, content = self._open(clove, [self._garlic.size(layers) for layers in all_layers])
+        if not content:
             self.dropped["dummy"] += 1
             return
+        layers = all_layers[place]
         kind, length = content[0], content[1]
         name = content[4 : 4 + min(length, TEXT_BYTES)].decode("utf-8", "replace")
         inner = content[HEAD_BYTES:]
@@ -257,18 +257,22 @@ class GarlicRelay(Confined):
         self._delayed -= 1
         self._pool.append(kept)
 
-    def _open(self, sealed: bytes) -> bytes | None:
-        """Open a bulb or a clove, unless it was opened before."""
+    def _open(self, sealed: bytes, sizes: Sequence[int]) -> tuple[int, bytes]:
+        """Open a bulb or a clove, unless it was opened before.
+
+        Returns:
+            place of its size among some sizes, and content, which is empty if it does not open.
+        """
         public = sealed[:KEY_BYTES]
-        if public in self._seen:
-            return None
-        try:
-            key = _key(self._key.agree(public), public + self._public)
-            content = AESGCM(key).decrypt(bytes(12), sealed[KEY_BYTES:], None)
-        except (DecodeError, InvalidTag):
-            return None
-        self._seen.add(public)
-        return content
+        if public not in self._seen:
+            with suppress(DecodeError):
+                cipher = AESGCM(_key(self._key.agree(public), public + self._public))
+                for place, size in enumerate(sizes):
+                    with suppress(InvalidTag):
+                        content = cipher.decrypt(bytes(12), sealed[KEY_BYTES:size], None)
+                        self._seen.add(public)
+                        return place, content
+        return 0, b""
 
 
 def _later(action: Callable[[str, bytes], None], name: str, content: bytes) -> Callable[[], None]:

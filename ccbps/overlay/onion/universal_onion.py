@@ -231,7 +231,13 @@ class UniversalOnions(Printable):
     def fill(
         self, given: ReturnOnion, payload: bytes, randomness: Randomness = os.urandom
     ) -> Onion:
-        """Return an onion of a return onion, with a payload for whoever made it."""
+        """Return an onion of a return onion, with a payload for whoever made it.
+
+        Args:
+            given: return onion of `return_from_bytes`, which checks its elements.
+            payload: up to `payload_bytes` bytes.
+            randomness: source of uniform bytes.
+        """
         group = self.cipher.group
         (seed,) = self._draw(1, randomness)
         slot = whole("slot", given.slot, 0, self.blocks - 1)
@@ -350,6 +356,22 @@ class UniversalOnions(Printable):
         blocks = zip(*(elements[part::4] for part in range(4)), strict=True)
         pairs = zip(numbers[2::2], numbers[3::2], strict=True)
         return Passage((*blocks,), order, numbers[0], numbers[1], (*pairs,))
+
+    def return_to_bytes(self, given: ReturnOnion) -> bytes:
+        """Return a return onion as bytes, to be given out."""
+        return self.cipher.to_rows(given.blocks).tobytes() + bytes([given.slot])
+
+    def return_from_bytes(self, data: bytes) -> ReturnOnion:
+        """Read the bytes of `return_to_bytes`, which anybody may have made.
+
+        Raises:
+            DecodeError: there are more or fewer, or elements are none, or the identity.
+        """
+        size = self.blocks * self.cipher.ciphertext_bytes
+        if len(octets("data", data)) != size + 1 or data[size] >= self.blocks:
+            raise DecodeError(f"a return onion has {size + 1} bytes, got {len(data)}, or no slot")
+        rows = np.frombuffer(data[:size], np.uint8).reshape(self.blocks, -1)
+        return ReturnOnion(tuple(self.cipher.from_rows(rows)), data[size])
 
     # -- rules that nodes and verifiers share -------------------------------------------------
 

@@ -73,8 +73,12 @@ class Relation(Printable, ABC):
     def any_covers(self, wide: Others, others: Others) -> Bools:
         """Tell which other filters some of these covers."""
         covered = np.zeros(len(others), dtype=np.bool_)
-        for one in wide:
-            covered |= self.covers(one, others)
+        if len(others) < len(wide):
+            for place, other in enumerate(others):
+                covered[place] = self.covered(other, wide).any()
+        else:
+            for one in wide:
+                covered |= self.covers(one, others)
         return covered
 
     @abstractmethod

@@ -333,15 +333,18 @@ class Router(Printable):
         table = self.tables[kind].setdefault(link, {})
         if table.get(name) == content:
             return
-        anew = self._merges(kind) or self._holds(kind, name)
+        again = self._holds(kind, name)
         table[name] = content
         self._all[kind].put((link, name), content, parsed)
         self._prepared = None
         for neighbour in self._others(link):
-            if anew:
+            if again:
                 self._sync(kind, neighbour)
             elif kind == "advertisement" or self._wanted(neighbour, parsed[None]).any():
-                self._offer(kind, neighbour, name, content, parsed)
+                if not self._merges(kind):
+                    self._offer(kind, neighbour, name, content, parsed)
+                elif not self.relation.covered(parsed, self.sent[kind][neighbour].rows).any():
+                    self._sync(kind, neighbour)
         if kind == "advertisement" and link in self.sent["subscription"]:
             self._sync("subscription", link)
 
@@ -356,8 +359,9 @@ class Router(Printable):
         for neighbour in self._others(link):
             if anew:
                 self._sync(kind, neighbour)
-            elif name in self.sent[kind][neighbour]:
-                self._replace(kind, neighbour, name)
+            elif name in (sent := self.sent[kind][neighbour]):
+                within = sent.row(name) if self.relation.exact else None
+                self._replace(kind, neighbour, [name], self._candidates(kind, neighbour, within))
         if kind == "advertisement" and link in self.sent["subscription"]:
             self._sync("subscription", link)
 
@@ -421,34 +425,38 @@ class Router(Printable):
         surplus = [sent.keys_of_rows[place] for place in np.flatnonzero(below)]
         self._change(kind, neighbour, [(name, content, parsed)], surplus)
 
-    def _replace(self, kind: Subject, neighbour: str, name: Name) -> None:
-        """Send what only a withdrawn filter covered, then withdraw it."""
-        sent, exact = self.sent[kind][neighbour], self.relation.exact
-        gone = sent.row(name)
-        sent.drop(name)
-        rest = self._candidates(kind, neighbour, gone if exact else None)
-        if not exact:
-            # It may have covered one that covered another, without that the relation knows.
-            covered = self.relation.any_covers(sent.rows, rest.rows)
-            for place in np.flatnonzero(covered).tolist()[::-1]:
-                rest.drop(rest.keys_of_rows[place])
-        for other in self._maximal(rest):
-            if other not in sent:
-                self._offer(kind, neighbour, other, rest[other], rest.row(other))
-        self._send(neighbour, Withdraw(kind, name))
+    def _replace(
+        self, kind: Subject, neighbour: str, stale: list[Name], rest: _Filters[Name]
+    ) -> None:
+        """Send the rest, as far as it takes; then withdraw what is stale, and not sent again."""
+        sent = self.sent[kind][neighbour]
+        for name in stale:
+            sent.drop(name)
+        covered = self.relation.any_covers(sent.rows, rest.rows)
+        for place in np.flatnonzero(covered).tolist()[::-1]:
+            rest.drop(rest.keys_of_rows[place])
+        # A stale name with a new content comes last: it no longer covers what it did.
+        for name in sorted(self._maximal(rest), key=stale.__contains__):
+            if name not in sent:
+                self._offer(kind, neighbour, name, rest[name], rest.row(name))
+        for name in stale:
+            if name not in sent:
+                self._send(neighbour, Withdraw(kind, name))
 
     def _sync(self, kind: Subject, neighbour: str) -> None:
         """Send a neighbour all that it should have and does not, then withdraw the rest."""
         wanted, sent = self._candidates(kind, neighbour), self.sent[kind][neighbour]
+        if not self._merges(kind):
+            stale = [name for name in sent if wanted.get(name) != sent[name]]
+            self._replace(kind, neighbour, stale, wanted)
+            return
         kept = set(self._maximal(wanted))
         for name in [name for name in wanted if name not in kept]:
             wanted.drop(name)
-        if self._merges(kind):
-            wanted = self._merged(wanted)
-        fresh = [name for name in wanted if sent.get(name) != wanted[name]]
-        # New names first: an old name with a new content no longer covers what it did.
-        fresh.sort(key=sent.__contains__)
+        wanted = self._merged(wanted)
         surplus = [name for name in sent if name not in wanted]
+        fresh = [name for name in wanted if sent.get(name) != wanted[name]]
+        fresh.sort(key=sent.__contains__)
         added = [(name, wanted[name], wanted.row(name)) for name in fresh]
         self._change(kind, neighbour, added, surplus)
 
