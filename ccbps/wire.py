@@ -134,6 +134,8 @@ class Kind(IntEnum):
     """An event for holders of credentials: `ccbps.overlay.credentials.tree`."""
     CREDENTIAL_REQUEST = 31
     """A request to connect to a node that holds a credential."""
+    ROUTING = 32
+    """A message between brokers of a network: `ccbps.overlay.routing`."""
 
 
 @unique
