@@ -148,13 +148,13 @@ class _Sealed(Message, frozen=True):
     what: ClassVar[str] = "a payload under a key of a tree"
     tree: bytes
     epoch: Number
-    leaf: Annotated[str, Meta(pattern="^[01]+$")]
+    leaf: Annotated[str, Meta(pattern=r"\A[01]+\Z")]
     nonce: Annotated[bytes, Meta(min_length=NONCE_BYTES, max_length=NONCE_BYTES)]
     payload: bytes = b""
 
 
 _NodeKey = tuple[
-    Annotated[str, Meta(pattern="^[01]*$")],
+    Annotated[str, Meta(pattern=r"\A[01]*\Z")],
     Annotated[bytes, Meta(min_length=KEY_BYTES, max_length=KEY_BYTES)],
 ]
 
@@ -209,6 +209,9 @@ class RangeKey(Confined, TextKey):
     def with_next(self, following: RangeKey, *, keep: int = 2) -> RangeKey:
         """Return a key that opens messages of further epochs, too; the oldest ones end.
 
+        In an epoch of both keys it opens what either opens. It seals in the latest epoch, so a
+        publisher takes in the next key when its epoch starts.
+
         Args:
             following: key of the same tree.
             keep: number of epochs.
@@ -218,9 +221,11 @@ class RangeKey(Confined, TextKey):
         """
         if instance("following", following, RangeKey).tree.name != self.tree.name:
             raise KeyMismatchError("following is a key of another tree")
-        joined = {**self._keys, **following._keys}
-        kept = sorted(joined)[-whole("keep", keep, 1) :]
-        return RangeKey(self.tree, {epoch: joined[epoch] for epoch in kept})
+        mine, others = self._keys, following._keys
+        kept = sorted({*mine, *others})[-whole("keep", keep, 1) :]
+        return RangeKey(
+            self.tree, {epoch: mine.get(epoch, {}) | others.get(epoch, {}) for epoch in kept}
+        )
 
     @confined
     def seal(
@@ -267,7 +272,10 @@ class RangeKey(Confined, TextKey):
         """
         opened = []
         for row, message in enumerate(messages):
-            parsed = _Sealed.from_bytes(message)
+            try:
+                parsed = _Sealed.from_bytes(message)
+            except DecodeError as error:
+                raise DecodeError(f"row {row}: {error}", rows=(row,)) from None
             if parsed.tree != self.tree.name or len(parsed.leaf) != self.tree.space.depth:
                 raise KeyMismatchError(f"row {row}: the message is of another tree")
             if parsed.epoch not in self._keys:

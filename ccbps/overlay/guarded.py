@@ -35,12 +35,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from ccbps.access.domains import DomainMap, KeyRing, SealedMessage, Topic
 from ccbps.access.hops import AgeingQueue, Clearance, Direction, Hop, HopPolicy
@@ -51,7 +52,7 @@ from ccbps.errors import DecodeError, ParameterError, RefusedError
 from ccbps.keys.plain_key import SigningKey
 from ccbps.keys.secret import Confined
 from ccbps.overlay.links import Port
-from ccbps.overlay.routing.relations import Relation
+from ccbps.overlay.routing.relations import Others, Relation
 from ccbps.overlay.routing.router import (
     KINDS,
     Add,
@@ -103,7 +104,7 @@ class Reading:
 
 
 class GuardedRelation(Relation):
-    """A broker's view of the sealed messages of a topic.
+    """A broker's view of the sealed messages of a topic. A row of a filter holds its `Reading`.
 
     Args:
         inner: relation of the contents.
@@ -111,6 +112,8 @@ class GuardedRelation(Relation):
         domains: map with the topic.
         topic: name of the topic.
     """
+
+    advertising = True
 
     def __init__(self, inner: Relation, ring: KeyRing, domains: DomainMap, topic: str) -> None:
         self.inner = instance("inner", inner, Relation)
@@ -144,11 +147,13 @@ class GuardedRelation(Relation):
             self._last = Reading(content, sealed, body, parsed)
         return self._last
 
-    def read_filter(self, content: bytes) -> Reading:
+    def read_filter(self, content: bytes) -> NDArray[Any]:
         reading = self.read(content)
         if reading.stamp.kind == "event":
             raise DecodeError("an event in place of a filter")
-        return reading
+        row = np.empty((), dtype=np.object_)
+        row[()] = reading
+        return row
 
     def read_event(self, content: bytes) -> Reading:
         reading = self.read(content)
@@ -156,33 +161,35 @@ class GuardedRelation(Relation):
             raise DecodeError("a filter in place of an event")
         return reading
 
-    def covers(self, wide: Reading, others: Sequence[Reading]) -> Bools:
+    def covers(self, wide: Any, others: Others) -> Bools:
         return self._compared(self.inner.covers, wide, others, _goes_with)
 
-    def covered(self, narrow: Reading, others: Sequence[Reading]) -> Bools:
+    def covered(self, narrow: Any, others: Others) -> Bools:
         return self._compared(
             self.inner.covered, narrow, others, lambda own, other: _goes_with(other, own)
         )
 
-    def matches(self, event: Reading, others: Sequence[Reading]) -> Bools:
-        oldest = self.topic.oldest
-        live = np.array([other.sealed.epoch >= oldest for other in others], dtype=np.bool_)
-        return live & self._asked(self.inner.matches, event, others, unreadable=True)
+    def matches(self, event: Reading, others: Any) -> Bools:
+        oldest, readings = self.topic.oldest, _readings(others)
+        live = np.array([other.sealed.epoch >= oldest for other in readings], dtype=np.bool_)
+        return live & self._asked(self.inner.matches, event, readings, unreadable=True)
 
-    def intersects(self, one: Reading, others: Sequence[Reading]) -> Bools:
-        return self._asked(self.inner.intersects, one, others, unreadable=True)
+    def intersects(self, one: Any, others: Others) -> Bools:
+        readings = _readings(others)
+        return self._asked(self.inner.intersects, _reading(one), readings, unreadable=True)
 
     def _compared(
         self,
         ask: Callable[[Any, Sequence[Any]], Bools],
-        own: Reading,
-        others: Sequence[Reading],
+        one: Any,
+        others: Others,
         goes_with: Callable[[Reading, Reading], bool],
     ) -> Bools:
         """Tell which filters cover or are covered; sealed ones only if they are the same bytes."""
-        answers = self._asked(ask, own, others, unreadable=False)
-        allowed = np.array([goes_with(own, other) for other in others], dtype=np.bool_)
-        same = np.array([other.content == own.content for other in others], dtype=np.bool_)
+        own, readings = _reading(one), _readings(others)
+        answers = self._asked(ask, own, readings, unreadable=False)
+        allowed = np.array([goes_with(own, other) for other in readings], dtype=np.bool_)
+        same = np.array([other.content == own.content for other in readings], dtype=np.bool_)
         return answers & allowed | same
 
     def _asked(
@@ -199,6 +206,15 @@ class GuardedRelation(Relation):
         if places:
             answers[places] = ask(own.parsed, [others[place].parsed for place in places])
         return answers
+
+
+def _reading(row: Any) -> Reading:
+    reading: Reading = row.item() if isinstance(row, np.ndarray) else row
+    return reading
+
+
+def _readings(rows: Others) -> list[Reading]:
+    return [_reading(row) for row in rows]
 
 
 class _Way(NamedTuple):
@@ -306,7 +322,9 @@ class GuardedBroker(Confined):
         for kind in KINDS:
             for link in neighbours:
                 table = way.router.tables[kind][link]
-                for name in [n for n, held in table.items() if held.parsed.sealed.epoch < oldest]:
+                read = way.relation.read
+                old = [n for n, content in table.items() if read(content).sealed.epoch < oldest]
+                for name in old:
                     way.router.receive(link, Withdraw(kind, name))
         return self._renew(topic, way)
 
@@ -507,7 +525,7 @@ class GuardedBroker(Confined):
             if reading.body is None:
                 raise RefusedError("there is no key for the event", reason="domain")
             clearance = self._cleared(client, reading.stamp)
-            content = replace(
+            content = msgspec.structs.replace(
                 publication, content=reading.body.content, payload=reading.body.payload
             )
             self._queue.push((client, reading.stamp, content), clearance.priority, self._port.time)
@@ -573,4 +591,4 @@ def _with_stamp(message: Add | Publication, reading: Reading, stamp: Stamp) -> A
     if stamp is reading.stamp:
         return message
     sealed = msgspec.structs.replace(reading.sealed, stamp=stamp)
-    return replace(message, content=sealed.to_bytes())
+    return msgspec.structs.replace(message, content=sealed.to_bytes())

@@ -74,6 +74,10 @@ def test_onions_travel_their_path_and_nothing_of_them_is_on_two_links(
 def test_a_return_onion_brings_an_answer_to_whom_nobody_knows() -> None:
     at = nodes()
     given_out = at["f"].reply_onion(["a", "c"])
+    data = ONIONS.return_to_bytes(given_out)
+    given_out = ONIONS.return_from_bytes(data)
+    for bad in (data[:-1], data + b"\0", data[:-1] + bytes([ONIONS.blocks]), bytes(len(data))):
+        refused(DecodeError, "", ONIONS.return_from_bytes, bad)
     for payload in (b"hello", b""):
         way, _, came = travel(ONIONS.fill(given_out, payload), "a", at)
         assert (way, came) == (["a", "c", "f"], payload)
@@ -158,6 +162,40 @@ def test_a_proof_holds_for_one_passage_only() -> None:
     assert not ONIONS.verify("b", onion, step)
     assert not ONIONS.verify("nobody", onion, step)
     assert not ONIONS.verify("a", other, step)
+
+
+def test_a_verifier_takes_whatever_a_node_makes_up() -> None:
+    onion = ONIONS.make("abc", b"hello")
+    step = nodes()["a"].handle(onion)
+    passage, after = step.passage, step.onion
+    assert passage is not None
+    assert after is not None
+    first = after.blocks[0]
+    made_up: list[Any] = [0, -1, 1 << 200, "x", None, 1.5]
+    blocks: list[Any] = [(bad, *first[1:]) for bad in made_up] + [first[:3], ()]
+    steps = [replace(step, onion=Onion((block, *after.blocks[1:]), after.body)) for block in blocks]
+    steps += [
+        replace(step, passage=replace(passage, **{name: (value, *old[1:])}))
+        for name in ("peeled", "encrypting", "order")
+        for old in [getattr(passage, name)]
+        for value in [*made_up[1:], old[0][:1] if name != "order" else -1]
+    ]
+    assert not any(ONIONS.verify("a", onion, one) for one in steps)
+
+
+def test_an_onion_that_is_not_accepted_does_not_use_a_reply_up() -> None:
+    at = nodes()
+    onion = ONIONS.fill(at["f"].reply_onion([]), b"hello")
+    spare = [place for place, block in enumerate(onion.blocks) if not opens(block)]
+    blocks = [*onion.blocks]
+    (seed,) = CIPHER.encrypt(KEYS["f"][1], [GROUP.generator_power(5)])
+    blocks[spare[0]] = seed  # a second seed
+    refused(DecodeError, "not for this node", at["f"].handle, Onion(tuple(blocks), onion.body))
+    assert at["f"].handle(onion).payload == b"hello"
+
+
+def opens(block: Any) -> bool:
+    return bool(CIPHER.peel(KEYS["f"][0], [block])[0][2] == GROUP.identity)
 
 
 def test_the_order_of_blocks_says_nothing() -> None:

@@ -42,6 +42,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256, shake_256
 from itertools import chain
@@ -54,7 +55,7 @@ from ccbps.arrays import Randomness
 from ccbps.checks import Printable, instance, octets, whole
 from ccbps.ciphers.payloads import open_sealed, seal, sealed_bytes
 from ccbps.ciphers.universal import Ciphertext, UniversalCipher
-from ccbps.errors import DecodeError, KeyMismatchError, ParameterError, ReplayError
+from ccbps.errors import CcbpsError, DecodeError, KeyMismatchError, ParameterError, ReplayError
 from ccbps.keys.secret import Confined, confined
 from ccbps.overlay.onion.cells import shuffled
 
@@ -230,7 +231,13 @@ class UniversalOnions(Printable):
     def fill(
         self, given: ReturnOnion, payload: bytes, randomness: Randomness = os.urandom
     ) -> Onion:
-        """Return an onion of a return onion, with a payload for whoever made it."""
+        """Return an onion of a return onion, with a payload for whoever made it.
+
+        Args:
+            given: return onion of `return_from_bytes`, which checks its elements.
+            payload: up to `payload_bytes` bytes.
+            randomness: source of uniform bytes.
+        """
         group = self.cipher.group
         (seed,) = self._draw(1, randomness)
         slot = whole("slot", given.slot, 0, self.blocks - 1)
@@ -350,6 +357,22 @@ class UniversalOnions(Printable):
         pairs = zip(numbers[2::2], numbers[3::2], strict=True)
         return Passage((*blocks,), order, numbers[0], numbers[1], (*pairs,))
 
+    def return_to_bytes(self, given: ReturnOnion) -> bytes:
+        """Return a return onion as bytes, to be given out."""
+        return self.cipher.to_rows(given.blocks).tobytes() + bytes([given.slot])
+
+    def return_from_bytes(self, data: bytes) -> ReturnOnion:
+        """Read the bytes of `return_to_bytes`, which anybody may have made.
+
+        Raises:
+            DecodeError: there are more or fewer, or elements are none, or the identity.
+        """
+        size = self.blocks * self.cipher.ciphertext_bytes
+        if len(octets("data", data)) != size + 1 or data[size] >= self.blocks:
+            raise DecodeError(f"a return onion has {size + 1} bytes, got {len(data)}, or no slot")
+        rows = np.frombuffer(data[:size], np.uint8).reshape(self.blocks, -1)
+        return ReturnOnion(tuple(self.cipher.from_rows(rows)), data[size])
+
     # -- rules that nodes and verifiers share -------------------------------------------------
 
     def bases(self, onion: Onion, peeled: Sequence[Ciphertext]) -> list[Ciphertext]:
@@ -408,8 +431,14 @@ class UniversalOnions(Printable):
         Args:
             name: name of the node.
             before: onion that it received, from `from_bytes` or from a verified step.
-            step: onion that it made of it, with its passage.
+            step: onion that it made of it, with its passage; whatever it holds, nothing is raised.
         """
+        # The node chose all of the step: numbers that are no elements, blocks of other lengths.
+        with suppress(CcbpsError, TypeError, ValueError, IndexError, AttributeError):
+            return self._verify(name, before, step)
+        return False
+
+    def _verify(self, name: str, before: Onion, step: Step) -> bool:
         passage, onion, group = step.passage, step.onion, self.cipher.group
         if passage is None or onion is None or name not in self.publics:
             return False
@@ -528,6 +557,10 @@ class OnionNode(Confined):
     def handle(self, onion: Onion) -> Step:
         """Remove the layer of an onion, and make it new for the next node or read it.
 
+        Args:
+            onion: onion of `UniversalOnions.from_bytes`, which refuses what are no elements of the
+                group. Through others, anybody could recognize it on the links that follow.
+
         Raises:
             DecodeError: it has another form, or is not for this node, or was changed.
             ReplayError: it passed here before, in whatever encryption.
@@ -540,17 +573,16 @@ class OnionNode(Confined):
         peeled = cipher.peel(self._secret, onion.blocks)
         names, others = onions.opened(peeled)
         masks: list[Element] = []
-        for place, element in enumerate(others):
-            if (label := group.encode(element)) in self._replies:
-                masks = self._replies.pop(label)
-                del others[place]
-                break
+        label = next((e for e in map(group.encode, others) if e in self._replies), b"")
+        if label:
+            masks, others = self._replies[label], [e for e in others if group.encode(e) != label]
         if len(others) != 1 or len(names) > 1:
             raise DecodeError("an onion is not for this node, or blocks were changed on the way")
         seed = others[0]
         if (mark := sha256(group.encode(seed)).digest()) in self._seen:
             raise ReplayError("an onion with this seed passed here before")
         self._seen.add(mark)
+        self._replies.pop(label, None)
         body = onions.mask(onion.body, seed)
         if not names:
             for mask in masks:
