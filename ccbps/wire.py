@@ -146,7 +146,7 @@ class Kind(IntEnum):
     """An authority's permit for a subscription: `ccbps.access.notice`."""
     DELEGATION = 37
     """A link of a chain of delegations: `ccbps.access.delegation`."""
-    OFFER = 38
+    PROPOSAL = 38
     """An offer of an owner or a manager: `ccbps.access.negotiation`."""
     ENACTMENT = 39
     """A policy for a broker: `ccbps.broker.enforcement`."""

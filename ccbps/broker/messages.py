@@ -90,9 +90,9 @@ class Subscription(Message, frozen=True):
         token: token of the topic; None for all topics.
         publisher: the publisher with whom the subscriber shares a seed; None for all publishers.
         first_round: round of the first interest message. The others are for the rounds after it.
-        permit: the authority's permit, at a broker that enforces a policy before matching.
         route: bytes by which a network of brokers routes (`ccbps.overlay.EdgeBroker`), which all of
             them read; None outside of a network.
+        permit: the authority's permit, at a broker that enforces a policy before matching.
 
     Example:
         >>> import numpy as np
@@ -109,8 +109,8 @@ class Subscription(Message, frozen=True):
     token: Token | None = None
     publisher: str | None = None
     first_round: Number | None = None
-    permit: Annotated[bytes, Meta(max_length=1024)] = b""
     route: bytes | None = None
+    permit: Annotated[bytes, Meta(max_length=1024)] = b""
 
     def __post_init__(self) -> None:
         super().__post_init__()
