@@ -80,7 +80,7 @@ class Wires:
 
 
 @given(st.integers(0, 1 << 32), st.sampled_from([Forgetful(SCHEMA), PLAIN]))
-@settings(max_examples=examples(160), deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_a_relation_that_finds_few_covers_costs_messages_and_loses_nothing(
     seed: int, relation: Any
 ) -> None:
