@@ -16,7 +16,8 @@ the prefix that it shares with the last one: 2^(n + 1) - 2 for all 2^n leaves in
 n - 1 + 2^-n on average for random ones.
 
 Leak: the leaf of an event, and so all its attributes up to the depth of the tree, is in the clear:
-whoever gets the message needs it to find the key. Two users open what each of them opens, and no
+whoever gets the message needs it to find the key. So are the epoch, the padded length, and a hash
+of topic and schema, at which everybody can guess. Two users open what each of them opens, and no
 more: one tree binds all attributes to one another. Hazard: whoever can open a payload could also
 have sealed it.
 Sources: Srivatsa and Liu, ICDCS 2007 (PSGuard); [Survey] section 4.8.

@@ -26,8 +26,9 @@ refused where their schema has a secret attribute.
 
 Leak: brokers read the routable attributes of events, the weakened predicates with their constants,
 and so which events of which subscribers they match. Bodies show the padded length, and what their
-sealer shows. Whoever opens a body reads all secret attributes of the event, also where its
-predicate does not hold. A routable attribute that depends on a secret one shows it.
+sealer shows: bodies that CpAbe or Ibe seals in one call show that they belong together. Whoever
+opens a body reads all secret attributes of the event, also where its predicate does not hold. A
+routable attribute that depends on a secret one shows it.
 Sources: [Survey] sections 4.4 and 8.1.
 """
 

@@ -91,6 +91,16 @@ def test_no_secret_value_is_in_what_brokers_see(number: int) -> None:
     assert code_bytes(clear[0]) == code_bytes(clear[1])
 
 
+@pytest.mark.parametrize("number", range(5))
+def test_which_sealers_show_that_events_were_sealed_together(number: int) -> None:
+    """An encapsulation that events have in common is 32 bytes and more."""
+    sealer, to, _ = sealers()[number]
+    one, other, _ = RoutableSealer(SPLIT, sealer).seal(PAYLOADS, RECORDS, to=to)
+    ends = {one[at : at + 32] for at in range(100, len(one) - 31)}
+    shared = any(other[at : at + 32] in ends for at in range(100, len(other) - 31))
+    assert shared == (to is not None)
+
+
 def test_sealers_that_show_secret_attributes_are_refused() -> None:
     whole = KeyTree(SCHEMA, "quotes").publisher_key(SECRET, epoch=7)
     shows = PolicySealer(transparent(KpAbe, SCHEMA).public)

@@ -107,6 +107,13 @@ def test_a_tunnel_listens_on_when_a_circuit_cannot_begin(monkeypatch: pytest.Mon
             # A relay has a limit of connections to servers.
             last._most = 1
             refused(RefusedError, "as many connections", last._leave, target.encode(), None)
+            connection.shutdown(socket.SHUT_WR)
+            assert connection.recv(10) == b""
+        for _ in range(500):
+            if not last._ends:
+                break
+            threading.Event().wait(0.01)
+        assert not last._ends
 
 
 def connected() -> tuple[socket.socket, socket.socket]:
