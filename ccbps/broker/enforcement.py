@@ -34,7 +34,7 @@ from msgspec import structs
 from ccbps.access import Authority, Entitlement, Guard, Notice, Permit, Policy, Presentation
 from ccbps.access.policy import Action
 from ccbps.broker.mailbox import Matched
-from ccbps.broker.messages import Subscription
+from ccbps.broker.messages import Delivery, Subscription
 from ccbps.checks import Printable, choice, instance
 from ccbps.ciphers.signatures import Signature
 from ccbps.errors import DecodeError, ParameterError, RefusedError, UnsupportedPredicateError
@@ -416,27 +416,37 @@ class Enforcement(Printable):
         """Refuse payloads of a publisher that may not publish now."""
         self.guard.right(publisher, "publish")
 
-    def room(self, client: str, following: Sequence[int]) -> int:
-        """Return how many deliveries a client may have now, and charge its rate for new ones.
+    def release(
+        self, client: str, waiting: Sequence[Delivery], after: Callable[[int], Sequence[Delivery]]
+    ) -> Sequence[Delivery]:
+        """Return the deliveries that a client may have now, and charge its rate for new ones.
+
+        New ones are charged in order, wherever the client asks from.
 
         Args:
             client: name of the client.
-            following: sequence numbers of the deliveries that it asks for, which grow.
+            waiting: deliveries that it asks for.
+            after: function that returns the deliveries that follow a sequence number.
 
         Raises:
             RefusedError: the client has no right to receive now.
         """
         right = self.guard.right(client, "receive")
+        if right.rate is None:
+            self._limited.discard(client)
+            return waiting
         last = self._charged.get(client, -1)
-        known = sum(sequence <= last for sequence in following)
-        taken = self.guard.spend(client, "receive", right, len(following) - known)
+        if not waiting or waiting[-1].sequence <= last:
+            return waiting
+        new = after(last)
+        taken = self.guard.spend(client, "receive", right, len(new))
         if taken:
-            self._charged[client] = following[known + taken - 1]
-        if known + taken < len(following):
+            last = self._charged[client] = new[taken - 1].sequence
+        if waiting[-1].sequence > last:
             self._limited.add(client)
         else:
             self._limited.discard(client)
-        return known + taken
+        return [one for one in waiting if one.sequence <= last]
 
     def pause(self, client: str) -> float:
         """Return the seconds until a client's rate lets its next delivery through.
@@ -469,9 +479,11 @@ class NoEnforcement:
         """Return all clients that match."""
         return matched, 0
 
-    def room(self, client: str, following: Sequence[int]) -> int:
-        """Return the number of all deliveries."""
-        return len(following)
+    def release(
+        self, client: str, waiting: Sequence[Delivery], after: object
+    ) -> Sequence[Delivery]:
+        """Return all deliveries."""
+        return waiting
 
     def notices(self, client: str) -> list[str]:
         """Return nothing."""

@@ -583,8 +583,9 @@ class MatchingBroker(Confined):
         whole("most", most, 1)
         whole("after", after)
         with self._door.serving(client), self._lock:
-            waiting = self._boxes.admitted(client).after(after, most)
-            return waiting[: self.access.room(client, [one.sequence for one in waiting])]
+            box = self._boxes.admitted(client)
+            waiting = box.after(after, most)
+            return [*self.access.release(client, waiting, lambda last: box.after(last, most))]
 
     def acknowledge(self, client: str, sequence: int) -> None:
         """Forget the deliveries that a client has: all up to this sequence number.
