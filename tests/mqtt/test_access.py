@@ -259,21 +259,6 @@ def test_deliveries_over_the_rate_come_later(address: str, when: When) -> None:
         assert place.received("cem", 3) == [3] * 3
 
 
-def test_a_rate_holds_for_whoever_asks_from_the_middle(address: str) -> None:
-    with placed(address) as place:
-        place.enter("feed")
-        cem = place.enter("cem")
-        place.subscribe("cem")
-        place.publish(*[3] * 40)
-        for after in (37, 20, 2, -1):  # and hellos are no way around it
-            numbering = place.world.broker.numbering
-            cem._send("resume", service.Position(numbering, after).to_bytes())
-            time.sleep(0.02)
-        assert place.received("cem", 3) == [3] * 3
-        with pytest.raises(TimeoutError):
-            cem.receive(0.3)
-
-
 def test_a_pause_costs_one_timer_a_client(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
 
