@@ -316,6 +316,10 @@ class Enforcement(Printable):
 
     # -- requests --------------------------------------------------------------------------------
 
+    def encoder(self, client: str) -> str:
+        """Return the name of the client whose keys encode the subscriptions of a client."""
+        return self.owner if self.when == "before" else client
+
     def check_client(self, client: str) -> None:
         """Refuse requests under the authority's name."""
         if client == self.owner:
@@ -470,6 +474,10 @@ class NoEnforcement:
     """Access control of a broker without a policy: everybody may do everything."""
 
     session = b""
+
+    def encoder(self, client: str) -> str:
+        """Return the client itself."""
+        return client
 
     def pause(self, client: str) -> float:
         """Return 0."""

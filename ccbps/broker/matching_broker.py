@@ -223,7 +223,9 @@ class MatchingBroker(Confined):
             self._store.keep_last(self._kept.most)
         for publisher, publication in self._store.kept():
             self._kept.add(publisher, publication)
-        subscriptions = self._subscriptions.usable([*self._store.subscriptions()])
+        subscriptions = self._subscriptions.usable(
+            [*self._store.subscriptions()], self.access.encoder
+        )
         policy = self._store.enacted()
         if policy is not None:
             access = self._enforcement("the file has a policy in force")
@@ -286,7 +288,8 @@ class MatchingBroker(Confined):
         with self._door.reading(client, Subscription, subscription) as (new, _):
             self.access.check(client, new)
             # Three brokers may take their time: others may be served meanwhile.
-            self._examiner.check([(f"{client}/{new.name}", new)])
+            encoder = self.access.encoder(client)
+            self._examiner.check([(f"{encoder}/{new.name}", new)])
 
             def enter() -> None:
                 # All publications accepted from here on are matched with it: none comes twice.
@@ -303,7 +306,7 @@ class MatchingBroker(Confined):
                 with self._lock:
                     self._boxes.admitted(client)  # it may have been revoked, and come back
                     self.access.check(client, new)  # by a policy that is new
-                    self._examiner.check_owner(client, new)
+                    self._examiner.check_owner(encoder, new)
                     if self._subscriptions.has(client, new):
                         return
                 self._subscriptions.add(client, new, enter)
@@ -331,7 +334,10 @@ class MatchingBroker(Confined):
                 if one.name in names or (client, one.name) in seen:
                     raise ParameterError(f"{client} has a subscription {one.name!r} already")
                 seen.add((client, one.name))
-            self._examiner.check([(f"{client}/{one.name}", one) for client, one in subscriptions])
+            encoder = self.access.encoder
+            self._examiner.check(
+                [(f"{encoder(client)}/{one.name}", one) for client, one in subscriptions]
+            )
             with self._lock, self._store.transaction():
                 for client, one in subscriptions:
                     self._store.subscribe(client, one, awaits_kept=False)
