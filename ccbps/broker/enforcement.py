@@ -37,12 +37,20 @@ from ccbps.broker.mailbox import Matched
 from ccbps.broker.messages import Delivery, Subscription
 from ccbps.checks import Printable, choice, instance
 from ccbps.ciphers.signatures import Signature
-from ccbps.errors import DecodeError, ParameterError, RefusedError, UnsupportedPredicateError
+from ccbps.errors import (
+    DecodeError,
+    ParameterError,
+    RefusedError,
+    ReplayError,
+    UnsupportedPredicateError,
+)
 from ccbps.predicates import Predicate
-from ccbps.records import Message
+from ccbps.records import Message, Number
 from ccbps.wire import Kind
 
 When = Literal["before", "after"]
+MOST_ENDED: Final = 256
+"""Subscriptions that ended of which a client is told; the last ones."""
 AUTHORITY: Final = "authority"
 """Name of the client whose subscriptions are the filters."""
 _UNSIGNED: Final = bytes(64)
@@ -55,6 +63,7 @@ class Enactment(Message, frozen=True):
         notice: the notice.
         filters: subscriptions of the authority by the filter's name in hexadecimal; several where
             each publisher has one of its own.
+        number: number that grows from one to the next, as a version may have several.
         signature: the authority's signature.
     """
 
@@ -62,6 +71,7 @@ class Enactment(Message, frozen=True):
     what: ClassVar[str] = "a policy for a broker"
     notice: bytes
     filters: Mapping[str, tuple[bytes, ...]]
+    number: Number
     signature: Signature = _UNSIGNED
 
     @property
@@ -116,7 +126,7 @@ def enactment(
                 for one in subscriptions(f"{name}.{place}", part)
             ]
         filters[name] = tuple(one.to_bytes() for one in made)
-    unsigned = Enactment(notice.to_bytes(), filters)
+    unsigned = Enactment(notice.to_bytes(), filters, authority.count())
     return structs.replace(unsigned, signature=authority.sign(unsigned.signed))
 
 
@@ -217,7 +227,9 @@ class Enforcement(Printable):
         self._ended: dict[str, dict[str, str]] = {}
         self._charged: dict[str, int] = {}
         self._limited = set[str]()
-        self._lasting: list[set[str]] = []
+        # Versions whose filters are registered, the last two, and number of the last enactment.
+        self._lasting: list[tuple[int, set[str]]] = []
+        self._number = -1
 
     def __repr__(self) -> str:
         return f"<Enforcement {self.when} matching by {self.guard!r}>"
@@ -233,6 +245,8 @@ class Enforcement(Printable):
         """
         self.guard.check_signed(new.signed, new.signature)
         notice = self.guard.check_new(new.notice)
+        if self._lasting and (notice.version, new.number) < (self._lasting[-1][0], self._number):
+            raise ReplayError(f"a later policy of version {notice.version} is in force")
         if missing := {name.hex() for name in needed(notice, self.when)} - new.filters.keys():
             raise DecodeError(f"the policy lacks the interests of {len(missing)} filters")
         subscriptions = []
@@ -244,21 +258,27 @@ class Enforcement(Printable):
                 subscriptions.append(one)
         return subscriptions
 
-    def install(self, new: Enactment, filters: Sequence[Subscription]) -> set[str]:
+    def install(self, new: Enactment, filters: Sequence[Subscription]) -> None:
         """Put a policy that `read` verified into force.
 
         Args:
             new: the policy.
             filters: result of `read`.
-
-        Returns:
-            names of the filters that must stay registered: those of this policy and the one
-            before, by which publications may still be judged.
         """
         self.guard.install(new.notice)
-        self.guard.forget(self.guard.stamp())  # publications have the notice itself
-        self._lasting = [*self._lasting[-1:], {one.name for one in filters}]
-        return set().union(*self._lasting)
+        version, names = self.guard.stamp(), {one.name for one in filters}
+        self.guard.forget(version)  # publications have the notice itself
+        before = [pair for pair in self._lasting if pair[0] != version]
+        self._lasting, self._number = [*before[-1:], (version, names)], new.number
+
+    @property
+    def lasting(self) -> set[str]:
+        """Names of the filters that must stay registered.
+
+        They are those of the policy in force and the one before, by which publications may still be
+        judged.
+        """
+        return set().union(*(names for _, names in self._lasting))
 
     def load(self, message: bytes, tokens: Iterable[tuple[str, bytes]]) -> list[Subscription]:
         """Go on with the policy and the tokens that an earlier broker kept.
@@ -294,7 +314,10 @@ class Enforcement(Printable):
             else:
                 continue
             ending.setdefault(client, []).append(name)
-            self._ended.setdefault(client, {})[name] = f"subscription {name} ended: {why}"
+            ended = self._ended.setdefault(client, {})
+            ended[name] = f"subscription {name} ended: {why}"
+            if len(ended) > MOST_ENDED:
+                del ended[next(iter(ended))]
         return ending
 
     def _rights(self, client: str, notice: Notice) -> tuple[bytes, bytes] | None:
@@ -355,6 +378,18 @@ class Enforcement(Printable):
         for name in names:
             self._permits.pop((client, name), None)
 
+    def forget(self, client: str, names: Iterable[str]) -> None:
+        """Forget a client that was shut out: its token, its subscriptions and their ends."""
+        self.guard.leave(client)
+        self.leave(client, names)
+        for known in (self._ended, self._charged):
+            known.pop(client, None)
+        self._limited.discard(client)
+
+    def is_current(self, stamp: tuple[Notice, Entitlement]) -> bool:
+        """Tell whether the policy that a publication was stamped with is still in force."""
+        return stamp[0].version == self.guard.stamp()
+
     def begin(self, publisher: str) -> tuple[Notice, Entitlement]:
         """Judge who may publish a publication that arrives now, and charge the publisher's rate.
 
@@ -383,9 +418,17 @@ class Enforcement(Printable):
             and may not receive.
 
         Raises:
-            RefusedError: the event does not match the publisher's filter.
+            RefusedError: the event does not match the publisher's filter; or two policies came
+                while it was matched.
         """
         notice, right = stamp
+        is_known = any(version == notice.version for version, _ in self._lasting)
+        if not is_known and (right.name or self.when == "after"):
+            raise RefusedError(
+                f"policy version {notice.version} was replaced twice while this publication was "
+                "matched: publish it again",
+                reason="version",
+            )
         filters = {
             name.partition(".")[0]
             for client, names in matched
@@ -478,6 +521,10 @@ class NoEnforcement:
     def encoder(self, client: str) -> str:
         """Return the client itself."""
         return client
+
+    def is_current(self, stamp: object) -> bool:
+        """Return that it is."""
+        return True
 
     def pause(self, client: str) -> float:
         """Return 0."""

@@ -470,7 +470,7 @@ class MqttService(Startable):
             self.broker.present(client, message)
             self._tell(client)  # deliveries may have waited for it
         elif verb == "enact":
-            self.broker.enact(message)
+            self.broker.enact(message, client=client)
         elif verb == "subscribe":
             self.broker.subscribe(client, message)
         elif verb == "unsubscribe":
