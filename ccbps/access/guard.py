@@ -194,7 +194,7 @@ class Guard(Printable):
         return self._tokens.get(client)
 
     def restore(self, client: str, token: bytes) -> None:
-        """Go on with the session of a client whose token an earlier broker accepted and kept.
+        """Resume the session of a client whose token an earlier broker accepted and kept.
 
         Raises:
             DecodeError: it is no token of the authority for this client.

@@ -18,6 +18,14 @@ all its receivers, and in addition a subscription's permit must be one of that p
 A client gets what matches while its token counts. What waited when the token ended waits on, and is
 given out when the client presents its next token.
 
+Where all subscriptions have one event message, the broker judges the event that subscribers get.
+
+Hazard: a publisher can lie about its events. Where each subscription has an event message of its
+own (`Publication.events`), it can also show the filters another event than the subscribers. A
+decision is as exact as the matcher: what its card says of false matches holds for filters, too. A
+broker that starts without a file takes any policy that the authority ever signed, if it is not
+older than `Guard`'s `oldest`.
+
 Leak: beside what the matcher's card says of any interest, the broker learns users, roles, rates,
 which filters are equal, and which events match the filters that it has interests for. Before
 matching these are those for "publish" only.
@@ -258,6 +266,11 @@ class Enforcement(Printable):
                 subscriptions.append(one)
         return subscriptions
 
+    @staticmethod
+    def has_filters(new: Enactment) -> bool:
+        """Tell whether a policy that `read` verified depends on what events say."""
+        return bool(Notice.from_bytes(new.notice).names)
+
     def install(self, new: Enactment, filters: Sequence[Subscription]) -> None:
         """Put a policy that `read` verified into force.
 
@@ -281,7 +294,7 @@ class Enforcement(Printable):
         return set().union(*(names for _, names in self._lasting))
 
     def load(self, message: bytes, tokens: Iterable[tuple[str, bytes]]) -> list[Subscription]:
-        """Go on with the policy and the tokens that an earlier broker kept.
+        """Resume the policy and the tokens that an earlier broker kept.
 
         Returns:
             the filters' subscriptions.
@@ -391,7 +404,7 @@ class Enforcement(Printable):
         return stamp[0].version == self.guard.stamp()
 
     def begin(self, publisher: str) -> tuple[Notice, Entitlement]:
-        """Judge who may publish a publication that arrives now, and charge the publisher's rate.
+        """Decide whether a publisher may publish now, and charge its rate.
 
         Returns:
             the notice that decides about it from here on, and the publisher's right.
@@ -523,7 +536,7 @@ class NoEnforcement:
         return client
 
     def is_current(self, stamp: object) -> bool:
-        """Return that it is."""
+        """Return True."""
         return True
 
     def pause(self, client: str) -> float:

@@ -445,7 +445,8 @@ class MatchingBroker(Confined):
             client: client that brings it, which is charged for the time; None for the operator.
 
         Raises:
-            ParameterError: the broker enforces no policy.
+            ParameterError: the broker enforces no policy; or the policy has filters, and
+                subscribers decide which events match.
             DecodeError: it is malformed, or not signed by the authority.
             ReplayError: it is older than the one in force.
             RefusedError: the client was revoked, or its quota is used up.

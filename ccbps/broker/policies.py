@@ -11,6 +11,7 @@ from ccbps.broker.messages import Subscription
 from ccbps.broker.store import Store
 from ccbps.broker.subscriptions import Subscriptions
 from ccbps.errors import ParameterError
+from ccbps.matching.contract.scheme import Answers
 
 
 class Policies:
@@ -49,7 +50,7 @@ class Policies:
         return self._access
 
     def load(self, subscriptions: Sequence[tuple[str, Subscription]]) -> None:
-        """Go on with the policy of the file, if it has one.
+        """Resume the policy of the file, if it has one.
 
         Args:
             subscriptions: subscriptions of the file, which are not registered yet.
@@ -74,6 +75,11 @@ class Policies:
         if message == self._message:
             return []
         filters = access.read(new)
+        if subscriptions.matcher.answers is Answers.SUBSCRIBER and access.has_filters(new):
+            raise ParameterError(
+                "the policy must have no filters but TRUE where subscribers decide, since the "
+                "broker cannot tell which events match one"
+            )
         subscriptions.examiner.check([(f"{access.owner}/{one.name}", one) for one in filters])
         # First, so that no publication that the policy judges misses them.
         for one in filters:

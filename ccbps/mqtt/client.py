@@ -16,6 +16,7 @@ from time import monotonic, time_ns
 from typing import Any, Final
 
 from ccbps.access import Presentation, present_token
+from ccbps.access.tokens import SESSION_BYTES
 from ccbps.broker import (
     Delivery,
     Enactment,
@@ -492,8 +493,9 @@ class MqttClient(Startable):
                 if self._broker:  # another one answered, or would have
                     self._hellos.clear()
                 self._broker = content
+                session = content[NUMBER_BYTES:]
                 with self._changed:
-                    self._session = content[NUMBER_BYTES:]
+                    self._session = session if len(session) == SESSION_BYTES else b""
                     self._changed.notify_all()
                 self._came_up()
             return

@@ -8,9 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from msgspec import structs
 
+from ccbps import Category, Schema
 from ccbps.access import (
     Authority,
     Grant,
@@ -22,10 +24,11 @@ from ccbps.access import (
     read_token,
 )
 from ccbps.access.rates import Bucket
-from ccbps.broker import MatchingBroker, Publication, Subscription
+from ccbps.broker import Enforcement, MatchingBroker, Publication, Subscription, enactment
 from ccbps.broker.enforcement import MOST_ENDED, When
 from ccbps.broker.subscriptions import Subscriptions
-from ccbps.errors import DecodeError, RefusedError, ReplayError
+from ccbps.errors import DecodeError, ParameterError, RefusedError, ReplayError
+from ccbps.matching import ObliviousTopicMatch
 from tests.support.access_world import AUTHORITY, SCHEMA, AccessWorld, Clock, user_key
 from tests.support.broker_world import in_match, refused
 from tests.support.meanwhile import Meanwhile
@@ -362,6 +365,25 @@ def test_brokers_without_a_policy_have_no_notices_and_charge_for_none() -> None:
     )
     for _ in range(50):
         assert bare.notices("ann") == []
+
+
+@pytest.mark.parametrize("when", WHENS)
+def test_where_subscribers_decide_a_policy_has_no_filters(when: When) -> None:
+    matcher = ObliviousTopicMatch(Schema(issue=Category(["AAPL", "IBM"])), ["issue"])
+    broker = MatchingBroker(matcher, access=Enforcement(Guard(AUTHORITY.identity), when))
+
+    def nothing(name: str, _: object) -> list[Subscription]:
+        return [Subscription(name, np.empty((0, 0), dtype=np.uint8))]
+
+    for version, text, works in ((1, "issue = 'IBM'", False), (1, "TRUE", True)):
+        grants = [Grant("a", ("subscribe", "receive"), text), Grant("a", ("publish",))]
+        policy = Policy(matcher.schema, version=version, roles={"a": ["ann"]}, grants=grants)
+        new = enactment(Authority(AUTHORITY, policy), when, subscriptions=nothing)
+        if works:
+            broker.enact(new)
+        else:
+            with pytest.raises(ParameterError, match="no filters but TRUE"):
+                broker.enact(new)
 
 
 # -- secrets -------------------------------------------------------------------------------------

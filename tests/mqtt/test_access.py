@@ -16,7 +16,7 @@ from ccbps.broker.enforcement import When
 from ccbps.errors import DecodeError, RefusedError, ReplayError
 from ccbps.keys import SigningKey
 from ccbps.mqtt import LocalServer, MqttClient, MqttService, MqttUrl, client, service
-from ccbps.mqtt.connection import VERBS
+from ccbps.mqtt.connection import UP, VERBS
 from tests.support.access_world import AUTHORITY, AccessWorld, user_key
 from tests.support.broker_world import refused
 from tests.support.mosquitto import ACL, MOSQUITTO, mosquitto
@@ -318,6 +318,16 @@ def test_a_client_may_present_before_it_is_heard(address: str) -> None:
             own.start()
             own.present(place.token("ann"), user_key("ann"))
             own.stop()
+
+
+def test_a_session_of_another_length_is_none(address: str) -> None:
+    with placed(address) as place:
+        ann = place.enter("ann")
+        session = ann._session
+        ann._arrived(UP, bytes(8) + b"short")
+        assert ann._session == b""
+        ann._arrived(UP, bytes(7) + b"b" + session)
+        ann.present(place.token("ann"), user_key("ann"))
 
 
 def test_the_access_list_of_the_docs_lets_clients_send_all_requests() -> None:
