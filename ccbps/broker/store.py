@@ -271,6 +271,7 @@ class BrokerStore:
         )
         for statement in (
             "DELETE FROM subscriptions WHERE client = ?",
+            "DELETE FROM tokens WHERE client = ?",
             # Nobody else may ever use the client's names.
             "UPDATE hellos SET message = x'' WHERE client = ?",
             "DELETE FROM kept WHERE publisher = ?",
