@@ -82,6 +82,7 @@ class Guard(Printable):
         self._lock = RLock()
         self._notices: dict[int, Notice] = {}
         self._notice: Notice | None = None
+        self._oldest = 0
         self._tokens: dict[str, Token] = {}
         self._counters: dict[str, int] = {}
         self._buckets: dict[tuple[str, Action], tuple[Entitlement, Bucket]] = {}
@@ -114,6 +115,19 @@ class Guard(Printable):
             notice = self.check_new(message)
             self._notices[notice.version] = self._notice = notice
 
+    def keep(self, message: bytes) -> None:
+        """Keep a notice of an earlier version, for messages that were stamped with it.
+
+        Raises:
+            DecodeError: it is malformed, or not signed by the authority.
+            ReplayError: its version was forgotten, or is not earlier than the one in force.
+        """
+        notice = Notice.verified(message, self._authority)
+        with self._lock:
+            if not self._oldest <= notice.version < self.notice.version:
+                raise ReplayError(f"notice {notice.version} is none of an earlier version")
+            self._notices.setdefault(notice.version, notice)
+
     @property
     def notice(self) -> Notice:
         """The notice in force.
@@ -134,9 +148,12 @@ class Guard(Printable):
 
         Raises:
             MissingKeyError: this broker does not have it: let the message wait until it does.
+            RefusedError: it was forgotten.
         """
         with self._lock:
             notice = self._notices.get(version)
+            if version < self._oldest and notice is None:
+                raise RefusedError(f"policy version {version} is over", reason="version")
         if notice is None:
             raise MissingKeyError(f"no notice of policy version {version} yet")
         return notice
@@ -144,9 +161,9 @@ class Guard(Printable):
     def forget(self, below: int) -> None:
         """Forget notices of versions below one, of which no message is on its way any more."""
         with self._lock:
-            for version in [one for one in self._notices if one < below]:
-                if self._notices[version] is not self._notice:
-                    del self._notices[version]
+            self._oldest = max(self._oldest, min(below, self.notice.version))
+            for version in [one for one in self._notices if one < self._oldest]:
+                del self._notices[version]
 
     # -- clients ---------------------------------------------------------------------------------
 
@@ -227,6 +244,25 @@ class Guard(Printable):
             return held
         return tuple(role for role in token.roles if role in held)
 
+    def _held(self, client: str, notice: Notice) -> tuple[Token, Roles]:
+        token = self._tokens.get(client)
+        if token is None:
+            raise RefusedError(f"{client} has presented no token in this session", reason="token")
+        token.check_time(self._clock())
+        return token, self._check(token, notice)
+
+    def roles(self, client: str, notice: Notice) -> Roles:
+        """Return the roles of a client that count: those of its token that its user still has.
+
+        Args:
+            client: name of the client.
+            notice: notice of the version that the message was stamped with.
+
+        Raises:
+            RefusedError: the client has presented no token, it ended or was revoked.
+        """
+        return self._held(client, notice)[1]
+
     def right(self, client: str, action: Action, notice: Notice | None = None) -> Entitlement:
         """Return a client's right to an action, without charging its rate.
 
@@ -240,12 +276,8 @@ class Guard(Printable):
             RefusedError: the client has presented no token, it ended or was revoked, it does not
                 allow the action, or no grant does.
         """
-        token = self._tokens.get(client)
-        if token is None:
-            raise RefusedError(f"{client} has presented no token in this session", reason="token")
-        token.check_time(self._clock())
         current = self.notice if notice is None else notice
-        roles = self._check(token, current)
+        token, roles = self._held(client, current)
         right = current.right(roles, action) if action in token.actions else None
         if right is None:
             if action not in token.actions:

@@ -246,6 +246,8 @@ class Stamp(Record, frozen=True):
         commitment: commitment to the content (`Body.commitment`).
         signature: signature of the owner.
         steps: changes of the label since.
+        policy: version of the access policy by which the message is judged, at all brokers alike;
+            None where there is none (`ccbps.overlay.rights`).
 
     Example:
         >>> from ccbps.access import Body, Label, Party, Stamp
@@ -267,6 +269,7 @@ class Stamp(Record, frozen=True):
     commitment: Hash
     signature: Signature
     steps: Annotated[tuple[Step, ...], Meta(max_length=MOST_STEPS)] = ()
+    policy: Number | None = None
 
     @classmethod
     def sign(
@@ -280,6 +283,7 @@ class Stamp(Record, frozen=True):
         label: Label | None = None,
         *,
         privacy: int = 0,
+        policy: int | None = None,
     ) -> Self:
         """Sign a message as its owner.
 
@@ -292,10 +296,13 @@ class Stamp(Record, frozen=True):
             body: content.
             label: label of the content; None for no tags.
             privacy: privacy level that a subscriber must have.
+            policy: version of the access policy that is in force at the owner's broker.
         """
         instance("key", key, SigningKey)
         origin = Label() if label is None else label
-        unsigned = cls(kind, owner, number, topic, origin, privacy, body.commitment, bytes(64))
+        unsigned = cls(
+            kind, owner, number, topic, origin, privacy, body.commitment, bytes(64), (), policy
+        )
         return replace(unsigned, signature=key.sign(unsigned._signed()))
 
     @property

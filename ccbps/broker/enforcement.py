@@ -269,7 +269,7 @@ class Enforcement(Printable):
     @staticmethod
     def has_filters(new: Enactment) -> bool:
         """Tell whether a policy that `read` verified depends on what events say."""
-        return bool(Notice.from_bytes(new.notice).names)
+        return bool(Notice.from_bytes(new.notice).filter_names)
 
     def install(self, new: Enactment, filters: Sequence[Subscription]) -> None:
         """Put a policy that `read` verified into force.

@@ -31,6 +31,7 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.overlay.onion.universal_onion import ReturnOnion as ReturnOnion
     from ccbps.overlay.onion.universal_onion import Step as Step
     from ccbps.overlay.onion.universal_onion import UniversalOnions as UniversalOnions
+    from ccbps.overlay.rights import OverlayPolicy as OverlayPolicy
     from ccbps.overlay.routing.edge import EdgeBroker as EdgeBroker
     from ccbps.overlay.routing.relations import MatcherRelation as MatcherRelation
     from ccbps.overlay.routing.relations import PlainRelation as PlainRelation

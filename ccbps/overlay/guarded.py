@@ -9,22 +9,20 @@ link is examined before the router sees it, and whatever the router sends is exa
    over. A broker whose domain is a member opens it.
 3. All signatures and rights of its stamp hold, by this broker's own list of parties. That is
    examined at every hop or, if brokers of one domain believe one another, at the domain's border.
-4. The hop policy allows it, and perhaps raises its label.
-5. Its label flows to the broker that gets it, on the way out to the neighbour, and on the way in to
+4. Its owner has the right to it, if the broker has a guard (`ccbps.overlay.rights`): examined where
+   signatures are.
+5. The hop policy allows it, and perhaps raises its label.
+6. Its label flows to the broker that gets it, on the way out to the neighbour, and on the way in to
    this one. For a broker that is no member, sealing stands for a declassification by the topic's
    owner, and the label of the topic itself must flow to it.
-
-The end of a filter passes wherever the filter passed, and nowhere else.
 
 What fails is dropped and counted, by the direction and the reason: nobody is told, since the sender
 may be the attacker. A client's own message that fails is refused with an error.
 
 A delivery takes place if the event's label flows to the client and its privacy level is at most the
-client's, both by the lists of this broker, at the time of the delivery. Deliveries wait in a queue
-in order of priority (`AgeingQueue`).
-
-Covering. A filter hides another one only if it may also go wherever the other one may: its label
-flows to the other's, and its epoch is no earlier. Brokers that are no members pass all filters on.
+client's, both by the lists of this broker, at the time of the delivery; and if, with a guard, the
+client may receive it. Deliveries wait in a queue in order of priority (`AgeingQueue`), and then
+until the client's rate to receive lets them through.
 
 Leak: brokers of member domains read filters and events; others what `ccbps.access.domains` says.
 Hazards: a broker can hold back what it should pass on. A replayed filter that its owner has
@@ -33,26 +31,26 @@ withdrawn is believed until the epoch is over. Clients trust the broker at their
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
-from ccbps.access.domains import DomainMap, KeyRing, SealedMessage, Topic
+from ccbps.access import Guard
+from ccbps.access.domains import DomainMap, KeyRing, SealedMessage
 from ccbps.access.hops import AgeingQueue, Clearance, Direction, Hop, HopPolicy
 from ccbps.access.labels import Body, Label, Party, Stamp, Subject
-from ccbps.arrays import Bools
-from ccbps.checks import choice, instance, number
-from ccbps.errors import DecodeError, ParameterError, RefusedError
+from ccbps.checks import choice, number
+from ccbps.errors import DecodeError, MissingKeyError, ParameterError, RefusedError
 from ccbps.keys.plain_key import SigningKey
 from ccbps.keys.secret import Confined
+from ccbps.overlay.guarded_relation import GuardedRelation, Reading
 from ccbps.overlay.links import Port
-from ccbps.overlay.routing.relations import Others, Relation
+from ccbps.overlay.rights import OverlayPolicy, Rights, When
+from ccbps.overlay.routing.relations import Relation
 from ccbps.overlay.routing.router import (
     KINDS,
     Add,
@@ -65,7 +63,7 @@ from ccbps.overlay.routing.router import (
 
 Filter: TypeAlias = Literal["advertisement", "subscription"]
 MOST_WAITING: Final = 100_000
-"""Deliveries of a broker that wait at most."""
+"""Deliveries of a broker, or messages of a link, that wait at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,142 +77,6 @@ class GuardedMessage:
 
     topic: str
     message: RoutingMessage
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """A sealed message, as far as a broker can read it.
-
-    Attributes:
-        content: bytes of the message.
-        sealed: the message.
-        body: content; None if the broker has no key for it.
-        parsed: content as the inner relation read it; None without a body.
-    """
-
-    content: bytes = field(repr=False)
-    sealed: SealedMessage = field(repr=False)
-    body: Body | None = field(repr=False)
-    parsed: Any = field(repr=False)
-
-    @property
-    def stamp(self) -> Stamp:
-        """Stamp of the message."""
-        return self.sealed.stamp
-
-
-class GuardedRelation(Relation):
-    """A broker's view of the sealed messages of a topic. A row of a filter holds its `Reading`.
-
-    Args:
-        inner: relation of the contents.
-        ring: keys of the broker's domain.
-        domains: map with the topic.
-        topic: name of the topic.
-    """
-
-    advertising = True
-
-    def __init__(self, inner: Relation, ring: KeyRing, domains: DomainMap, topic: str) -> None:
-        self.inner = instance("inner", inner, Relation)
-        self._ring, self._domains, self._topic = ring, domains, topic
-        self._last: Reading | None = None
-
-    def __repr__(self) -> str:
-        return f"<GuardedRelation of {self._topic!r} over {self.inner!r}>"
-
-    @property
-    def topic(self) -> Topic:
-        """Topic, as its manager told of it last."""
-        return self._domains.topic(self._topic)
-
-    def read(self, content: bytes) -> Reading:
-        """Read a message of any kind, and open it if the broker has the key.
-
-        Raises:
-            DecodeError: it is no message of this topic, or was altered.
-        """
-        if self._last is None or self._last.content != content:
-            sealed = SealedMessage.from_bytes(content)
-            if sealed.stamp.topic != self._topic:
-                raise DecodeError("a message of another topic")
-            body = parsed = None
-            if (key := self._ring.key(self.topic, sealed.epoch)) is not None:
-                body = sealed.open(key)
-                is_event = sealed.stamp.kind == "event"
-                parse = self.inner.read_event if is_event else self.inner.read_filter
-                parsed = parse(body.content)
-            self._last = Reading(content, sealed, body, parsed)
-        return self._last
-
-    def read_filter(self, content: bytes) -> NDArray[Any]:
-        reading = self.read(content)
-        if reading.stamp.kind == "event":
-            raise DecodeError("an event in place of a filter")
-        row = np.empty((), dtype=np.object_)
-        row[()] = reading
-        return row
-
-    def read_event(self, content: bytes) -> Reading:
-        reading = self.read(content)
-        if reading.stamp.kind != "event":
-            raise DecodeError("a filter in place of an event")
-        return reading
-
-    def covers(self, wide: Any, others: Others) -> Bools:
-        return self._compared(self.inner.covers, wide, others, _goes_with)
-
-    def covered(self, narrow: Any, others: Others) -> Bools:
-        return self._compared(
-            self.inner.covered, narrow, others, lambda own, other: _goes_with(other, own)
-        )
-
-    def matches(self, event: Reading, others: Any) -> Bools:
-        oldest, readings = self.topic.oldest, _readings(others)
-        live = np.array([other.sealed.epoch >= oldest for other in readings], dtype=np.bool_)
-        return live & self._asked(self.inner.matches, event, readings, unreadable=True)
-
-    def intersects(self, one: Any, others: Others) -> Bools:
-        readings = _readings(others)
-        return self._asked(self.inner.intersects, _reading(one), readings, unreadable=True)
-
-    def _compared(
-        self,
-        ask: Callable[[Any, Sequence[Any]], Bools],
-        one: Any,
-        others: Others,
-        goes_with: Callable[[Reading, Reading], bool],
-    ) -> Bools:
-        """Tell which filters cover or are covered; sealed ones only if they are the same bytes."""
-        own, readings = _reading(one), _readings(others)
-        answers = self._asked(ask, own, readings, unreadable=False)
-        allowed = np.array([goes_with(own, other) for other in readings], dtype=np.bool_)
-        same = np.array([other.content == own.content for other in readings], dtype=np.bool_)
-        return answers & allowed | same
-
-    def _asked(
-        self,
-        ask: Callable[[Any, Sequence[Any]], Bools],
-        own: Reading,
-        others: Sequence[Reading],
-        *,
-        unreadable: bool,
-    ) -> Bools:
-        """Ask the inner relation where both sides can be read; give one answer for all others."""
-        answers = np.full(len(others), unreadable, dtype=np.bool_)
-        places = [] if own.body is None else [n for n, o in enumerate(others) if o.body is not None]
-        if places:
-            answers[places] = ask(own.parsed, [others[place].parsed for place in places])
-        return answers
-
-
-def _reading(row: Any) -> Reading:
-    reading: Reading = row.item() if isinstance(row, np.ndarray) else row
-    return reading
-
-
-def _readings(rows: Others) -> list[Reading]:
-    return [_reading(row) for row in rows]
 
 
 class _Way(NamedTuple):
@@ -250,6 +112,11 @@ class GuardedBroker(Confined):
             own clients only, and believe the brokers of the own domain.
         priorities: number of priorities of deliveries.
         rate: deliveries a second; None for as many as there are.
+        guard: guard of this broker, to which its clients present their tokens; `enact` gives it
+            policies. Rates to receive follow its timer, which must be that of the port. None for no
+            access control.
+        when: whether the filters of a policy count "before" or "after" matching
+            (`ccbps.overlay.rights`).
 
     Attributes:
         dropped: number of messages that were dropped, by direction and reason, such as "in label".
@@ -271,6 +138,8 @@ class GuardedBroker(Confined):
         verify: Literal["every hop", "border"] = "every hop",
         priorities: int = 16,
         rate: float | None = None,
+        guard: Guard | None = None,
+        when: When = "before",
     ) -> None:
         self.name, self._port, self._domains, self._ring = port.name, port, domains, ring
         if domains.domain(self.name) != ring.domain:
@@ -284,9 +153,12 @@ class GuardedBroker(Confined):
             for rule in policy.rules
             if rule.where is not None
         }
-        self._queue: AgeingQueue[tuple[str, Stamp, Publication]] = AgeingQueue(
+        self._rights = None if guard is None else Rights(guard, relation, when)
+        self._behind: dict[str, deque[Any]] = {}
+        self._queue: AgeingQueue[tuple[str, Reading, Publication]] = AgeingQueue(
             priorities, MOST_WAITING
         )
+        self._paced: dict[str, deque[tuple[Reading, Publication]]] = {}
         self._pause = None if rate is None else 1 / number("rate", rate, 1e-9)
         self._is_serving = False
         self._ways: dict[str, _Way] = {}
@@ -330,12 +202,13 @@ class GuardedBroker(Confined):
 
     def disconnect(self, neighbour: str) -> None:
         """Forget a neighbour whose link broke; `refresh` takes the link up again."""
+        self._behind.pop(neighbour, None)
         for way in self._ways.values():
             if neighbour in way.router.sent["subscription"]:
                 self._disconnect(way, neighbour)
 
     def _open(self, topic: str) -> _Way:
-        relation = GuardedRelation(self._relation, self._ring, self._domains, topic)
+        relation = GuardedRelation(self._relation, self._ring, self._domains, topic, self._rights)
         send = partial(self._send, topic)
         deliver = partial(self._queue_delivery, topic)
         return _Way(relation, Router(relation, send, deliver, advertise=self._advertise), {})
@@ -367,26 +240,83 @@ class GuardedBroker(Confined):
         is_member = self._domains.is_member(topic, self.name)
         return is_member and self.name in self._domains.tree(topic)
 
+    # -- policies -------------------------------------------------------------------------------
+
+    def enact(self, policy: OverlayPolicy) -> list[tuple[str, Filter, str, int]]:
+        """Put a version of the policy into force, and take the messages that waited for it.
+
+        Filters that it does not allow are withdrawn, whoever's clients they are.
+
+        Returns:
+            topic, kind, client and number of own clients' filters that ended.
+
+        Raises:
+            ParameterError: the broker has no guard, or another schema.
+            DecodeError: the policy is malformed, or not signed by the authority.
+            ReplayError: it was forgotten, or there is another one of this version.
+            UnsupportedPredicateError: a filter has more than 256 alternatives.
+        """
+        rights = self._require_rights()
+        rights.enact(policy)
+        ended: list[tuple[str, Filter, str, int]] = []
+        for topic, way in self._ways.items():
+            for kind in KINDS:
+                for link, table in [*way.router.tables[kind].items()]:
+                    for name, content in [*table.items()]:
+                        reading = way.relation.read(content)
+                        try:
+                            rights.check(reading.stamp, reading.parsed)
+                        except MissingKeyError:
+                            continue  # without this version's filters, nothing is guessed
+                        except RefusedError:
+                            if link in way.router.sent[kind]:
+                                way.router.receive(link, Withdraw(kind, name))
+                            else:
+                                self.withdraw(kind, topic, *name)
+                                ended.append((topic, kind, *name))
+        for neighbour, waiting in [*self._behind.items()]:
+            del self._behind[neighbour]
+            for message in waiting:
+                self.receive(neighbour, message)
+        return ended
+
+    def forget(self, below: int) -> None:
+        """Refuse events of versions below one from now on: none of them is on its way any more.
+
+        Raises:
+            ParameterError: the broker has no guard.
+        """
+        self._require_rights().forget(below)
+
+    def _require_rights(self) -> Rights:
+        if self._rights is None:
+            raise ParameterError("guard must be given to a broker that enforces policies")
+        return self._rights
+
     # -- clients --------------------------------------------------------------------------------
 
     def add(self, stamp: Stamp, body: Body) -> None:
         """Take a subscription or advertisement from its owner, who was authenticated.
 
         Raises:
-            RefusedError: the label, the topic or the domain does not allow it.
+            RefusedError: the label, the topic, the domain or the policy does not allow it.
+            MissingKeyError: there are no filters of the policy in force here yet.
             DecodeError: the content is none.
             ParameterError: the stamp is an event's, or another body's.
         """
         if stamp.kind == "event":
             raise ParameterError("stamp must be that of a filter: publish() takes events")
-        way = self._accept(stamp)
-        sealed = self._sealed(stamp, body)
-        way.router.add(stamp.kind, stamp.owner, stamp.number, sealed.to_bytes())
-        self._own[stamp.topic, stamp.kind, stamp.owner, stamp.number] = stamp, body, sealed.epoch
+        way, content = self._accept(stamp, body)
+        way.router.add(stamp.kind, stamp.owner, stamp.number, content)
+        epoch = way.relation.read(content).sealed.epoch
+        self._own[stamp.topic, stamp.kind, stamp.owner, stamp.number] = stamp, body, epoch
         self._drain()
 
     def withdraw(self, kind: Filter, topic: str, client: str, number: int) -> None:
-        """End a client's subscription or advertisement; one that is not there is no error."""
+        """End a client's subscription or advertisement; one that is not there is no error.
+
+        The client was authenticated. To give up its own filter, it needs no right.
+        """
         if self._own.pop((topic, kind, client, number), None) is not None:
             self._ways[topic].router.withdraw(kind, client, number)
 
@@ -394,18 +324,20 @@ class GuardedBroker(Confined):
         """Take an event from its owner, who was authenticated.
 
         Raises:
-            RefusedError: the label, the topic, the domain or the advertisements do not allow it.
+            RefusedError: the label, the topic, the domain, the policy or the advertisements do not
+                allow it.
+            MissingKeyError: there are no filters of the policy in force here yet.
             DecodeError: the content is none.
             ParameterError: the stamp is a filter's, or another body's.
         """
         if stamp.kind != "event":
             raise ParameterError("stamp must be that of an event: add() takes filters")
-        way = self._accept(stamp)
-        way.router.publish(stamp.owner, stamp.number, self._sealed(stamp, body).to_bytes())
+        way, content = self._accept(stamp, body)
+        way.router.publish(stamp.owner, stamp.number, content)
         self._drain()
 
-    def _accept(self, stamp: Stamp) -> _Way:
-        """Check a client's message, and return the way of its topic."""
+    def _accept(self, stamp: Stamp, body: Body) -> tuple[_Way, bytes]:
+        """Check a client's message; return the way of its topic, and the sealed message."""
         self._domains.route(stamp.topic, self.name, self.name)  # refused where there is none
         if stamp.owner in self._domains.domains:
             raise ParameterError(f"a client must not have a broker's name, got {stamp.owner!r}")
@@ -413,7 +345,11 @@ class GuardedBroker(Confined):
         self._party(self.name).check_read(label, f"broker {self.name!r}")
         if stamp.topic not in self._ways:
             raise RefusedError(f"topic {stamp.topic!r} is not served yet", reason="domain")
-        return self._ways[stamp.topic]
+        way, content = self._ways[stamp.topic], self._sealed(stamp, body).to_bytes()
+        parsed = way.relation.read(content).parsed
+        if self._rights is not None:
+            self._rights.accept(stamp, parsed)
+        return way, content
 
     def _sealed(self, stamp: Stamp, body: Body) -> SealedMessage:
         topic = self._domains.topic(stamp.topic)
@@ -429,9 +365,20 @@ class GuardedBroker(Confined):
     # -- hops -----------------------------------------------------------------------------------
 
     def receive(self, neighbour: str, guarded: Any) -> None:
-        """Take a message from a neighbour, or drop it. Nothing is raised."""
+        """Take a message from a neighbour, or drop it. Nothing is raised.
+
+        A message of a policy version that is not here yet waits, and all that come after it.
+        """
         try:
-            self._take(neighbour, guarded)
+            waiting = self._behind.get(neighbour)
+            if waiting is None:
+                self._take(neighbour, guarded)
+            elif len(waiting) < MOST_WAITING:
+                waiting.append(guarded)
+            else:
+                raise RefusedError(f"{MOST_WAITING:,} messages wait", reason="queue")
+        except MissingKeyError:
+            self._behind[neighbour] = deque([guarded])
         except RefusedError as error:
             self.dropped[f"in {error.reason}"] += 1
         except DecodeError:
@@ -455,8 +402,13 @@ class GuardedBroker(Confined):
                 raise DecodeError("a message whose stamp is another one's")
             if reading.sealed.epoch < way.relation.topic.oldest:
                 raise RefusedError("the message is of an epoch that is over", reason="domain")
-            if self._verify == "every hop" or self._domains.domain(neighbour) != self._ring.domain:
+            examine = (
+                self._verify == "every hop" or self._domains.domain(neighbour) != self._ring.domain
+            )
+            if examine:
                 stamp.check(self._parties)
+            if self._rights is not None:
+                self._rights.check(stamp, reading.parsed, examine=examine)
             stamp = self._hop("in", neighbour, way.relation, reading, self.name)
             message = _with_stamp(message, reading, stamp)
         way.router.receive(neighbour, message)
@@ -524,16 +476,17 @@ class GuardedBroker(Confined):
         try:
             if reading.body is None:
                 raise RefusedError("there is no key for the event", reason="domain")
-            clearance = self._cleared(client, reading.stamp)
+            clearance = self._cleared(client, reading)
             content = msgspec.structs.replace(
                 publication, content=reading.body.content, payload=reading.body.payload
             )
-            self._queue.push((client, reading.stamp, content), clearance.priority, self._port.time)
+            self._queue.push((client, reading, content), clearance.priority, self._port.time)
         except RefusedError as error:
             self.dropped[f"delivery {error.reason}"] += 1
 
-    def _cleared(self, client: str, stamp: Stamp) -> Clearance:
+    def _cleared(self, client: str, reading: Reading) -> Clearance:
         """Return a client's clearance, if it may have an event."""
+        stamp = reading.stamp
         self._party(client).check_read(stamp.label, f"client {client!r}")
         clearance = self._clearance(client)
         if clearance is None or not clearance.suffices(stamp.privacy):
@@ -541,6 +494,8 @@ class GuardedBroker(Confined):
                 f"client {client!r} is not cleared for privacy level {stamp.privacy}",
                 reason="label",
             )
+        if self._rights is not None:
+            self._rights.check_delivery(client, stamp, reading.parsed)
         return clearance
 
     def _drain(self) -> None:
@@ -558,24 +513,37 @@ class GuardedBroker(Confined):
         self._drain()
 
     def _serve(self) -> None:
-        client, stamp, publication = self._queue.pop()
-        try:
-            self._cleared(client, stamp)  # again, since it waited
-        except RefusedError as error:
-            self.dropped[f"delivery {error.reason}"] += 1
+        client, reading, publication = self._queue.pop()
+        paced = self._paced.setdefault(client, deque())
+        if len(paced) < MOST_WAITING:
+            paced.append((reading, publication))
         else:
-            self._deliver(client, publication)
+            self.dropped["delivery rate"] += 1
+        if len(paced) == 1:
+            self._hand_out(client)
+
+    def _hand_out(self, client: str) -> None:
+        """Make a client's deliveries, as many as its rate to receive allows now."""
+        paced = self._paced[client]
+        while paced:
+            reading, publication = paced[0]
+            try:
+                self._cleared(client, reading)  # again, since it waited
+                pause = 0.0 if self._rights is None else self._rights.pause(client, reading.stamp)
+            except RefusedError as error:
+                paced.popleft()
+                self.dropped[f"delivery {error.reason}"] += 1
+            else:
+                if pause:
+                    self._port.after(pause, partial(self._hand_out, client))
+                    return
+                paced.popleft()
+                self._deliver(client, publication)
+        self._paced.pop(client, None)
 
 
 def _is_name(name: Any) -> bool:
     return isinstance(name, tuple) and [*map(type, name)] == [str, int]
-
-
-def _goes_with(wide: Reading, narrow: Reading) -> bool:
-    """Tell whether a filter may go wherever, and lasts as long as, another one."""
-    return wide.stamp.label.flows_to(narrow.stamp.label) and (
-        wide.sealed.epoch >= narrow.sealed.epoch
-    )
 
 
 def _described(message: Any) -> tuple[Subject, Name, bytes]:

@@ -373,8 +373,28 @@ def test_stamped_messages_are_judged_by_one_version_and_others_by_none() -> None
     assert wrong["unstamped"] > 100
     egress.forget(below=versions)
     assert egress.at(versions).version == versions
+    with pytest.raises(RefusedError, match="version 11 is over") as caught:
+        egress.at(versions - 1)  # and not MissingKeyError: it would wait for ever
+    assert caught.value.reason == "version"
+
+
+def test_a_guard_that_skipped_a_version_keeps_it_without_putting_it_into_force() -> None:
+    authority, guard = Authority(KEY, policy_of()), Guard(KEY.identity)
+    first = authority.notice().to_bytes()
+    newer = authority.revoke("ann").to_bytes()
+    guard.install(newer)
+    version = guard.stamp()
     with pytest.raises(MissingKeyError):
-        egress.at(versions - 1)
+        guard.at(version - 1)
+    with pytest.raises(ReplayError):
+        guard.keep(newer)
+    guard.keep(first)
+    assert (guard.at(version - 1).version, guard.stamp()) == (version - 1, version)
+    guard.forget(below=version)
+    with pytest.raises(ReplayError):
+        guard.keep(first)
+    with pytest.raises(DecodeError):
+        guard.keep(Authority(EVE, policy_of()).notice().to_bytes())
 
 
 def test_filters_have_names_that_tell_nothing_but_equality() -> None:

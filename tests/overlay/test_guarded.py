@@ -27,7 +27,7 @@ from ccbps.overlay import GuardedBroker, GuardedMessage, Publication
 from ccbps.overlay.routing.router import Add, Withdraw
 from tests.support.altered import altered
 from tests.support.effort import examples
-from tests.support.guarded_line import ALL, KEYS, LINE, OPEN, PAIRS, RELATION, World
+from tests.support.guarded_world import ALL, KEYS, LINE, OPEN, PAIRS, RELATION, World
 from tests.support.refusals import refused
 
 

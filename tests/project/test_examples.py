@@ -30,6 +30,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 ARGUMENTS = {
     "bootstrap_then_match.py": [],
     "broker_network.py": ["--events", "300"],
+    "hospital.py": ["--events", "300"],
     "mqtt_prefilter.py": [],
     "p3s.py": [],
     "three_brokers.py": ["--events", "600", "--subscribers", "60"],
@@ -105,6 +106,16 @@ def test_example_runs(name: str, running: Running) -> None:
         rows = re.findall(r"(?:one-time|three brokers)  .* (\d+) +(\d+)$", stdout, re.MULTILINE)
         assert len(rows) == 4
         assert sum(int(got) for got, _ in rows) > 10
+        assert stderr == ""
+    if name == "hospital.py":
+        assert "route of alerts    clinic-1 -> carrier-1 -> registry-1" in stdout
+        assert "route of oncology  clinic-1 -> clinic-2 -> registry-2 -> registry-1" in stdout
+        for reason in ("bob  refused, bob was revoked", "eva  refused, eva was revoked",
+                       "rita refused, the owner's rule 'no minors' denies it"):  # fmt: skip
+            assert re.search(rf"^ *[1-9]\d*  {reason}$", stdout, re.MULTILINE), reason
+        seen = re.findall(r"^\S+-\d +(\d+) alerts, (\d+) readable", stdout, re.MULTILINE)
+        assert [int(count) for count, _ in seen] == [300, 203, 300, 97, 97]
+        assert {readable for _, readable in seen} == {"0"}
         assert stderr == ""
     if name == "p3s.py":
         assert "The authority saw 8 predicates and no event" in stdout

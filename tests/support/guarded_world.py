@@ -1,4 +1,4 @@
-"""Guarded brokers with links, a manager and clients, on a line of eight in three domains."""
+"""Guarded brokers on a line of eight, in three domains, or on other links."""
 
 from __future__ import annotations
 
