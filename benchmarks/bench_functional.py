@@ -3,9 +3,10 @@
 In one run: powers, pairings, products of pairings, hashes and decoding by each library alone and by
 both; pairings of peers, as far as they are installed; keys, messages and openings of all schemes;
 openings of CP-ABE beside their limit, two pairings and one power in GT for each leaf; the steps of
-an opening; and threads. The words of a policy are hashed once and remembered, so both are measured:
-words that are known, and new ones. Peers are pairings only: no attribute-based encryption that is
-published for Python installs from the package index here.
+an opening, and what a check by weighted sums would take; and batches that two workers share. The
+words of a policy are hashed once and remembered, so both are measured: words that are known, and
+new ones. Peers are pairings only: no attribute-based encryption that is published for Python
+installs from the package index here.
 
     python benchmarks/bench_functional.py [--rounds 15] [--quick]
 """
@@ -13,9 +14,11 @@ published for Python installs from the package index here.
 from __future__ import annotations
 
 import os
+import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial, reduce
 from typing import Any
 from unittest.mock import patch
 
@@ -25,7 +28,7 @@ from timing import machine, one_core, repeated, seconds
 from ccbps import Bool, Schema, UInt
 from ccbps.algebra.pairing import Pairing
 from ccbps.algebra.pairing.curve import ArkworksCurve, BothCurve, MclCurve
-from ccbps.functional import Authority, CpAbe, HiddenVectors, Ibe, KpAbe, UserKey
+from ccbps.functional import Authority, CpAbe, HiddenVectors, Ibe, KpAbe, UserKey, scheme
 from ccbps.functional.trees import predicate_tree
 
 BOTH = BothCurve()
@@ -40,7 +43,10 @@ GOAL = 1.3
 """An opening of CP-ABE over its limit."""
 MANY = 21
 """Pairs of a product, those of an AND of 10; and operations of a kind in a round."""
-MESSAGES = 64
+BATCHES = (32, 256)
+"""Messages of a batch: of one that is too short for processes, and of a longer one."""
+BY = "CCBPS_BENCH_LIBRARY"
+"""Variable that tells the processes of a batch which library to take."""
 
 Action = Callable[[], object]
 
@@ -72,9 +78,9 @@ POLICIES = {
 class Case:
     """A scheme with an authority, what keys are for, and a message that they open."""
 
-    def __init__(self, scheme: Any, holds: Any, target: Any) -> None:
-        self.scheme, self.holds, self.target = scheme, holds, target
-        self.authority = Authority.generate(scheme)
+    def __init__(self, made: Any, holds: Any, target: Any) -> None:
+        self.scheme, self.holds, self.target = made, holds, target
+        self.authority = Authority.generate(made)
         self.public, self.user = self.authority.public, self.key()
         self.message = self.seal()
         assert self.open() == b""
@@ -202,8 +208,8 @@ def schemes(made: dict[str, Case], single: dict[str, float], rounds: int) -> Non
         actions[name, "seal"], actions[name, "open"] = case.seal, case.open
     box = made["hidden vectors, a box"]
     other = box.public.seal(b"", {**RECORD, "a": 0}, pad_to=1)
-    assert box.user.examine([other], threads=1)[0] == [None]
-    actions["hidden vectors, a box", "refuse"] = lambda: box.user.examine([other], threads=1)
+    assert box.user.examine([other], workers=1)[0] == [None]
+    actions["hidden vectors, a box", "refuse"] = lambda: box.user.examine([other], workers=1)
     took = seconds(actions, rounds)
     took |= seconds(
         {
@@ -280,7 +286,7 @@ def steps(made: dict[str, Case], rounds: int) -> None:
                 patch.object(group, "decode_g1", clock.timed(STEPS[0], group.decode_g1)),
                 patch.object(group, "decode_g2", clock.timed(STEPS[0], group.decode_g2)),
                 patch.object(group, "product", clock.timed(STEPS[1], group.product)),
-                patch.object(public, "_from_seed", clock.timed(STEPS[2], public._from_seed)),
+                patch.object(public, "_follows", clock.timed(STEPS[2], public._follows)),
             ):
                 started = time.perf_counter()
                 case.open()
@@ -288,6 +294,48 @@ def steps(made: dict[str, Case], rounds: int) -> None:
             best = min(best, spent, key=lambda one: one["all"])
         shares = [100 * best.get(step, 0) / best["all"] for step in STEPS]
         table.row(name, *shares, 100 - sum(shares))
+
+
+def checks(rounds: int) -> None:
+    """Print what it takes to check A = H^q and C = g2^q of the leaves of an AND of 10."""
+    group, draw = BOTH, BOTH.exponents
+    shares, hashes = draw(10), [group.hash_to_g1(bytes([n]), b"a domain") for n in range(10)]
+    ones = [group.power(base, share) for base, share in zip(hashes, shares, strict=True)]
+    twos = [group.power(group.g2, share) for share in shares]
+    sent = [*map(group.encode, (*ones, *twos))]
+    other, scalar = group._other, group._other._number
+
+    def again() -> None:
+        made = [group.power(base, share) for base, share in zip(hashes, shares, strict=True)]
+        made += [group.power(group.g2, share) for share in shares]
+        assert [*map(group.encode, made)] == sent
+
+    def weighted(total: Callable[[list[Any], list[int]], Any]) -> None:
+        weights = [secrets.randbits(128) for _ in shares]
+        scaled = [a * b % group.order for a, b in zip(weights, shares, strict=True)]
+        assert total(ones, weights) == total(hashes, scaled)
+        assert total(twos, weights) == total([group.g2], [sum(scaled) % group.order])
+
+    def powers(bases: list[Any], numbers: list[int]) -> Any:
+        return reduce(group.multiply, map(group.power, bases, numbers))
+
+    def multiplication(bases: list[Any], numbers: list[int]) -> Any:
+        at, kind = (0, other._g1) if len(str(bases[0]).split()) == 3 else (1, other._g2)
+        pairs = [(base, group.g2) if at == 0 else (group.g1, base) for base in bases]
+        moved = group._moved(pairs)[at]
+        return kind.multiexp_unchecked(moved, [scalar(n.to_bytes(32)) for n in numbers])
+
+    took = seconds(
+        {
+            "make them again": again,
+            "a weighted sum, powers": partial(weighted, powers),
+            "a weighted sum, multi-scalar": partial(weighted, multiplication),
+        },
+        rounds,
+    )
+    table = Table("Checks of the points of an AND of 10", {"ms": ".2f", "to the first": ".2f"})
+    for name, second in took.items():
+        table.row(name, 1e3 * second, second / took["make them again"])
 
 
 def libraries(rounds: int) -> None:
@@ -308,22 +356,28 @@ def libraries(rounds: int) -> None:
         table.row(what, *(1e3 * took[what, name] for name in LIBRARIES))
 
 
-def threads(case: Case, rounds: int) -> None:
-    """Print what many messages take with one and two threads, on all cores."""
-    messages = [case.seal() for _ in range(MESSAGES)]
+def workers(rounds: int) -> None:
+    """Print what batches take with one worker and with two, on all cores."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, range(os.cpu_count() or 1))
-    took = seconds(
-        {
-            "1 thread": lambda: case.user.examine(messages, threads=1),
-            "2 threads": lambda: case.user.examine(messages, threads=2),
-        },
-        rounds,
-    )
-    heads = {"ms a message": ".2f", "1 thread to this": ".2f"}
-    table = Table(f"{MESSAGES} messages, CP-ABE, AND of 10", heads)
-    for name, second in took.items():
-        table.row(name, 1e3 * second / MESSAGES, took["1 thread"] / second)
+    heads = {"1 worker, ms": ".2f", "2 workers, ms": ".2f", "1 to 2": ".2f"}
+    table = Table("Batches, milliseconds a message", heads, width=34)
+
+    def row(title: str, size: int, action: Callable[..., object]) -> None:
+        took = seconds({n: partial(action, workers=n) for n in (1, 2)}, rounds)
+        table.row(title, *(1e3 / size * took[n] for n in (1, 2)), took[1] / took[2])
+
+    for name, group in LIBRARIES.items():
+        with library(group), patch.dict(os.environ, {BY: name}):
+            case, record = Case(CpAbe(FLAGS), ALL, conjunction(10)), [RECORD]
+            for size in BATCHES:
+                messages = [case.message] * size
+                row(f"open {size}, {name}", size, partial(case.user.examine, messages))
+            public = Authority.generate(HiddenVectors(BOX)).public
+            size = BATCHES[-1]
+            row(
+                f"seal {size}, {name}", size, partial(public.seal_many, [b""] * size, record * size)
+            )
 
 
 def main() -> None:
@@ -334,10 +388,13 @@ def main() -> None:
     made = cases()
     schemes(made, single, rounds)
     steps(made, rounds)
+    checks(rounds)
     libraries(rounds)
-    threads(made["CP-ABE, AND of 10"], min(rounds, 5))
+    workers(min(rounds, 3))
 
 
+if BY in os.environ:  # in a process of a batch
+    scheme._group = lambda _: LIBRARIES[os.environ[BY]]
 if __name__ == "__main__":
     one_core()
     main()

@@ -118,7 +118,7 @@ def write(value: Any, front: bytes = b"", *, check: int = 0) -> bytes:
         raise ParameterError(
             f"a {type(value).__name__} cannot be written: use text, numbers and bytes"
         )
-    return content + primitives.sha256(content).digest()[:check]
+    return content + primitives.sha256(content).digest()[:check] if check else content
 
 
 def read(

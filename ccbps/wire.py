@@ -134,19 +134,21 @@ class Kind(IntEnum):
     """An event for holders of credentials: `ccbps.overlay.credentials.tree`."""
     CREDENTIAL_REQUEST = 31
     """A request to connect to a node that holds a credential."""
-    POLICY = 32
+    ROUTING = 32
+    """A message between brokers of a network: `ccbps.overlay.routing`."""
+    POLICY = 33
     """A policy of access control: `ccbps.access.policy`."""
-    NOTICE = 33
+    NOTICE = 34
     """A policy as brokers see it: `ccbps.access.notice`."""
-    PRESENTATION = 34
+    PRESENTATION = 35
     """A token with the proof that its sender holds its key: `ccbps.access.tokens`."""
-    PERMIT = 35
+    PERMIT = 36
     """An authority's permit for a subscription: `ccbps.access.notice`."""
-    DELEGATION = 36
+    DELEGATION = 37
     """A link of a chain of delegations: `ccbps.access.delegation`."""
-    OFFER = 37
+    PROPOSAL = 38
     """An offer of an owner or a manager: `ccbps.access.negotiation`."""
-    ENACTMENT = 38
+    ENACTMENT = 39
     """A policy for a broker: `ccbps.broker.enforcement`."""
     DOMAIN = 40
     """A label, a hop policy or a message between domains: `ccbps.access`."""

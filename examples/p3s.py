@@ -290,9 +290,7 @@ def be_subscribers(
     """Be several subscribers, each with its own keys and connections; tell what they read."""
     with ExitStack() as stack:
         subscribers = {
-            name: Subscriber.enrol(
-                [predicate], *ways(secrets[name], peers, addresses, stack), threads=1
-            )
+            name: Subscriber.enrol([predicate], *ways(secrets[name], peers, addresses, stack))
             for name, (predicate, _) in members.items()
         }
         line.send("ready")

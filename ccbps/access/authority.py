@@ -76,6 +76,7 @@ class Authority(Confined):
         self.session = sha256(b"ccbps session of an authority\0" + self.identity).digest()[:16]
         self._naming = hmac.digest(key.export_secret(), _NAMING, "sha256")
         self._issued, self._counters = set[Roles](), dict[str, int]()
+        self._last = 0
 
     def __repr__(self) -> str:
         return f"<Authority with {self.policy!r}>"
@@ -83,6 +84,11 @@ class Authority(Confined):
     def sign(self, message: bytes) -> bytes:
         """Return the authority's signature of a message that names its purpose."""
         return self._key.sign(message)
+
+    def count(self) -> int:
+        """Return a number that is greater than those before it, by the clock."""
+        self._last = max(self._last + 1, int(self._clock() * 1e6))
+        return self._last
 
     # -- policies --------------------------------------------------------------------------------
 
@@ -218,7 +224,8 @@ class Authority(Confined):
     def renew(self, presentation: Presentation, *, seconds: float = TOKEN_SECONDS) -> bytes:
         """Return a new token for one that has not ended, to whoever holds its key.
 
-        The new token allows no more than the old one.
+        The new token allows no more than the old one, for a longer time. A token that an
+        attenuation ends earlier is not renewed.
 
         Args:
             presentation: the old token, presented for `session`.
@@ -226,7 +233,8 @@ class Authority(Confined):
 
         Raises:
             DecodeError: the old token is malformed, or not of this authority.
-            RefusedError: the proof is missing, the token ended or was revoked, or its user was.
+            RefusedError: the proof is missing, the token ended, was revoked or is to end, or its
+                user has none of its roles any more.
             ReplayError: the presentation is not new.
         """
         now = self._clock()
@@ -236,9 +244,13 @@ class Authority(Confined):
             raise ReplayError("the presentation is not new: its counter must grow")
         if not self.policy.revoked_tokens.isdisjoint(old.numbers):
             raise RefusedError(f"the token of {user} was revoked", reason="revoked")
-        self._counters[user] = presentation.counter
+        if old.is_limited:
+            raise RefusedError(f"the token of {user} was attenuated to end", reason="attenuated")
         roles = {*old.roles} & {*self.policy.roles_of(user)}
-        token = self.issue(user, old.key, seconds=seconds, roles=roles or None)
+        if not roles:
+            raise RefusedError(f"{user} has none of the token's roles any more", reason="revoked")
+        self._counters[user] = presentation.counter
+        token = self.issue(user, old.key, seconds=seconds, roles=roles)
         if old.actions != {*ACTIONS}:
             token = attenuate_token(token, self.identity, actions=old.actions)
         return token

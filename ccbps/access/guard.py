@@ -25,7 +25,7 @@ from ccbps.access.notice import DIGEST_BYTES, Entitlement, Notice, Permit
 from ccbps.access.policy import ACTIONS, Action, Roles
 from ccbps.access.rates import Bucket
 from ccbps.access.tokens import SESSION_BYTES, Presentation, Token, read_token
-from ccbps.checks import Printable, octets
+from ccbps.checks import Printable, octets, whole
 from ccbps.ciphers.signatures import check_identity, signed_by
 from ccbps.errors import DecodeError, MissingKeyError, RefusedError, ReplayError
 
@@ -37,6 +37,8 @@ class Guard(Printable):
 
     Args:
         authority: identity of the authority's key, 32 bytes.
+        oldest: smallest version of a policy that counts. A guard that starts with a newer version
+            than this one, or none, cannot tell whether a policy that is brought is the latest.
         clock: source of seconds since 1970, for tokens.
         timer: source of seconds for rates.
 
@@ -70,9 +72,11 @@ class Guard(Printable):
         self,
         authority: bytes,
         *,
+        oldest: int = 0,
         clock: Callable[[], float] = time.time,
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._oldest = whole("oldest", oldest, 0)
         self._authority, self._clock, self._timer = check_identity(authority), clock, timer
         self.session = os.urandom(SESSION_BYTES)
         self._lock = RLock()
@@ -97,6 +101,8 @@ class Guard(Printable):
             ReplayError: it is older than the one in force, or another one of its version.
         """
         notice, old = Notice.verified(message, self._authority), self._notice
+        if notice.version < self._oldest:
+            raise ReplayError(f"notice {notice.version} is older than {self._oldest}, the oldest")
         if old is not None and notice.version < old.version:
             raise ReplayError(f"notice {notice.version} is older than {old.version}, in force")
         if old is not None and notice.version == old.version and not _adds_only(old, notice):
@@ -175,6 +181,12 @@ class Guard(Printable):
             if presentation.counter <= self._counters.get(client, -1):
                 raise ReplayError("the presentation is not new: its counter must grow")
             self._check(token, self.notice)
+            if token.policy > self.notice.version:
+                raise RefusedError(
+                    f"the token is of policy version {token.policy}, and the broker has version "
+                    f"{self.notice.version}: bring it the new one",
+                    reason="policy",
+                )
             if len(self._tokens) >= MOST_SESSIONS and client not in self._tokens:
                 raise RefusedError("the broker has too many sessions", reason="sessions")
             self._counters[client] = presentation.counter
@@ -199,13 +211,16 @@ class Guard(Printable):
         return self._tokens.get(client)
 
     def restore(self, client: str, token: bytes) -> None:
-        """Go on with the session of a client whose token an earlier broker accepted and kept.
+        """Resume the session of a client whose token an earlier broker accepted and kept.
 
         Raises:
-            DecodeError: it is no token of the authority.
+            DecodeError: it is no token of the authority for this client.
         """
+        read = read_token(token, self._authority)
+        if read.user != client:
+            raise DecodeError(f"the token that was kept is not that of {client}")
         with self._lock:
-            self._tokens[client] = read_token(token, self._authority)
+            self._tokens[client] = read
 
     def ends(self, client: str) -> int | None:
         """Return the last second of a client's session, since 1970; None if it has none."""
@@ -295,8 +310,11 @@ class Guard(Printable):
             key = client, action
             known = self._buckets.get(key)
             if known is None or known[0] != right:
-                burst = right.burst or max(1.0, right.rate)
-                known = self._buckets[key] = right, Bucket(right.rate, burst, self._timer)
+                burst = max(1.0, right.burst or right.rate)
+                new = Bucket(right.rate, burst, self._timer)
+                if known is not None:  # another right gives no new burst
+                    new.take(max(0.0, burst - known[1].level()))
+                known = self._buckets[key] = right, new
             count = max(0, min(most, int(known[1].level())))
             known[1].take(count)
             return count

@@ -15,8 +15,8 @@ Subscribers have a `Clearance`: a privacy level and a priority. Both come from a
 never from a message. An event is delivered to a subscriber if its privacy level is at most the
 subscriber's. The priority only orders deliveries. An `AgeingQueue` raises each delivery by one step
 a second, so low priorities wait and do not starve. Let there be L priorities, from 0 to L - 1, mu
-deliveries a second, and never more arrivals than mu in a second. Then a delivery that finds q
-others in the queue waits at most L + q/mu seconds.
+deliveries a second, and in no time of t seconds more than mu t + 1 arrivals. Then a delivery that
+finds q others, waiting or being made, waits at most L - 1 + (q + 1)/mu seconds.
 
 Leak: rules name neighbours, domains and topics in the clear, to whoever may read the policy. Who
 watches deliveries learns an order, and from it which of two subscribers has the higher priority.
@@ -155,7 +155,9 @@ class HopPolicy(Message, frozen=True):
         reason = "no rule allows"
         for place, rule in enumerate(self.rules, 1):
             if rule._applies(hop, matches or _unreadable):
-                if rule.action != "deny":
+                if rule.action == "allow":
+                    return label
+                if rule.action == "transform":
                     return Label(
                         label.secrecy | rule.add_secrecy, label.integrity - rule.drop_integrity
                     )

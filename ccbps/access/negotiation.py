@@ -47,7 +47,7 @@ class Offer(Message, frozen=True):
         signature: signature of the side's key.
     """
 
-    front: ClassVar[bytes] = bytes([Kind.OFFER, 1])
+    front: ClassVar[bytes] = bytes([Kind.PROPOSAL, 1])
     what: ClassVar[str] = "an offer"
     by: Side
     answers: Digest

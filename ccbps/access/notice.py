@@ -137,7 +137,7 @@ class Notice(Message, frozen=True, dict=True):
         return any(one.roles == roles for one in self.entitled)
 
     @cached_property
-    def names(self) -> frozenset[bytes]:
+    def filter_names(self) -> frozenset[bytes]:
         """Names of filters whose interests the broker needs."""
         return frozenset(right.name for right in self._rights.values()) - {EVERYTHING}
 

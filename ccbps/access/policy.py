@@ -2,7 +2,7 @@
 
 A policy has a version. Users have roles, and grants give roles actions on content: each grant has a
 filter, a predicate over the attributes of events. Rules of owners and managers deny, and a denial
-overrides every grant. For roles R and an action a there is one predicate, the *filter* of R and a:
+overrides every grant. For roles R and an action a there is one predicate, the *filter* of R and a::
 
     (grant 1 OR grant 2 OR ...) AND NOT (rule 1) AND NOT (rule 2) ...
 

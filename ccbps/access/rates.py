@@ -22,7 +22,8 @@ class Bucket:
     def level(self) -> float:
         """Return what is in it; below 0 if too much was taken."""
         now = self._clock()
-        self._level = min(self._burst, self._level + (now - self._then) * self._rate)
+        passed = max(0.0, now - self._then)  # a clock that was set back takes nothing away
+        self._level = min(self._burst, self._level + passed * self._rate)
         self._then = now
         return self._level
 

@@ -1,6 +1,6 @@
 """Tokens: what an authority says of a user, until when, bound to a key that the user holds.
 
-A token is a biscuit (Ed25519, Datalog). Its first block has facts, signed by the authority:
+A token is a biscuit (Ed25519, Datalog). Its first block has facts, signed by the authority::
 
     user("ann"); key("<hex>"); role("doctor"); policy(7); valid(<from>, <until>);
 
@@ -46,7 +46,9 @@ _FACT: Final = re.compile(r'(user|key|role)\("([^"\\]*)"\)')
 _POLICY: Final = re.compile(r"policy\((\d{1,19})\)")
 _TIME: Final = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
 _VALID: Final = re.compile(rf"valid\(({_TIME}), ({_TIME})\)")
-_ACTIONS_CHECK: Final = re.compile(r"check if action\(\$a\), \[(.*)\]\.contains\(\$a\)")
+_ACTIONS_CHECK: Final = re.compile(
+    r'check if action\(\$a\), \[((?:"[a-z]+"(?:, )?)*)\]\.contains\(\$a\)'
+)
 _TIME_CHECK: Final = re.compile(rf"check if time\(\$t\), \$t <= ({_TIME})")
 
 
@@ -71,6 +73,7 @@ class Token:
         policy: version of the policy when the token was issued.
         starts: first second at which it counts, seconds since 1970.
         ends: last second at which it counts.
+        is_limited: whether an attenuation ends it earlier than the authority said.
         actions: actions that are left.
         numbers: names of the token and of its attenuations, for revocation: hexadecimal.
         digest: SHA-256 of the token's bytes.
@@ -82,6 +85,7 @@ class Token:
     policy: int
     starts: int
     ends: int
+    is_limited: bool
     actions: frozenset[Action]
     numbers: tuple[str, ...]
     digest: bytes
@@ -232,7 +236,8 @@ def read_token(token: bytes, authority: bytes) -> Token:
             raise _malformed()
     if any(len(facts[name]) != 1 for name in ("user", "key", "policy")) or len(times) != 1:
         raise _malformed()
-    actions, (starts, ends) = frozenset(ACTIONS), times[0]
+    actions, (starts, latest) = frozenset(ACTIONS), times[0]
+    ends = latest
     for place in range(1, blocks):
         if parsed.block_external_key(place) is not None:
             raise _malformed()
@@ -253,6 +258,7 @@ def read_token(token: bytes, authority: bytes) -> Token:
         int(facts["policy"][0]),
         starts,
         ends,
+        ends < latest,
         actions,
         tuple(str(one) for one in parsed.revocation_ids),
         sha256(token).digest(),

@@ -18,6 +18,14 @@ all its receivers, and in addition a subscription's permit must be one of that p
 A client gets what matches while its token counts. What waited when the token ended waits on, and is
 given out when the client presents its next token.
 
+Where all subscriptions have one event message, the broker judges the event that subscribers get.
+
+Hazard: a publisher can lie about its events. Where each subscription has an event message of its
+own (`Publication.events`), it can also show the filters another event than the subscribers. A
+decision is as exact as the matcher: what its card says of false matches holds for filters, too. A
+broker that starts without a file takes any policy that the authority ever signed, if it is not
+older than `Guard`'s `oldest`.
+
 Leak: beside what the matcher's card says of any interest, the broker learns users, roles, rates,
 which filters are equal, and which events match the filters that it has interests for. Before
 matching these are those for "publish" only.
@@ -34,15 +42,23 @@ from msgspec import structs
 from ccbps.access import Authority, Entitlement, Guard, Notice, Permit, Policy, Presentation
 from ccbps.access.policy import Action
 from ccbps.broker.mailbox import Matched
-from ccbps.broker.messages import Subscription
+from ccbps.broker.messages import Delivery, Subscription
 from ccbps.checks import Printable, choice, instance
 from ccbps.ciphers.signatures import Signature
-from ccbps.errors import DecodeError, ParameterError, RefusedError, UnsupportedPredicateError
+from ccbps.errors import (
+    DecodeError,
+    ParameterError,
+    RefusedError,
+    ReplayError,
+    UnsupportedPredicateError,
+)
 from ccbps.predicates import Predicate
-from ccbps.records import Message
+from ccbps.records import Message, Number
 from ccbps.wire import Kind
 
 When = Literal["before", "after"]
+MOST_ENDED: Final = 256
+"""Subscriptions that ended of which a client is told; the last ones."""
 AUTHORITY: Final = "authority"
 """Name of the client whose subscriptions are the filters."""
 _UNSIGNED: Final = bytes(64)
@@ -55,6 +71,7 @@ class Enactment(Message, frozen=True):
         notice: the notice.
         filters: subscriptions of the authority by the filter's name in hexadecimal; several where
             each publisher has one of its own.
+        number: number that grows from one to the next, as a version may have several.
         signature: the authority's signature.
     """
 
@@ -62,6 +79,7 @@ class Enactment(Message, frozen=True):
     what: ClassVar[str] = "a policy for a broker"
     notice: bytes
     filters: Mapping[str, tuple[bytes, ...]]
+    number: Number
     signature: Signature = _UNSIGNED
 
     @property
@@ -116,7 +134,7 @@ def enactment(
                 for one in subscriptions(f"{name}.{place}", part)
             ]
         filters[name] = tuple(one.to_bytes() for one in made)
-    unsigned = Enactment(notice.to_bytes(), filters)
+    unsigned = Enactment(notice.to_bytes(), filters, authority.count())
     return structs.replace(unsigned, signature=authority.sign(unsigned.signed))
 
 
@@ -217,7 +235,9 @@ class Enforcement(Printable):
         self._ended: dict[str, dict[str, str]] = {}
         self._charged: dict[str, int] = {}
         self._limited = set[str]()
-        self._lasting: list[set[str]] = []
+        # Versions whose filters are registered, the last two, and number of the last enactment.
+        self._lasting: list[tuple[int, set[str]]] = []
+        self._number = -1
 
     def __repr__(self) -> str:
         return f"<Enforcement {self.when} matching by {self.guard!r}>"
@@ -233,6 +253,8 @@ class Enforcement(Printable):
         """
         self.guard.check_signed(new.signed, new.signature)
         notice = self.guard.check_new(new.notice)
+        if self._lasting and (notice.version, new.number) < (self._lasting[-1][0], self._number):
+            raise ReplayError(f"a later policy of version {notice.version} is in force")
         if missing := {name.hex() for name in needed(notice, self.when)} - new.filters.keys():
             raise DecodeError(f"the policy lacks the interests of {len(missing)} filters")
         subscriptions = []
@@ -244,24 +266,35 @@ class Enforcement(Printable):
                 subscriptions.append(one)
         return subscriptions
 
-    def install(self, new: Enactment, filters: Sequence[Subscription]) -> set[str]:
+    @staticmethod
+    def has_filters(new: Enactment) -> bool:
+        """Tell whether a policy that `read` verified depends on what events say."""
+        return bool(Notice.from_bytes(new.notice).filter_names)
+
+    def install(self, new: Enactment, filters: Sequence[Subscription]) -> None:
         """Put a policy that `read` verified into force.
 
         Args:
             new: the policy.
             filters: result of `read`.
-
-        Returns:
-            names of the filters that must stay registered: those of this policy and the one
-            before, by which publications may still be judged.
         """
         self.guard.install(new.notice)
-        self.guard.forget(self.guard.stamp())  # publications have the notice itself
-        self._lasting = [*self._lasting[-1:], {one.name for one in filters}]
-        return set().union(*self._lasting)
+        version, names = self.guard.stamp(), {one.name for one in filters}
+        self.guard.forget(version)  # publications have the notice itself
+        before = [pair for pair in self._lasting if pair[0] != version]
+        self._lasting, self._number = [*before[-1:], (version, names)], new.number
+
+    @property
+    def lasting(self) -> set[str]:
+        """Names of the filters that must stay registered.
+
+        They are those of the policy in force and the one before, by which publications may still be
+        judged.
+        """
+        return set().union(*(names for _, names in self._lasting))
 
     def load(self, message: bytes, tokens: Iterable[tuple[str, bytes]]) -> list[Subscription]:
-        """Go on with the policy and the tokens that an earlier broker kept.
+        """Resume the policy and the tokens that an earlier broker kept.
 
         Returns:
             the filters' subscriptions.
@@ -294,7 +327,10 @@ class Enforcement(Printable):
             else:
                 continue
             ending.setdefault(client, []).append(name)
-            self._ended.setdefault(client, {})[name] = f"subscription {name} ended: {why}"
+            ended = self._ended.setdefault(client, {})
+            ended[name] = f"subscription {name} ended: {why}"
+            if len(ended) > MOST_ENDED:
+                del ended[next(iter(ended))]
         return ending
 
     def _rights(self, client: str, notice: Notice) -> tuple[bytes, bytes] | None:
@@ -315,6 +351,10 @@ class Enforcement(Printable):
         return [*self._ended.get(client, {}).values()]
 
     # -- requests --------------------------------------------------------------------------------
+
+    def encoder(self, client: str) -> str:
+        """Return the name of the client whose keys encode the subscriptions of a client."""
+        return self.owner if self.when == "before" else client
 
     def check_client(self, client: str) -> None:
         """Refuse requests under the authority's name."""
@@ -351,8 +391,20 @@ class Enforcement(Printable):
         for name in names:
             self._permits.pop((client, name), None)
 
+    def forget(self, client: str, names: Iterable[str]) -> None:
+        """Forget a client that was shut out: its token, its subscriptions and their ends."""
+        self.guard.leave(client)
+        self.leave(client, names)
+        for known in (self._ended, self._charged):
+            known.pop(client, None)
+        self._limited.discard(client)
+
+    def is_current(self, stamp: tuple[Notice, Entitlement]) -> bool:
+        """Tell whether the policy that a publication was stamped with is still in force."""
+        return stamp[0].version == self.guard.stamp()
+
     def begin(self, publisher: str) -> tuple[Notice, Entitlement]:
-        """Judge who may publish a publication that arrives now, and charge the publisher's rate.
+        """Decide whether a publisher may publish now, and charge its rate.
 
         Returns:
             the notice that decides about it from here on, and the publisher's right.
@@ -379,9 +431,17 @@ class Enforcement(Printable):
             and may not receive.
 
         Raises:
-            RefusedError: the event does not match the publisher's filter.
+            RefusedError: the event does not match the publisher's filter; or two policies came
+                while it was matched.
         """
         notice, right = stamp
+        is_known = any(version == notice.version for version, _ in self._lasting)
+        if not is_known and (right.name or self.when == "after"):
+            raise RefusedError(
+                f"policy version {notice.version} was replaced twice while this publication was "
+                "matched: publish it again",
+                reason="version",
+            )
         filters = {
             name.partition(".")[0]
             for client, names in matched
@@ -416,27 +476,37 @@ class Enforcement(Printable):
         """Refuse payloads of a publisher that may not publish now."""
         self.guard.right(publisher, "publish")
 
-    def room(self, client: str, following: Sequence[int]) -> int:
-        """Return how many deliveries a client may have now, and charge its rate for new ones.
+    def release(
+        self, client: str, waiting: Sequence[Delivery], after: Callable[[int], Sequence[Delivery]]
+    ) -> Sequence[Delivery]:
+        """Return the deliveries that a client may have now, and charge its rate for new ones.
+
+        New ones are charged in order, wherever the client asks from.
 
         Args:
             client: name of the client.
-            following: sequence numbers of the deliveries that it asks for, which grow.
+            waiting: deliveries that it asks for.
+            after: function that returns the deliveries that follow a sequence number.
 
         Raises:
             RefusedError: the client has no right to receive now.
         """
         right = self.guard.right(client, "receive")
+        if right.rate is None:
+            self._limited.discard(client)
+            return waiting
         last = self._charged.get(client, -1)
-        known = sum(sequence <= last for sequence in following)
-        taken = self.guard.spend(client, "receive", right, len(following) - known)
+        if not waiting or waiting[-1].sequence <= last:
+            return waiting
+        new = after(last)
+        taken = self.guard.spend(client, "receive", right, len(new))
         if taken:
-            self._charged[client] = following[known + taken - 1]
-        if known + taken < len(following):
+            last = self._charged[client] = new[taken - 1].sequence
+        if waiting[-1].sequence > last:
             self._limited.add(client)
         else:
             self._limited.discard(client)
-        return known + taken
+        return [one for one in waiting if one.sequence <= last]
 
     def pause(self, client: str) -> float:
         """Return the seconds until a client's rate lets its next delivery through.
@@ -461,6 +531,14 @@ class NoEnforcement:
 
     session = b""
 
+    def encoder(self, client: str) -> str:
+        """Return the client itself."""
+        return client
+
+    def is_current(self, stamp: object) -> bool:
+        """Return True."""
+        return True
+
     def pause(self, client: str) -> float:
         """Return 0."""
         return 0.0
@@ -469,9 +547,11 @@ class NoEnforcement:
         """Return all clients that match."""
         return matched, 0
 
-    def room(self, client: str, following: Sequence[int]) -> int:
-        """Return the number of all deliveries."""
-        return len(following)
+    def release(
+        self, client: str, waiting: Sequence[Delivery], after: object
+    ) -> Sequence[Delivery]:
+        """Return all deliveries."""
+        return waiting
 
     def notices(self, client: str) -> list[str]:
         """Return nothing."""

@@ -125,7 +125,9 @@ class Ingress:
                         publisher, one.stamp, self._subscriptions.recipients(one)
                     )
                     self._metrics.add("withheld", withheld)
-                    receipt, told = self._accept(publisher, new, one.digest, matched)
+                    receipt, told = self._accept(
+                        publisher, new, one.digest, matched, self._access.is_current(one.stamp)
+                    )
                     self._metrics.published(took, one.snapshot.filtered)
                     return receipt, told
             self._subscriptions.find_later(one, later)
@@ -142,7 +144,12 @@ class Ingress:
         return Receipt(receipt.number, True, clients)
 
     def _accept(
-        self, publisher: str, publication: Publication, digest: bytes, matched: Matched
+        self,
+        publisher: str,
+        publication: Publication,
+        digest: bytes,
+        matched: Matched,
+        may_be_kept: bool,
     ) -> tuple[Receipt, list[str]]:
         """Accept a publication, and return its receipt and the clients with new deliveries."""
         numbers, is_sealed_later = self._publishers[publisher], publication.payload is None
@@ -153,7 +160,7 @@ class Ingress:
         deliveries = (
             [] if is_sealed_later else self._boxes.addressed(matched, publisher, publication)
         )
-        is_kept = self._kept.most > 0 and not is_sealed_later
+        is_kept = self._kept.most > 0 and may_be_kept and not is_sealed_later
         below = numbers.cutoff()
         with self._boxes.put(deliveries):
             self._store.publish(publisher, publication, digest, clients)

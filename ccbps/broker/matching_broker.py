@@ -47,6 +47,7 @@ from ccbps.broker.messages import (
     check_name,
 )
 from ccbps.broker.metrics import Metrics, metrics_text
+from ccbps.broker.policies import Policies
 from ccbps.broker.prefilter import FilterKind
 from ccbps.broker.quotas import Quota
 from ccbps.broker.store import BrokerStore, NoStore, Store
@@ -174,6 +175,9 @@ class MatchingBroker(Confined):
         self._boxes = Mailboxes(
             self.quota, when_full == "drop", clock, self._store, self._metrics, relays
         )
+        self._policies = Policies(
+            self.access, self._lock, self._subscriptions, self._store, self._kept, self._end
+        )
         timer = broker.with_workers(timer) if isinstance(broker, Leader) else timer
         self._door = Door(self._boxes, self._lock, self._metrics, timer)
         self._ingress = Ingress(
@@ -223,19 +227,14 @@ class MatchingBroker(Confined):
             self._store.keep_last(self._kept.most)
         for publisher, publication in self._store.kept():
             self._kept.add(publisher, publication)
-        subscriptions = self._subscriptions.usable([*self._store.subscriptions()])
-        policy = self._store.enacted()
-        if policy is not None:
-            access = self._enforcement("the file has a policy in force")
-            filters = access.load(policy, self._store.presented())
-            self._subscriptions.add_all([(access.owner, one) for one in filters])
-            for pair in subscriptions:
-                access.enter(*pair)
+        subscriptions = self._subscriptions.usable(
+            [*self._store.subscriptions()], self.access.encoder
+        )
+        self._policies.load(subscriptions)
         self._subscriptions.add_all(subscriptions)
         for pair in subscriptions:
             self._last_rounds.add(*pair)
-        if policy is not None:
-            self._end_forbidden(self._enforcement())
+        self._policies.end_forbidden()
         # An earlier broker was killed before it delivered to these.
         for client, subscription, kept in self._store.awaiting_kept():
             if subscription.name in self._subscriptions.registry.of(client):
@@ -286,7 +285,8 @@ class MatchingBroker(Confined):
         with self._door.reading(client, Subscription, subscription) as (new, _):
             self.access.check(client, new)
             # Three brokers may take their time: others may be served meanwhile.
-            self._examiner.check([(f"{client}/{new.name}", new)])
+            encoder = self.access.encoder(client)
+            self._examiner.check([(f"{encoder}/{new.name}", new)])
 
             def enter() -> None:
                 # All publications accepted from here on are matched with it: none comes twice.
@@ -303,7 +303,7 @@ class MatchingBroker(Confined):
                 with self._lock:
                     self._boxes.admitted(client)  # it may have been revoked, and come back
                     self.access.check(client, new)  # by a policy that is new
-                    self._examiner.check_owner(client, new)
+                    self._examiner.check_owner(encoder, new)
                     if self._subscriptions.has(client, new):
                         return
                 self._subscriptions.add(client, new, enter)
@@ -331,7 +331,10 @@ class MatchingBroker(Confined):
                 if one.name in names or (client, one.name) in seen:
                     raise ParameterError(f"{client} has a subscription {one.name!r} already")
                 seen.add((client, one.name))
-            self._examiner.check([(f"{client}/{one.name}", one) for client, one in subscriptions])
+            encoder = self.access.encoder
+            self._examiner.check(
+                [(f"{encoder(client)}/{one.name}", one) for client, one in subscriptions]
+            )
             with self._lock, self._store.transaction():
                 for client, one in subscriptions:
                     self._store.subscribe(client, one, awaits_kept=False)
@@ -348,6 +351,7 @@ class MatchingBroker(Confined):
             LedgerError: the file cannot be written; nothing was changed.
         """
         with self._door.serving(client, 0), self._changing:
+            self.access.check_client(client)
             if name not in self._subscriptions.registry.of(client):
                 raise ParameterError(f"{client} has no subscription {name!r}")
             self._end(client, [name])
@@ -411,6 +415,7 @@ class MatchingBroker(Confined):
                     accepted.served.add(client)
                 self._kept.forget(client)
                 self._last_rounds.remove(client, names)
+                self.access.forget(client, names)
                 self._metrics.add("revoked")
             if user is not None:
                 self._forget_user(user)
@@ -428,46 +433,32 @@ class MatchingBroker(Confined):
 
     # -- policies --------------------------------------------------------------------------------
 
-    def enact(self, policy: Enactment | bytes) -> None:
+    def enact(self, policy: Enactment | bytes, *, client: str | None = None) -> None:
         """Put a policy into force, for subscriptions that exist, too.
 
         The authority has signed it, so that anybody may bring it. The same again changes nothing.
         Publications that were kept for later subscribers are forgotten, as another policy judged
         them.
 
+        Args:
+            policy: the policy.
+            client: client that brings it, which is charged for the time; None for the operator.
+
         Raises:
-            ParameterError: the broker enforces no policy.
+            ParameterError: the broker enforces no policy; or the policy has filters, and
+                subscribers decide which events match.
             DecodeError: it is malformed, or not signed by the authority.
             ReplayError: it is older than the one in force.
+            RefusedError: the client was revoked, or its quota is used up.
             LedgerError: the file cannot be written; nothing was changed.
         """
+        self._policies.enforcement()
         message = policy.to_bytes() if isinstance(policy, Enactment) else policy
-        new = policy if isinstance(policy, Enactment) else Enactment.from_bytes(policy)
-        access = self._enforcement()
-        with self._door.counting(), self._changing:
-            filters = access.read(new)
-            self._examiner.check([(f"{access.owner}/{one.name}", one) for one in filters])
-            with self._lock, self._store.transaction():
-                self._store.enact(message)
-                self._store.keep_last(0)
-            lasting = access.install(new, filters)
-            for one in filters:
-                if not self._subscriptions.has(access.owner, one):
-                    self._subscriptions.add(access.owner, one, lambda: None)
-            own = self._subscriptions.registry.of(access.owner)
-            self._subscriptions.remove(access.owner, [one for one in own if one not in lasting])
-            with self._lock:
-                self._kept.forget_all()
-            told = self._end_forbidden(access)
+        with self._door.counting() if client is None else self._door.serving(client, len(message)):
+            new = policy if isinstance(policy, Enactment) else Enactment.from_bytes(policy)
+            with self._changing:
+                told = self._policies.enact(new, message)
         self._call(self.on_notice, told)
-
-    def _end_forbidden(self, access: Enforcement) -> list[str]:
-        """Forget the subscriptions that the policy in force ends, and return their clients."""
-        with self._lock:
-            ending = access.ending(self._subscriptions.registry.all())
-        for client, names in ending.items():
-            self._end(client, names)
-        return [*ending]
 
     def present(self, client: str, presentation: Presentation | bytes) -> None:
         """Take a client's token, with which it may publish, subscribe and receive.
@@ -479,16 +470,11 @@ class MatchingBroker(Confined):
                 revoked, or its quota is used up.
             ReplayError: the presentation is not new.
         """
-        access = self._enforcement()
+        access = self._policies.enforcement()
         with self._door.reading(client, Presentation, presentation) as (new, _):
             access.present(client, new)
             with self._lock, self._store.transaction():
                 self._store.present(client, new.token)
-
-    def _enforcement(self, why: str = "the broker enforces no policy") -> Enforcement:
-        if not isinstance(self.access, Enforcement):
-            raise ParameterError(f"{why}: give the broker access=Enforcement(...)")
-        return self.access
 
     # -- publications ----------------------------------------------------------------------------
 
@@ -583,8 +569,9 @@ class MatchingBroker(Confined):
         whole("most", most, 1)
         whole("after", after)
         with self._door.serving(client), self._lock:
-            waiting = self._boxes.admitted(client).after(after, most)
-            return waiting[: self.access.room(client, [one.sequence for one in waiting])]
+            box = self._boxes.admitted(client)
+            waiting = box.after(after, most)
+            return [*self.access.release(client, waiting, lambda last: box.after(last, most))]
 
     def acknowledge(self, client: str, sequence: int) -> None:
         """Forget the deliveries that a client has: all up to this sequence number.
@@ -603,10 +590,10 @@ class MatchingBroker(Confined):
         Raises:
             RefusedError: the client was revoked, or the broker's time for it is used up.
         """
-        if self.matcher.keying is not Keying.ROUNDS and self.access is None:
+        if self.matcher.keying is not Keying.ROUNDS and isinstance(self.access, NoEnforcement):
             return []
         with self._door.serving(client), self._lock:
-            texts: list[str | None] = [] if self.access is None else [*self.access.notices(client)]
+            texts: list[str | None] = [*self.access.notices(client)]
             for name, (publisher, rounds) in self._last_rounds.of(client).items():
                 numbers = self._publishers.get(publisher)
                 following = 0 if numbers is None else numbers.next_round

@@ -90,6 +90,8 @@ class Subscription(Message, frozen=True):
         token: token of the topic; None for all topics.
         publisher: the publisher with whom the subscriber shares a seed; None for all publishers.
         first_round: round of the first interest message. The others are for the rounds after it.
+        route: bytes by which a network of brokers routes (`ccbps.overlay.EdgeBroker`), which all of
+            them read; None outside of a network.
         permit: the authority's permit, at a broker that enforces a policy before matching.
 
     Example:
@@ -107,6 +109,7 @@ class Subscription(Message, frozen=True):
     token: Token | None = None
     publisher: str | None = None
     first_round: Number | None = None
+    route: bytes | None = None
     permit: Annotated[bytes, Meta(max_length=1024)] = b""
 
     def __post_init__(self) -> None:
@@ -139,6 +142,7 @@ class Publication(Message, frozen=True):
         after: number of the publication that must be accepted before this one, which is refused
             otherwise; None for none. So a publisher need not wait for receipts, and keeps its order
             when the broker refuses some for now.
+        route: bytes by which a network of brokers routes it; see `Subscription`.
 
     Example:
         >>> from ccbps.broker import Publication
@@ -157,6 +161,7 @@ class Publication(Message, frozen=True):
     events: Mapping[str, bytes] = {}
     wraps: Mapping[str, bytes] = {}
     after: Number | None = None
+    route: bytes | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,10 +1,10 @@
 """The SQLite file of a matching broker: whatever a crash must not lose.
 
-It holds subscriptions, numbers of accepted publications, deliveries that wait, kept publications,
-clients and users that were revoked, the policy in force and the tokens of clients, all of it as it
-was sent. So a thief of the file learns
-what the broker knew. One transaction takes a publication and its deliveries. Both are on disk when
-the publisher has its receipt, and a publication that it repeats is known.
+It holds subscriptions, numbers of accepted publications, deliveries that wait, publications that
+are kept or on their way through a network, clients and users that were revoked, the policy in force
+and the tokens of clients, all of it as it was sent. So a thief of the file learns what the broker
+knew. One transaction takes a publication and its deliveries. Both are on disk when the publisher
+has its receipt, and a publication that it repeats is known.
 
 Source: SQLite documentation, "Write-Ahead Logging".
 """
@@ -24,7 +24,7 @@ from ccbps.broker.messages import Delivery, Publication, Subscription
 from ccbps.errors import LedgerError, ParameterError
 
 _APPLICATION: Final = int.from_bytes(b"ccbb", "big")
-_VERSION: Final = 4
+_VERSION: Final = 5
 WAIT_SECONDS: Final = 5.0
 """Seconds to wait for another process that has the file open, such as a broker about to end."""
 _TABLES: Final = """
@@ -43,6 +43,7 @@ CREATE TABLE deliveries (client TEXT NOT NULL, sequence INTEGER NOT NULL,
     PRIMARY KEY (client, sequence)) WITHOUT ROWID;
 CREATE INDEX by_payload ON deliveries (payload);
 CREATE TABLE kept (id INTEGER PRIMARY KEY, publisher TEXT NOT NULL, message BLOB NOT NULL);
+CREATE TABLE outgoing (id INTEGER PRIMARY KEY, publisher TEXT NOT NULL, message BLOB NOT NULL);
 CREATE TABLE users (user BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE hellos (client TEXT NOT NULL, name BLOB NOT NULL, message BLOB NOT NULL,
     PRIMARY KEY (client, name)) WITHOUT ROWID;
@@ -270,6 +271,7 @@ class BrokerStore:
         )
         for statement in (
             "DELETE FROM subscriptions WHERE client = ?",
+            "DELETE FROM tokens WHERE client = ?",
             # Nobody else may ever use the client's names.
             "UPDATE hellos SET message = x'' WHERE client = ?",
             "DELETE FROM kept WHERE publisher = ?",
@@ -279,6 +281,21 @@ class BrokerStore:
     def admit(self, client: str) -> None:
         """Note that a client may come back."""
         self._db.execute("UPDATE clients SET revoked = 0 WHERE client = ?", (client,))
+
+    def send(self, number: int, publisher: str, message: bytes) -> None:
+        """Write a publication that is on its way through a network of brokers.
+
+        Args:
+            number: number of the broker's own for it.
+            publisher: name of the publisher.
+            message: the publication.
+        """
+        self._db.execute("INSERT INTO outgoing VALUES (?, ?, ?)", (number, publisher, message))
+
+    def arrived(self, numbers: Iterable[int]) -> None:
+        """Delete publications that are on their way no more."""
+        rows = [(number,) for number in numbers]
+        self._db.executemany("DELETE FROM outgoing WHERE id = ?", rows)
 
     def keep(self, publisher: str, publication: Publication, most: int) -> None:
         """Keep a publication for later subscribers, and `most` of the last ones in all."""
@@ -358,6 +375,10 @@ class BrokerStore:
             "SELECT publisher, message FROM kept WHERE id <= ? ORDER BY id", (last,)
         ):
             yield publisher, Publication.from_bytes(message)
+
+    def outgoing(self) -> list[tuple[int, str, bytes]]:
+        """Return publications that were on their way, in order: number, publisher, message."""
+        return self._db.execute("SELECT * FROM outgoing ORDER BY id").fetchall()
 
     def awaiting_kept(self) -> list[tuple[str, Subscription, list[tuple[str, Publication]]]]:
         """Return subscriptions that still await kept publications, with these."""

@@ -133,17 +133,23 @@ class Subscriptions:
         }
 
     def usable(
-        self, subscriptions: list[tuple[str, Subscription]]
+        self, subscriptions: list[tuple[str, Subscription]], encoder: Callable[[str], str]
     ) -> list[tuple[str, Subscription]]:
         """Select the subscriptions of an earlier broker that match something.
 
         Those of users that were revoked match nothing any more, for example.
+
+        Args:
+            subscriptions: clients and subscriptions.
+            encoder: function that returns who encoded a client's subscriptions.
         """
         try:
-            self.examiner.check([(f"{client}/{one.name}", one) for client, one in subscriptions])
+            self.examiner.check(
+                [(f"{encoder(client)}/{one.name}", one) for client, one in subscriptions]
+            )
         except DecodeError as error:
             if len(subscriptions) > 1:
-                return [pair for one in subscriptions for pair in self.usable([one])]
+                return [pair for one in subscriptions for pair in self.usable([one], encoder)]
             ((client, subscription),) = subscriptions
             _log.warning("subscription %s of %s is left out: %s", subscription.name, client, error)
             return []

@@ -16,7 +16,8 @@ the prefix that it shares with the last one: 2^(n + 1) - 2 for all 2^n leaves in
 n - 1 + 2^-n on average for random ones.
 
 Leak: the leaf of an event, and so all its attributes up to the depth of the tree, is in the clear:
-whoever gets the message needs it to find the key. Two users open what each of them opens, and no
+whoever gets the message needs it to find the key. So are the epoch, the padded length, and a hash
+of topic and schema, at which everybody can guess. Two users open what each of them opens, and no
 more: one tree binds all attributes to one another. Hazard: whoever can open a payload could also
 have sealed it.
 Sources: Srivatsa and Liu, ICDCS 2007 (PSGuard); [Survey] section 4.8.
@@ -148,13 +149,13 @@ class _Sealed(Message, frozen=True):
     what: ClassVar[str] = "a payload under a key of a tree"
     tree: bytes
     epoch: Number
-    leaf: Annotated[str, Meta(pattern="^[01]+$")]
+    leaf: Annotated[str, Meta(pattern=r"\A[01]+\Z")]
     nonce: Annotated[bytes, Meta(min_length=NONCE_BYTES, max_length=NONCE_BYTES)]
     payload: bytes = b""
 
 
 _NodeKey = tuple[
-    Annotated[str, Meta(pattern="^[01]*$")],
+    Annotated[str, Meta(pattern=r"\A[01]*\Z")],
     Annotated[bytes, Meta(min_length=KEY_BYTES, max_length=KEY_BYTES)],
 ]
 
@@ -209,6 +210,9 @@ class RangeKey(Confined, TextKey):
     def with_next(self, following: RangeKey, *, keep: int = 2) -> RangeKey:
         """Return a key that opens messages of further epochs, too; the oldest ones end.
 
+        In an epoch of both keys it opens what either opens. It seals in the latest epoch, so a
+        publisher takes in the next key when its epoch starts.
+
         Args:
             following: key of the same tree.
             keep: number of epochs.
@@ -218,9 +222,11 @@ class RangeKey(Confined, TextKey):
         """
         if instance("following", following, RangeKey).tree.name != self.tree.name:
             raise KeyMismatchError("following is a key of another tree")
-        joined = {**self._keys, **following._keys}
-        kept = sorted(joined)[-whole("keep", keep, 1) :]
-        return RangeKey(self.tree, {epoch: joined[epoch] for epoch in kept})
+        mine, others = self._keys, following._keys
+        kept = sorted({*mine, *others})[-whole("keep", keep, 1) :]
+        return RangeKey(
+            self.tree, {epoch: mine.get(epoch, {}) | others.get(epoch, {}) for epoch in kept}
+        )
 
     @confined
     def seal(
@@ -267,7 +273,10 @@ class RangeKey(Confined, TextKey):
         """
         opened = []
         for row, message in enumerate(messages):
-            parsed = _Sealed.from_bytes(message)
+            try:
+                parsed = _Sealed.from_bytes(message)
+            except DecodeError as error:
+                raise DecodeError(f"row {row}: {error}", rows=(row,)) from None
             if parsed.tree != self.tree.name or len(parsed.leaf) != self.tree.space.depth:
                 raise KeyMismatchError(f"row {row}: the message is of another tree")
             if parsed.epoch not in self._keys:

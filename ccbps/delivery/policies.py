@@ -172,13 +172,14 @@ which the authority makes'})
 
     @confined
     def examine(
-        self, ciphertexts: Sequence[bytes], *, threads: int | None = None
+        self, ciphertexts: Sequence[bytes], *, workers: int = 1
     ) -> tuple[list[bytes | None], dict[int, str]]:
         """Decrypt payloads as `open` does, and give a cause where a row cannot be opened.
 
         Args:
             ciphertexts: messages of `PolicySealer.seal`.
-            threads: number of threads that open capsules; by default one for each core.
+            workers: number of capsules that are opened at the same time, as in
+                `ccbps.functional.UserKey.examine`.
 
         Returns:
             payloads, None for a row that cannot be opened; and the cause by row.
@@ -190,7 +191,7 @@ which the authority makes'})
                 parsed[row] = PolicyPayload.from_bytes(ciphertext)
             except DecodeError as error:
                 causes[row] = str(error)
-        keys = self._keys(dict.fromkeys(part.capsule for part in parsed.values()), threads)
+        keys = self._keys(dict.fromkeys(part.capsule for part in parsed.values()), workers)
         payloads: list[bytes | None] = [None] * len(ciphertexts)
         for row, part in parsed.items():
             key, cause = keys[part.capsule]
@@ -205,14 +206,14 @@ which the authority makes'})
         return payloads, dict(sorted(causes.items()))
 
     def _keys(
-        self, capsules: dict[bytes, None], threads: int | None
+        self, capsules: dict[bytes, None], workers: int
     ) -> dict[bytes, tuple[bytes | None, str]]:
         """Return the key of each capsule or None, and the cause why there is none."""
         hashes = {capsule: sha256(capsule).digest() for capsule in capsules}  # which stay short
         with self._lock:
             known = {some: self._opened[at] for some, at in hashes.items() if at in self._opened}
         new = [capsule for capsule in capsules if capsule not in known]
-        opened, causes = self._key.examine(new, threads=threads)
+        opened, causes = self._key.examine(new, workers=workers)
         for row, (capsule, key) in enumerate(zip(new, opened, strict=True)):
             is_key = key is not None and len(key) == KEY_BYTES
             known[capsule] = (key, "") if is_key else (None, causes.get(row, _NO_KEY))

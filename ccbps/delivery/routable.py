@@ -26,8 +26,9 @@ refused where their schema has a secret attribute.
 
 Leak: brokers read the routable attributes of events, the weakened predicates with their constants,
 and so which events of which subscribers they match. Bodies show the padded length, and what their
-sealer shows. Whoever opens a body reads all secret attributes of the event, also where its
-predicate does not hold. A routable attribute that depends on a secret one shows it.
+sealer shows: bodies that CpAbe or Ibe seals in one call show that they belong together. Whoever
+opens a body reads all secret attributes of the event, also where its predicate does not hold. A
+routable attribute that depends on a secret one shows it.
 Sources: [Survey] sections 4.4 and 8.1.
 """
 
@@ -251,12 +252,11 @@ class RoutableOpener(Confined):
             with suppress(DecodeError):
                 body = read(_Body, content, refusal=_ALTERED)
                 if body.routable == parsed[row].routable:
-                    self._joined([body])
                     bodies[row] = body
             if row not in bodies:
                 causes[row] = _ALTERED
         payloads: list[bytes | None] = [None] * len(messages)
-        matched = self._predicate.evaluate(self._joined([*bodies.values()])).tolist()
+        matched = self._predicate.evaluate(self._joined(bodies, causes)).tolist()
         for (row, body), held in zip(bodies.items(), matched, strict=True):
             if held:
                 payloads[row] = body.payload
@@ -280,11 +280,18 @@ class RoutableOpener(Confined):
                 causes[row] = str(error).removeprefix("row 0: ")
         return contents
 
-    def _joined(self, bodies: Sequence[_Body]) -> Events:
-        """Return the records of bodies."""
-        routable = from_code_bytes(self.split.routable, [body.routable for body in bodies])
-        secret = from_code_bytes(self.split.secret, [body.secret for body in bodies])
-        return self.split.join(routable, secret)
+    def _joined(self, bodies: dict[int, _Body], causes: dict[int, str]) -> Events:
+        """Return the records of bodies; remove those that hold none, and note causes for them."""
+        while True:
+            rows, held = [*bodies], bodies.values()
+            try:
+                routable = from_code_bytes(self.split.routable, [body.routable for body in held])
+                secret = from_code_bytes(self.split.secret, [body.secret for body in held])
+                return self.split.join(routable, secret)
+            except DecodeError as error:
+                for at in error.rows:
+                    causes[rows[at]] = _ALTERED
+                    del bodies[rows[at]]
 
 
 def read_routable(split: Split, messages: Sequence[bytes]) -> Events:

@@ -19,11 +19,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from ccbps.checks import Printable, instance, whole
 from ccbps.errors import UnsupportedPredicateError
 from ccbps.predicates import Predicate, Schema
 from ccbps.predicates.bound import bound_predicate
-from ccbps.predicates.codes import unpack
 
 Node: TypeAlias = str
 """A node of the tree: bits from the root, "0" or "1" each."""
@@ -68,12 +69,13 @@ class Decomposition(Printable):
         Raises:
             EventError: a record does not fit the schema.
         """
-        events, widths = self.schema.encode(records), self.schema.widths
-        codes = {name: unpack(events.codes[name]) for name in self.schema}
-        for row in range(events.count):
-            yield "".join(
-                str(codes[name][row] >> widths[name] - 1 - at & 1) for name, at in self._order
-            )
+        events = self.schema.encode(records)
+        digits = np.empty((events.count, self.depth), dtype="U1")
+        for cut, (name, at) in enumerate(self._order):
+            limb, shift = divmod(self.schema.widths[name] - 1 - at, 64)
+            bits = events.codes[name][-1 - limb] >> np.uint64(shift) & np.uint64(1)
+            digits[:, cut] = np.where(bits, "1", "0")
+        yield from digits.view(f"U{self.depth}")[:, 0].tolist()
 
     def cover(self, predicate: str | Predicate, *, most: int = 1 << 12) -> list[Node]:
         """Return the fewest nodes that cover a box, from left to right.

@@ -79,15 +79,17 @@ class CpAbe(SchemaScheme):
 
     def encapsulate(
         self, public: Points, targets: Sequence[Target], target: Any, draw: Draw
-    ) -> tuple[Points, Target]:
+    ) -> tuple[Points, Callable[[], Target]]:
         group, (s, *random) = self.group, draw(1 + target.draws())
         shares = target.share(s, random, group.order)
         ones = [
             group.power(self.hashed(word), share)
             for word, share in zip(target.words, shares, strict=True)
         ]
-        twos = [group.power(group.g2, share) for share in shares]
-        return (ones, (group.power(public[1][0], s), *twos)), group.target_power(targets[0], s)
+        # All parts of an OR have one share, as many leaves of a comparison do.
+        powers = {share: group.power(group.g2, share) for share in dict.fromkeys(shares)}
+        twos = [group.power(public[1][0], s), *(powers[share] for share in shares)]
+        return (ones, twos), lambda: group.target_power(targets[0], s)
 
     def find(
         self, holdings: Any, key: Points, label: Any, points: Points

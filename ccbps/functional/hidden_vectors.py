@@ -23,7 +23,8 @@ Source: [IP08], whose vectors have no such last place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from itertools import combinations
 from typing import Any, ClassVar, Final
 
@@ -32,8 +33,9 @@ from ccbps.errors import ParameterError, UnsupportedPredicateError
 from ccbps.forms.bit_tree import FALSE, TRUE, BitNode, Literal, Threshold, bit_tree
 from ccbps.forms.bits import event_bits
 from ccbps.functional.scheme import Draw, Points, SchemaScheme, Shape, record_of
-from ccbps.predicates import Predicate, Schema
+from ccbps.predicates import Form, Predicate, Schema
 from ccbps.predicates.bound import bound_predicate
+from ccbps.predicates.form import AllOf, AnyOf
 
 MOST_PATTERNS: Final = 1 << 10
 """Patterns of a key at most."""
@@ -102,26 +104,24 @@ class HiddenVectors(SchemaScheme):
     def make_key(self, master: Any, holdings: Any, draw: Draw) -> Points:
         group, (y, secrets) = self.group, master
         order, points = group.order, []
+        inverse = cache(lambda at: pow(secrets[at], -1, order))
         for pattern in holdings:
             shares = draw(len(pattern) - 1)
             shares.append((y - sum(shares)) % order)
             for (place, bit), share in zip(pattern, shares, strict=True):
                 at = 4 * place + (0 if bit else 2)
-                points += [
-                    group.power(group.g2, share * pow(secret, -1, order))
-                    for secret in secrets[at : at + 2]
-                ]
+                points += [group.power(group.g2, share * inverse(part)) for part in (at, at + 1)]
         return (), points
 
     def encapsulate(
         self, public: Points, targets: Sequence[Target], target: Any, draw: Draw
-    ) -> tuple[Points, Target]:
+    ) -> tuple[Points, Callable[[], Target]]:
         group, (s, *each) = self.group, draw(1 + self.places)
         points = []
         for place, (bit, x) in enumerate(zip(target, each, strict=True)):
             first, second = public[0][4 * place + (0 if bit else 2) :][:2]
             points += [group.power(first, s - x), group.power(second, x)]
-        return (points, ()), group.target_power(targets[0], s)
+        return (points, ()), lambda: group.target_power(targets[0], s)
 
     def find(
         self, holdings: Any, key: Points, label: Any, points: Points
@@ -148,11 +148,7 @@ def patterns(schema: Schema, predicate: Predicate) -> tuple[Pattern, ...]:
         UnsupportedPredicateError: no record satisfies it, or there would be more than
             `MOST_PATTERNS`.
     """
-    tree = bit_tree(schema, predicate.true_form())
-    last = {schema.bits: 1}
-    if tree is TRUE:
-        return (tuple(last.items()),)
-    cubes = [] if tree is FALSE else list(_Cubes(schema, predicate.text).of(tree))
+    last, cubes = {schema.bits: 1}, _Cubes(schema, predicate.text).of_form(predicate.true_form())
     if not cubes:
         raise UnsupportedPredicateError("no record satisfies the policy", text=predicate.text)
     return tuple(dict.fromkeys(tuple(sorted({**cube, **last}.items())) for cube in cubes))
@@ -167,7 +163,29 @@ class _Cubes:
     """
 
     def __init__(self, schema: Schema, text: str) -> None:
-        self._first, self._text, self._tries = schema.first_bits, text, 0
+        self._schema, self._first = schema, schema.first_bits
+        self._text, self._tries = text, 0
+
+    def of_form(self, form: Form) -> list[dict[int, int]]:
+        """Return the conjunctions of a form, as bits by place: of TRUE an empty one.
+
+        Parts of an AND and an OR are written as trees one by one, since a list of thousands of
+        values is refused at its first part that is too much.
+        """
+        if isinstance(form, AllOf):
+            joined = self._joined(self.of_form(part) for part in form.children)
+            self._count(len(joined), MOST_PATTERNS)
+            return joined
+        if isinstance(form, AnyOf):
+            out: list[dict[int, int]] = []
+            for part in form.children:
+                out += self.of_form(part)
+                self._count(len(out), MOST_PATTERNS)
+            return [{}] if {} in out else out
+        tree = bit_tree(self._schema, form)
+        if tree is TRUE or tree is FALSE:
+            return [{}] if tree is TRUE else []
+        return self.of(tree)
 
     def of(self, node: BitNode) -> list[dict[int, int]]:
         """Return the conjunctions of a node, as bits by place."""
@@ -179,7 +197,7 @@ class _Cubes:
         self._count(len(out), MOST_PATTERNS)
         return out
 
-    def _joined(self, parts: Sequence[list[dict[int, int]]]) -> list[dict[int, int]]:
+    def _joined(self, parts: Iterable[list[dict[int, int]]]) -> list[dict[int, int]]:
         """Join each conjunction of one part with each of the next, unless they contradict."""
         joined: list[dict[int, int]] = [{}]
         for part in parts:

@@ -70,10 +70,10 @@ class Ibe(FunctionalScheme):
 
     def encapsulate(
         self, public: Points, targets: Sequence[Target], target: Any, draw: Draw
-    ) -> tuple[Points, Target]:
+    ) -> tuple[Points, Callable[[], Target]]:
         group, (x,) = self.group, draw(1)
-        shared = group.product([(group.power(self.hashed(target), x), public[1][0])])
-        return ((), (group.power(group.g2, x),)), shared
+        points = (), (group.power(group.g2, x),)
+        return points, lambda: group.product([(group.power(self.hashed(target), x), public[1][0])])
 
     def find(
         self, holdings: Any, key: Points, label: Any, points: Points

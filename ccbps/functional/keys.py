@@ -29,7 +29,6 @@ from __future__ import annotations
 import hmac
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache, cached_property
 from hashlib import sha256, shake_256
@@ -49,6 +48,7 @@ from ccbps.functional.hidden_vectors import HiddenVectors
 from ccbps.functional.identity import Ibe
 from ccbps.functional.kp_abe import KpAbe
 from ccbps.functional.scheme import Draw, FunctionalScheme, Points
+from ccbps.functional.workers import share
 from ccbps.keys.secret import Confined, confined
 from ccbps.keys.text_form import TextKey
 from ccbps.predicates import Schema
@@ -206,9 +206,60 @@ class PublicKey(Printable):
             PredicateError: a policy does not parse, or nobody can satisfy it.
             EventError: a record does not fit the schema.
         """
-        payload, pad_to = octets("payload", payload), whole("pad_to", pad_to, 1)
-        epoch, seed = _epoch(epoch), _seed(randomness)
+        payload, pad_to, epoch = octets("payload", payload), _pad_to(pad_to), _epoch(epoch)
         target = self.scheme.target(to, epoch)
+        return self._sealed(payload, target, epoch, pad_to, randomness)
+
+    @confined
+    def seal_many(
+        self,
+        payloads: Sequence[bytes],
+        to: Sequence[Any],
+        *,
+        epoch: int | None = None,
+        pad_to: int = PAD_TO,
+        workers: int = 1,
+    ) -> list[bytes]:
+        """Encrypt payloads as `seal` does, each to a target of its own.
+
+        Args:
+            payloads: the payloads.
+            to: policy, record or identity for each of them.
+            epoch: epoch whose keys open the messages; None for keys without epochs.
+            pad_to: number of bytes. Payloads are padded to a multiple of it; 1 shows their lengths.
+            workers: number of payloads that are encrypted at the same time, as in
+                `UserKey.examine`.
+
+        Raises:
+            NetworkError: a process ended before its work was done.
+            CcbpsError: an argument does not fit, as in `seal`. Nothing is encrypted.
+        """
+        payloads, pad_to, epoch = as_bytes("payloads", payloads), _pad_to(pad_to), _epoch(epoch)
+        if isinstance(to, str | bytes) or len(to) != len(payloads):
+            given = type(to).__name__ if isinstance(to, str | bytes) else len(to)
+            raise ParameterError(
+                f"to must be a list of as many targets as payloads, {len(payloads)}, got {given}"
+            )
+        rows = [
+            (payload, self.scheme.target(target, epoch), epoch, pad_to)
+            for payload, target in zip(payloads, to, strict=True)
+        ]
+        return share(
+            rows,
+            self._sealed_row,
+            workers=whole("workers", workers, 1),
+            parallel=False,  # it computes powers
+            remade=_sealer,
+            key=self.to_bytes,
+        )
+
+    def _sealed_row(self, row: tuple[bytes, Any, int | None, int]) -> bytes:
+        return self._sealed(*row, os.urandom)
+
+    def _sealed(
+        self, payload: bytes, target: Any, epoch: int | None, pad_to: int, randomness: Randomness
+    ) -> bytes:
+        seed = _seed(randomness)
         message = self._from_seed(target, epoch, seed, randomness)
         sealed = seal(payload, _key(b"payload", seed, message), message.head, pad_to=pad_to)
         return replace(message, payload=sealed).to_bytes()
@@ -261,13 +312,36 @@ class PublicKey(Printable):
         self, target: Any, epoch: int | None, seed: bytes, randomness: Randomness = os.urandom
     ) -> _Sealed:
         """Return the message without payload that holds a seed, and follows from it if checked."""
-        scheme, group = self.scheme, self.scheme.group
+        scheme = self.scheme
         start = seed if scheme.checked else _seed(randomness)
-        draw = coins(group, start, write((self.name, epoch, target)))
+        data, shared = self._encapsulated(target, epoch, start)
+        mask = _masked(scheme.group, shared(), data, seed)
+        return _Sealed(self.name, epoch, write(scheme.label(target)), data, mask)
+
+    def _encapsulated(
+        self, target: Any, epoch: int | None, start: bytes
+    ) -> tuple[bytes, Callable[[], Target]]:
+        """Return the points that follow from a start, encoded, and the way to the element."""
+        scheme = self.scheme
+        draw = coins(scheme.group, start, write((self.name, epoch, target)))
         points, shared = scheme.encapsulate(self.points, self.targets, target, draw)
-        data = encoded(group, points)
-        label = write(scheme.label(target))
-        return _Sealed(self.name, epoch, label, data, _masked(group, shared, data, seed))
+        return encoded(scheme.group, points), shared
+
+    def _follows(self, message: _Sealed, target: Any, seed: bytes) -> bool:
+        """Return whether a message of this authority was made from its seed, as `seal` does it.
+
+        The mask needs no comparison, so the element of GT is not computed again. The seed came from
+        the mask and the element that the key found. Where all points are those of the seed, every
+        fitting key finds the sender's element, so the mask is the sender's, too. A mask that was
+        altered gives another seed, from which other points follow.
+        """
+        points, _ = self._encapsulated(target, message.epoch, seed)
+        return hmac.compare_digest(points, message.points)
+
+
+def _sealer(public: bytes) -> Callable[[tuple[bytes, Any, int | None, int]], bytes]:
+    """Return the method of a public key that encrypts a payload, in a worker process."""
+    return PublicKey.from_bytes(public)._sealed_row
 
 
 class UserKey(Confined, TextKey):
@@ -323,32 +397,39 @@ class UserKey(Confined, TextKey):
 
     @confined
     def examine(
-        self, messages: Sequence[bytes], *, threads: int | None = None
+        self, messages: Sequence[bytes], *, workers: int = 1
     ) -> tuple[list[bytes | None], dict[int, str]]:
         """Decrypt payloads as `open` does, and give a cause where a message cannot be opened.
 
         Args:
             messages: the messages.
-            threads: number of threads; by default one for each core. They run at the same time
-                while py-arkworks-bls12381 computes pairings.
+            workers: number of messages that are opened at the same time: by threads where the
+                library lets them run at once, and by processes if that takes long. These load the
+                main module of the program, which must start under ``if __name__ == "__main__":``.
 
         Returns:
             payloads, None for a message that cannot be opened; and the cause by row.
+
+        Raises:
+            NetworkError: a process ended before its work was done.
         """
-        messages = as_bytes("messages", messages)
-        workers = whole("threads", (os.cpu_count() or 1) if threads is None else threads, 1)
-        causes: dict[int, str] = {}
+        examined = share(
+            as_bytes("messages", messages),
+            self._examined,
+            workers=whole("workers", workers, 1),
+            parallel=self.public.scheme.group.parallel,
+            remade=_examiner,
+            key=self._to_bytes,
+        )
+        causes = {row: cause for row, (_, cause) in enumerate(examined) if cause}
+        return [payload for payload, _ in examined], causes
 
-        def opened(row: int) -> bytes | None:
-            try:
-                return self.open(messages[row])
-            except (DecodeError, KeyMismatchError) as error:
-                causes[row] = str(error)
-                return None
-
-        with ThreadPoolExecutor(workers) as pool:
-            payloads = list(pool.map(opened, range(len(messages))))
-        return payloads, dict(sorted(causes.items()))
+    def _examined(self, message: bytes) -> tuple[bytes | None, str]:
+        """Return the payload of a message or None, and the cause if there is none."""
+        try:
+            return self.open(message), ""
+        except (DecodeError, KeyMismatchError) as error:
+            return None, str(error)
 
     def _opened(self, message: _Sealed) -> tuple[bytes, bytes]:
         """Return the payload and the seed of a message."""
@@ -364,10 +445,8 @@ class UserKey(Confined, TextKey):
         target = scheme.target_of(label, self._holdings)
         for find in scheme.find(self._holdings, self._points, label, points):
             seed = _masked(group, find(), message.points, message.mask)
-            if scheme.checked:
-                again = public._from_seed(target, message.epoch, seed)
-                if not hmac.compare_digest(again.head, message.head):
-                    continue
+            if scheme.checked and not public._follows(message, target, seed):
+                continue
             with suppress(DecodeError):
                 key = _key(b"payload", seed, message)
                 return open_sealed(message.payload, key, message.head), seed
@@ -386,6 +465,11 @@ class UserKey(Confined, TextKey):
         holdings = read(scheme.holdings_type, fields.holdings, refusal=_REFUSED)
         points = decoded(scheme.group, fields.points, scheme.key_shape(holdings))
         return cls(public, fields.epoch, holdings, points)
+
+
+def _examiner(secret: bytes) -> Callable[[bytes], tuple[bytes | None, str]]:
+    """Return the method of a key that examines a message, in a worker process."""
+    return UserKey._from_bytes(secret)._examined
 
 
 class _UserFields(SecretRecord, frozen=True):
@@ -501,6 +585,11 @@ def _scheme(name: str, group: str, schema: str) -> FunctionalScheme:
 def _epoch(epoch: int | None) -> int | None:
     """Check an epoch."""
     return None if epoch is None else whole("epoch", epoch, 0, (1 << 63) - 1)
+
+
+def _pad_to(pad_to: int) -> int:
+    """Check a number of bytes to pad to."""
+    return whole("pad_to", pad_to, 1)
 
 
 def _seed(randomness: Randomness) -> bytes:

@@ -17,12 +17,15 @@ Source: [GPSW06] appendix A.1, whose large universe of attributes is the hash.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from ccbps.algebra.pairing import Target
-from ccbps.errors import KeyMismatchError
+from ccbps.errors import DecodeError, KeyMismatchError
 from ccbps.functional.scheme import Draw, Points, SchemaScheme, Shape
 from ccbps.functional.trees import Tree, policy_of, words_of
+
+BESIDE_NAME: Final = 64
+"""Letters of a word beside the name of its attribute, at most: epoch, and value or bit."""
 
 
 class KpAbe(SchemaScheme):
@@ -59,7 +62,16 @@ class KpAbe(SchemaScheme):
         return len(holdings.words), len(holdings.words)
 
     def message_shape(self, label: Any) -> Shape:
-        return len(label), 1
+        widths = [self.schema[name].bits for name in self.schema]
+        words = 1 + sum(1 + (bits if bits > 1 else 0) for bits in widths)
+        if len(label) != words:
+            raise DecodeError(
+                f"a record of this schema has {words:,} words, and the message has {len(label):,}"
+            )
+        most = max(map(len, self.schema.names)) + BESIDE_NAME
+        if max(map(len, label)) > most:
+            raise DecodeError(f"a word of this schema has at most {most:,} letters")
+        return words, 1
 
     def setup(self, draw: Draw) -> tuple[Any, Points, Sequence[Target]]:
         group, (y,) = self.group, draw(1)
@@ -77,10 +89,11 @@ class KpAbe(SchemaScheme):
 
     def encapsulate(
         self, public: Points, targets: Sequence[Target], target: Any, draw: Draw
-    ) -> tuple[Points, Target]:
+    ) -> tuple[Points, Callable[[], Target]]:
         group, (s,) = self.group, draw(1)
         ones = [group.power(self.hashed(word), s) for word in target]
-        return (ones, (group.power(group.g2, s),)), group.target_power(targets[0], s)
+        points = ones, (group.power(group.g2, s),)
+        return points, lambda: group.target_power(targets[0], s)
 
     def find(
         self, holdings: Any, key: Points, label: Any, points: Points

@@ -114,7 +114,11 @@ class FunctionalScheme(Printable, ABC):
 
     @abstractmethod
     def message_shape(self, label: Any) -> Shape:
-        """Return the numbers of elements of a message."""
+        """Return the numbers of elements of a message.
+
+        Raises:
+            DecodeError: the label is none of this schema.
+        """
 
     @abstractmethod
     def setup(self, draw: Draw) -> tuple[Any, Points, Sequence[Target]]:
@@ -127,8 +131,11 @@ class FunctionalScheme(Printable, ABC):
     @abstractmethod
     def encapsulate(
         self, public: Points, targets: Sequence[Target], target: Any, draw: Draw
-    ) -> tuple[Points, Target]:
-        """Return the points of a message, and the element of GT that a fitting key finds."""
+    ) -> tuple[Points, Callable[[], Target]]:
+        """Return the points of a message, and the way to the element of GT that fitting keys find.
+
+        Openers, who make the points again, do not take it.
+        """
 
     @abstractmethod
     def find(

@@ -16,6 +16,7 @@ from time import monotonic, time_ns
 from typing import Any, Final
 
 from ccbps.access import Presentation, present_token
+from ccbps.access.tokens import SESSION_BYTES
 from ccbps.broker import (
     Delivery,
     Enactment,
@@ -26,7 +27,7 @@ from ccbps.broker import (
     SealedGrants,
     Subscription,
 )
-from ccbps.errors import CcbpsError, DecodeError, RefusedError
+from ccbps.errors import CcbpsError, DecodeError, RefusedError, ReplayError
 from ccbps.keys import SigningKey
 from ccbps.mqtt.connection import (
     HELLO,
@@ -57,6 +58,9 @@ GREETING_SECONDS: Final = 5.0
 GOODBYE_SECONDS: Final = 1.0
 ACKNOWLEDGE_SECONDS: Final = 0.05
 """Longest time until deliveries are acknowledged."""
+PRESENT: Final = "present"
+LAPSED: Final = ("expired", "receive")
+"""Reasons for which a hello is refused although the client had the right before."""
 BATCH: Final = WINDOW // 8
 BATCH_BYTES: Final = WINDOW_BYTES // 8
 """Number and bytes of deliveries that are acknowledged at once."""
@@ -116,7 +120,8 @@ class MqttClient(Startable):
             url: address of the MQTT server, with this client's name.
             timeout: seconds that a request waits for its answer; meanwhile it is sent again.
             on_warning: called with a text when the broker warns that the rounds of a subscription
-                come to their end; must return at once. By default the text goes into the log.
+                come to their end, that a policy ended a subscription, or that this client's token
+                counts no more; must return at once. By default the text goes into the log.
         """
         self._timeout, self._name = timeout, url.client
         self._on_warning, self._warnings = on_warning, set[str]()
@@ -128,9 +133,10 @@ class MqttClient(Startable):
         self._hellos, self._is_heard = set[bytes](), False
         # Whether an error that says so waits for `receive`.
         self._is_revoked = False
-        # Times at which a thread says hello, sends requests again, and acknowledges deliveries.
-        self._greet_at = self._repeat_at = self._acknowledge_at = math.inf
-        self._greet_patience = PATIENCE
+        # Times at which a thread says hello, sends requests again, acknowledges deliveries, and
+        # presents the token again.
+        self._greet_at = self._repeat_at = self._acknowledge_at = self._present_at = math.inf
+        self._greet_patience = self._present_patience = PATIENCE
         self._is_stopped = False
         self._keeper: threading.Thread | None = None
         self._deliveries: queue.SimpleQueue[tuple[Position, Delivery] | RefusedError]
@@ -198,6 +204,8 @@ class MqttClient(Startable):
     def present(self, token: bytes, key: SigningKey) -> None:
         """Present a token now, and again whenever the broker has started again.
 
+        A token that is refused is forgotten, and the earlier one counts on.
+
         Hazard: the MQTT server says which session the broker has, so it could show the presentation
         to another broker at which it is a client of the same name.
 
@@ -210,16 +218,45 @@ class MqttClient(Startable):
             TimeoutError: there is no answer, or no broker that takes tokens.
         """
         with self._changed:
-            self._token = token, key
+            before, self._token = self._token, (token, key)
             known = self._changed.wait_for(lambda: bool(self._session), self._timeout)
         if not known:
             raise TimeoutError(f"no broker that takes tokens in {self._timeout} s")
-        self._ask("present", self._presentation().to_bytes())
+        try:
+            self._ask(PRESENT, b"")
+        except CcbpsError:
+            self._token = before
+            raise
+        self._warnings.clear()  # of what the earlier token had no right to
 
     def _presentation(self) -> Presentation:
         assert self._token is not None
         token, key = self._token
         return present_token(token, key, self._session, self._name, time_ns())
+
+    def _present_again(self) -> None:
+        """Present the token to a broker that is new, unless a request to do so waits."""
+        answered: Future[Any] = Future()
+        answered.add_done_callback(self._presented)
+        with self._changed:
+            self._present_at = math.inf
+            is_known = self._token is not None and bool(self._session)
+        if is_known:
+            self._send(PRESENT, b"", answered, unless_waiting=True)
+
+    def _presented(self, answered: Future[Any]) -> None:
+        """Warn that the token counts no more; try again if the broker has no policy yet."""
+        error = answered.exception()
+        if not isinstance(error, RefusedError) or error.reason != "policy":
+            self._present_patience = PATIENCE
+            # A later presentation may have overtaken it; `receive` tells of a revocation.
+            if error is not None and not isinstance(error, ReplayError):
+                self._warn(str(error))
+            return
+        with self._changed:
+            self._present_at = monotonic() + self._present_patience
+            self._present_patience = min(2 * self._present_patience, GREETING_SECONDS)
+            self._changed.notify()
 
     def subscribe(self, subscription: Subscription) -> None:
         """Register a subscription: `MatchingBroker.subscribe`.
@@ -229,6 +266,7 @@ class MqttClient(Startable):
             TimeoutError: there is no answer; so do the other requests.
         """
         self._ask("subscribe", subscription.to_bytes())
+        self._warnings.clear()  # it may end again
 
     def unsubscribe(self, name: str) -> None:
         """Forget a subscription: `MatchingBroker.unsubscribe`."""
@@ -294,19 +332,23 @@ class MqttClient(Startable):
             with self._changed:
                 while not self._is_stopped:
                     now = monotonic()
-                    due = min(self._greet_at, self._repeat_at, self._acknowledge_at)
+                    due = min(
+                        self._greet_at, self._repeat_at, self._acknowledge_at, self._present_at
+                    )
                     if due <= now:
                         break
                     self._changed.wait(min(due - now, WAIT_SECONDS))
                 if self._is_stopped:
                     return
                 greets, acknowledges = self._greet_at <= now, self._acknowledge_at <= now
-                repeats = self._repeat_at <= now
+                repeats, presents = self._repeat_at <= now, self._present_at <= now
             try:
                 if acknowledges:
                     self._acknowledge()
                 if greets:
                     self._greet(min(2 * self._greet_patience, GREETING_SECONDS))
+                if presents:
+                    self._present_again()
                 if repeats:
                     self._send_again(now)
             except OSError as error:
@@ -365,6 +407,8 @@ class MqttClient(Startable):
                 self._repeat_at = min(request.due for request in self._waiting.values())
                 self._changed.notify()
         for number, request in again:
+            if request.verb == PRESENT:  # the broker may have another session now
+                request.message = self._presentation().to_bytes()
             self._connection.send(
                 requests_topic(self._name, request.verb), number + request.message
             )
@@ -380,15 +424,28 @@ class MqttClient(Startable):
             raise TimeoutError(f"no answer to {verb} in {seconds} s")
         return answered.result()
 
-    def _send(self, verb: str, message: bytes, answered: Future[Any] | None = None) -> bytes:
+    def _send(
+        self,
+        verb: str,
+        message: bytes,
+        answered: Future[Any] | None = None,
+        *,
+        unless_waiting: bool = False,
+    ) -> bytes:
         """Send a request, and return its number. If the broker does not listen, it waits.
 
         Args:
             verb: one of `ccbps.mqtt.connection.VERBS`.
-            message: content of the request.
+            message: content of the request. Presentations are made here if it is empty, so that
+                their counters grow.
             answered: future for the answer; None if nobody waits for it.
+            unless_waiting: whether to send nothing if a request of this verb waits.
         """
         with self._changed:
+            if unless_waiting and any(one.verb == verb for one in self._waiting.values()):
+                return b""
+            if verb == PRESENT and not message:
+                message = self._presentation().to_bytes()
             number = next(self._numbers).to_bytes(NUMBER_BYTES)
             if answered is not None:
                 answered.set_running_or_notify_cancel()  # it cannot be cancelled any more
@@ -436,8 +493,9 @@ class MqttClient(Startable):
                 if self._broker:  # another one answered, or would have
                     self._hellos.clear()
                 self._broker = content
+                session = content[NUMBER_BYTES:]
                 with self._changed:
-                    self._session = content[NUMBER_BYTES:]
+                    self._session = session if len(session) == SESSION_BYTES else b""
                     self._changed.notify_all()
                 self._came_up()
             return
@@ -463,10 +521,7 @@ class MqttClient(Startable):
         except CcbpsError as refusal:
             error = refusal
         if number == NOTICE and error is None:
-            # The broker repeats it with each hello; what follows the colon changes.
-            if (state := answer.message.partition(":")[0]) not in self._warnings:
-                self._warnings.add(state)
-                self._on_warning(answer.message)
+            self._warn(answer.message)
             return
         is_revoked = isinstance(error, RefusedError) and error.reason == "revoked"
         with self._changed:
@@ -481,8 +536,7 @@ class MqttClient(Startable):
         for request in lost:
             request.answered.set_exception(error)
         if self._is_heard and is_new:
-            if self._token is not None and self._session:
-                self._send("present", self._presentation().to_bytes())
+            self._present_again()
             self._acknowledge()
             self._send_again()
         elif isinstance(error, RefusedError) and is_revoked:
@@ -491,3 +545,12 @@ class MqttClient(Startable):
                 self._deliveries.put(error)
         elif not self._is_heard:
             self._greet(PATIENCE)
+        elif isinstance(error, RefusedError) and error.reason in LAPSED:
+            self._warn(str(error))
+
+    def _warn(self, text: str) -> None:
+        """Pass on a warning, which the broker repeats with each hello."""
+        # What follows the colon changes.
+        if (state := text.partition(":")[0]) not in self._warnings:
+            self._warnings.add(state)
+            self._on_warning(text)

@@ -63,6 +63,8 @@ WINDOW: Final = 256
 WINDOW_BYTES: Final = 1 << 20
 """Number and bytes of a client's deliveries that it has not acknowledged; a single delivery may be
 larger."""
+LONGEST_PAUSE: Final = 60.0
+"""Seconds after which a client's rate is asked for again at the latest."""
 REWIND_SECONDS: Final = 0.5
 """Seconds between two times that a client gets the same deliveries again."""
 _POSITION: Final = struct.Struct(">8sq")
@@ -265,6 +267,8 @@ class MqttService(Startable):
         self._lock = threading.Lock()
         # Clients with deliveries for which a push waits, and the last acknowledgements.
         self._told: set[str] = set()
+        # Clients whose rate is used up, each with a timer.
+        self._paused: set[str] = set()
         self._acknowledged: dict[str, bytes] = {}
         self._is_running = False
         self._connection = Connection(url, [CLAIM], self._arrived, self._came_up)
@@ -466,7 +470,7 @@ class MqttService(Startable):
             self.broker.present(client, message)
             self._tell(client)  # deliveries may have waited for it
         elif verb == "enact":
-            self.broker.enact(message)
+            self.broker.enact(message, client=client)
         elif verb == "subscribe":
             self.broker.subscribe(client, message)
         elif verb == "unsubscribe":
@@ -484,7 +488,7 @@ class MqttService(Startable):
         if verb == PUSH:
             with self._lock:
                 self._told.discard(client)
-            self._push(client, outgoing)
+            outgoing.push()
         elif verb == ACKNOWLEDGE:
             with self._lock:
                 content = self._acknowledged.pop(client, b"")
@@ -492,19 +496,24 @@ class MqttService(Startable):
         else:
             self._warn(client)
             outgoing.resume(Position.from_bytes(message))
+        self._go_on(client)
 
-    def _push(self, client: str, outgoing: Outgoing) -> None:
-        """Send deliveries; tell the client if it has no right to them, and go on in time."""
-        try:
-            outgoing.push()
-        except RefusedError as error:
-            self._send_notice(client, Answer(message=str(error)))
-            raise
+    def _go_on(self, client: str) -> None:
+        """Let a client's next deliveries follow when its rate allows them."""
         pause = self.broker.access.pause(client)
-        if pause and self._is_running:
-            timer = threading.Timer(pause, self._tell, [client])
-            timer.daemon = True
-            timer.start()
+        with self._lock:
+            waits = not pause or client in self._paused
+            if waits or not self._is_running:
+                return
+            self._paused.add(client)
+        timer = threading.Timer(min(pause, LONGEST_PAUSE), self._end_pause, [client])
+        timer.daemon = True
+        timer.start()
+
+    def _end_pause(self, client: str) -> None:
+        with self._lock:
+            self._paused.discard(client)
+        self._tell(client)
 
     def _answer(self, client: str, verb: str, content: bytes, answer: Answer) -> None:
         number = content[:NUMBER_BYTES]

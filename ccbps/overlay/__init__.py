@@ -32,11 +32,14 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.overlay.onion.universal_onion import Step as Step
     from ccbps.overlay.onion.universal_onion import UniversalOnions as UniversalOnions
     from ccbps.overlay.rights import OverlayPolicy as OverlayPolicy
+    from ccbps.overlay.routing.edge import EdgeBroker as EdgeBroker
     from ccbps.overlay.routing.relations import MatcherRelation as MatcherRelation
     from ccbps.overlay.routing.relations import PlainRelation as PlainRelation
     from ccbps.overlay.routing.relations import Relation as Relation
+    from ccbps.overlay.routing.reliable import ReliableRouter as ReliableRouter
     from ccbps.overlay.routing.router import Publication as Publication
     from ccbps.overlay.routing.router import Router as Router
+    from ccbps.overlay.routing.served import ServedRouter as ServedRouter
     from ccbps.overlay.splits.collusion import Collusion as Collusion
     from ccbps.overlay.splits.collusion import RiskEstimate as RiskEstimate
     from ccbps.overlay.splits.collusion import estimate_risk as estimate_risk

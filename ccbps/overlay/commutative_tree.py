@@ -143,11 +143,16 @@ class LayeredNode(Printable):
             the message for the parent, or None if an equal filter was sent before.
 
         Raises:
-            ParameterError: the message has no trail, or holds no element.
-            KeyMismatchError: its trail starts with a node that shares no key with this one.
+            ParameterError: the message has no trail or a longer one than r, or holds no element.
+            KeyMismatchError: its trail names a node that shares no key with this one.
         """
-        if not message.trail:
-            raise ParameterError("a filter needs a trail: the nodes it came through")
+        if not 0 < len(message.trail) <= len(self.ancestors):
+            raise ParameterError(
+                "a filter needs a trail: up to r nodes that it came through, got "
+                f"{len(message.trail)}"
+            )
+        for name in message.trail:
+            self.key(name)
         entry = self._remove(message.element, message.trail[:1])
         trails = self.table.setdefault(entry, [])
         first = not trails

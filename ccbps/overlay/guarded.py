@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -196,7 +196,9 @@ class GuardedBroker(Confined):
         for kind in KINDS:
             for link in neighbours:
                 table = way.router.tables[kind][link]
-                for name in [n for n, held in table.items() if held.parsed.sealed.epoch < oldest]:
+                read = way.relation.read
+                old = [n for n, content in table.items() if read(content).sealed.epoch < oldest]
+                for name in old:
                     way.router.receive(link, Withdraw(kind, name))
         return self._renew(topic, way)
 
@@ -262,9 +264,10 @@ class GuardedBroker(Confined):
         for topic, way in self._ways.items():
             for kind in KINDS:
                 for link, table in [*way.router.tables[kind].items()]:
-                    for name, held in [*table.items()]:
+                    for name, content in [*table.items()]:
+                        reading = way.relation.read(content)
                         try:
-                            rights.check(held.parsed.stamp, held.parsed.parsed)
+                            rights.check(reading.stamp, reading.parsed)
                         except MissingKeyError:
                             continue  # without this version's filters, nothing is guessed
                         except RefusedError:
@@ -476,7 +479,7 @@ class GuardedBroker(Confined):
             if reading.body is None:
                 raise RefusedError("there is no key for the event", reason="domain")
             clearance = self._cleared(client, reading)
-            content = replace(
+            content = msgspec.structs.replace(
                 publication, content=reading.body.content, payload=reading.body.payload
             )
             self._queue.push((client, reading, content), clearance.priority, self._port.time)
@@ -558,4 +561,4 @@ def _with_stamp(message: Add | Publication, reading: Reading, stamp: Stamp) -> A
     if stamp is reading.stamp:
         return message
     sealed = msgspec.structs.replace(reading.sealed, stamp=stamp)
-    return replace(message, content=sealed.to_bytes())
+    return msgspec.structs.replace(message, content=sealed.to_bytes())

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ccbps.access.domains import DomainMap, KeyRing, SealedMessage, Topic
 from ccbps.access.labels import Body, Stamp
@@ -19,7 +20,7 @@ from ccbps.arrays import Bools
 from ccbps.checks import instance
 from ccbps.errors import DecodeError
 from ccbps.overlay.rights import Rights
-from ccbps.overlay.routing.relations import Relation
+from ccbps.overlay.routing.relations import Others, Relation
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class Reading:
 
 
 class GuardedRelation(Relation):
-    """A broker's view of the sealed messages of a topic.
+    """A broker's view of the sealed messages of a topic. A row of a filter holds its `Reading`.
 
     Args:
         inner: relation of the contents.
@@ -54,6 +55,8 @@ class GuardedRelation(Relation):
         topic: name of the topic.
         rights: rights of owners; None for no access control.
     """
+
+    advertising = True
 
     def __init__(
         self,
@@ -95,11 +98,13 @@ class GuardedRelation(Relation):
             self._last = Reading(content, sealed, body, parsed)
         return self._last
 
-    def read_filter(self, content: bytes) -> Reading:
+    def read_filter(self, content: bytes) -> NDArray[Any]:
         reading = self.read(content)
         if reading.stamp.kind == "event":
             raise DecodeError("an event in place of a filter")
-        return reading
+        row = np.empty((), dtype=np.object_)
+        row[()] = reading
+        return row
 
     def read_event(self, content: bytes) -> Reading:
         reading = self.read(content)
@@ -107,31 +112,32 @@ class GuardedRelation(Relation):
             raise DecodeError("a filter in place of an event")
         return reading
 
-    def covers(self, wide: Reading, others: Sequence[Reading]) -> Bools:
+    def covers(self, wide: Any, others: Others) -> Bools:
         return self._compared(self.inner.covers, wide, others, self._goes_with)
 
-    def covered(self, narrow: Reading, others: Sequence[Reading]) -> Bools:
+    def covered(self, narrow: Any, others: Others) -> Bools:
         return self._compared(
             self.inner.covered, narrow, others, lambda own, other: self._goes_with(other, own)
         )
 
-    def matches(self, event: Reading, others: Sequence[Reading]) -> Bools:
-        oldest = self.topic.oldest
-        live = np.array([other.sealed.epoch >= oldest for other in others], dtype=np.bool_)
-        answers = live & self._asked(self.inner.matches, event, others, unreadable=True)
+    def matches(self, event: Reading, others: Any) -> Bools:
+        oldest, readings = self.topic.oldest, _readings(others)
+        live = np.array([other.sealed.epoch >= oldest for other in readings], dtype=np.bool_)
+        answers = live & self._asked(self.inner.matches, event, readings, unreadable=True)
         if self._rights is None or not self._narrows:
             return answers
         places = [
             place
             for place in np.flatnonzero(answers).tolist()
-            if others[place].stamp.kind == "subscription"
+            if readings[place].stamp.kind == "subscription"
         ]
-        owners = [others[place].stamp.owner for place in places]
+        owners = [readings[place].stamp.owner for place in places]
         answers[places] = self._rights.may_receive(event.stamp, event.parsed, owners)
         return answers
 
-    def intersects(self, one: Reading, others: Sequence[Reading]) -> Bools:
-        return self._asked(self.inner.intersects, one, others, unreadable=True)
+    def intersects(self, one: Any, others: Others) -> Bools:
+        readings = _readings(others)
+        return self._asked(self.inner.intersects, _reading(one), readings, unreadable=True)
 
     def _goes_with(self, wide: Reading, narrow: Reading) -> bool:
         """Tell whether a filter may go wherever, and lasts as long as, another one."""
@@ -144,14 +150,15 @@ class GuardedRelation(Relation):
     def _compared(
         self,
         ask: Callable[[Any, Sequence[Any]], Bools],
-        own: Reading,
-        others: Sequence[Reading],
+        one: Any,
+        others: Others,
         goes_with: Callable[[Reading, Reading], bool],
     ) -> Bools:
         """Tell which filters cover or are covered; sealed ones only if they are the same bytes."""
-        answers = self._asked(ask, own, others, unreadable=False)
-        allowed = np.array([goes_with(own, other) for other in others], dtype=np.bool_)
-        same = np.array([other.content == own.content for other in others], dtype=np.bool_)
+        own, readings = _reading(one), _readings(others)
+        answers = self._asked(ask, own, readings, unreadable=False)
+        allowed = np.array([goes_with(own, other) for other in readings], dtype=np.bool_)
+        same = np.array([other.content == own.content for other in readings], dtype=np.bool_)
         return answers & allowed | same
 
     def _asked(
@@ -168,3 +175,12 @@ class GuardedRelation(Relation):
         if places:
             answers[places] = ask(own.parsed, [others[place].parsed for place in places])
         return answers
+
+
+def _reading(row: Any) -> Reading:
+    reading: Reading = row.item() if isinstance(row, np.ndarray) else row
+    return reading
+
+
+def _readings(rows: Others) -> list[Reading]:
+    return [_reading(row) for row in rows]

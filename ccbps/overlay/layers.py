@@ -14,12 +14,18 @@ link there is one cell at most, and links need not keep an order.
 
 A node joins at neighbours that are all linked to one another, whose values are all v, or v and
 v + 1: it takes v + 1 and an identifier above all others, so all its links point away from it, and
-no cycle can close. Joining n such neighbours leaves the layer connected without any n - 1 nodes.
+no cycle can close. From telling their values to the newcomer until they hear its value, they do not
+act. Joining n such neighbours leaves the layer connected without any n - 1 nodes.
+
+A node that lies about its value, or acts before its turn, is noticed at its next cell: its
+neighbours forget it, as if it had crashed.
 
 A node with nothing to send sends a dummy, as silence would tell. Leak: neighbours tell dummies from
-messages; a neighbour that hears a message from one node first knows that the sender is not among
-those that only other neighbours reach.
-Hazard: contents reach everybody. Encrypt them, and send cells over encrypted links.
+messages. A member that knows when everybody acts, and hears a message from one neighbour first, can
+rule out about half of all senders, and several members together most of them. Further messages of
+one sender tell little: the order of acts stays as it is (tests/overlay/test_layer_members.py).
+Hazards: contents reach everybody. Encrypt them, and send cells over encrypted links. The layer
+carries one message an act; a node that sends one in each act leaves no room for others.
 Erratum: the printed algorithms choose other values at joins and do not add 1; most runs close a
 cycle or stop (tests/overlay/test_layers.py).
 Sources: [Survey] algorithms 4 and 5, after Datta, Gradinariu, Raynal and Simon, IPDPS 2003; SPECS
@@ -29,16 +35,20 @@ Sources: [Survey] algorithms 4 and 5, after Datta, Gradinariu, Raynal and Simon,
 from __future__ import annotations
 
 import os
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from ccbps.arrays import Randomness
 from ccbps.checks import Printable, octets, whole
-from ccbps.errors import ParameterError
+from ccbps.errors import ParameterError, RefusedError
 
 ID_BYTES: Final = 16
+MOST_WAITING: Final = 1 << 12
+"""Messages that wait at a node. It drops further ones of others, and refuses its own."""
+MOST_KNOWN: Final = 1 << 16
+"""Messages that a node remembers. An older one that comes again would be taken for a new one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +79,7 @@ class LayerNode(Printable):
     Args:
         number: identifier, above those of all nodes that were there before.
         value: value at the start, modulo 3: `joining_value`.
-        views: values of the neighbours at the start, by name.
+        views: values of the neighbours at the start, by name. None of a neighbour that is joining.
         numbers: identifiers of the neighbours, by name.
         cell_bytes: length of contents.
         deliver: function that takes the content of each message that is new here.
@@ -77,13 +87,15 @@ class LayerNode(Printable):
 
     Attributes:
         acts: number of times that the node acted.
+        dropped: number of messages that found no room, and of neighbours that broke the rules, by
+            "full" or "forgotten".
     """
 
     def __init__(
         self,
         number: int,
         value: int,
-        views: Mapping[str, int],
+        views: Mapping[str, int | None],
         numbers: Mapping[str, int],
         *,
         cell_bytes: int,
@@ -95,9 +107,9 @@ class LayerNode(Printable):
         self.cell_bytes = whole("cell_bytes", cell_bytes, 1)
         self._deliver, self._randomness = deliver, randomness
         self._queue: deque[tuple[bytes, bytes]] = deque()
-        self._known: set[bytes] = set()
+        self._known: dict[bytes, None] = {}  # the oldest first
         self.port: CellPort | None = None
-        self.acts = 0
+        self.acts, self.dropped = 0, Counter[str]()
 
     def __repr__(self) -> str:
         return f"<LayerNode {self.number}: value {self.value}, {self.acts} acts>"
@@ -107,18 +119,37 @@ class LayerNode(Printable):
 
         Args:
             content: encrypted bytes, exactly as long as a cell's content.
+
+        Raises:
+            RefusedError: too many messages wait.
         """
         content = octets("content", content, self.cell_bytes)
+        if len(self._queue) >= MOST_WAITING:
+            raise RefusedError("too many messages wait at this node", reason="queue")
         self._take(self._randomness(ID_BYTES), content)
 
     def receive(self, sender: str, cell: Cell) -> None:
-        """Take a cell from a neighbour: deliver and queue what is new, and act if possible."""
+        """Take a cell from a neighbour: deliver and queue what is new, and act if possible.
+
+        A neighbour whose cell is malformed, or that acted before its turn, is forgotten.
+        """
         if sender not in self.views:
             return
-        self.views[sender] = cell.value
-        if cell.id and cell.id not in self._known:
-            self._take(cell.id, cell.content)
-            self._deliver(cell.content)
+        view = self.views[sender]
+        sizes = len(cell.id), len(cell.content)
+        if (
+            view is None
+            or cell.value != (view + 1) % 3
+            or self._points_here(sender)
+            or sizes not in ((0, self.cell_bytes), (ID_BYTES, self.cell_bytes))
+        ):
+            self.dropped["forgotten"] += 1
+            self.drop_neighbour(sender)
+        else:
+            self.views[sender] = cell.value
+            if cell.id and cell.id not in self._known:
+                self._take(cell.id, cell.content)
+                self._deliver(cell.content)
         self.act()
 
     def act(self) -> bool:
@@ -134,8 +165,12 @@ class LayerNode(Printable):
             self.port.send(neighbour, Cell(self.value, name, content))
         return True
 
-    def add_neighbour(self, name: str, number: int, value: int) -> None:
-        """Take a node that joined as a neighbour."""
+    def add_neighbour(self, name: str, number: int, value: int | None = None) -> None:
+        """Take a node that joins as a neighbour.
+
+        Call this twice: before this node's own value is told to the newcomer, and with the
+        newcomer's value once that is known. In between, this node does not act.
+        """
         self.views[name], self.numbers[name] = value, number
 
     def drop_neighbour(self, name: str) -> None:
@@ -151,8 +186,13 @@ class LayerNode(Printable):
         )
 
     def _take(self, name: bytes, content: bytes) -> None:
-        self._known.add(name)
-        self._queue.append((name, content))
+        self._known[name] = None
+        if len(self._known) > MOST_KNOWN:
+            del self._known[next(iter(self._known))]
+        if len(self._queue) < MOST_WAITING:
+            self._queue.append((name, content))
+        else:
+            self.dropped["full"] += 1
 
 
 def joining_value(values: Iterable[int]) -> int:

@@ -2,7 +2,8 @@
 
 A message takes a time on its link, which may be random, and messages of a link arrive in the order
 in which they were sent (FIFO), unless the network is told to reorder them. Links lose messages by
-chance. A node that has crashed neither sends nor receives, and what is on its way to it is lost.
+chance. A node that has crashed neither sends nor receives, and what is on its way to it or from it
+is lost.
 
 The code of a node knows nothing of the simulation. It is any object with a method ``receive``, and
 it sends by `Port.send`; over real connections, a port of another class has the same method.
@@ -113,10 +114,11 @@ class Links(Printable):
         seed: int = 0,
     ) -> None:
         low, high = delay if isinstance(delay, tuple) else (delay, delay)
-        self._delay = number("delay", low, 0), number("delay", high, 0)
+        low = number("delay", low, 0)
+        self._delay = low, number("delay", high, low)
         self._loss, self._fifo = number("loss", loss, 0, 1), flag("fifo", fifo)
         self._random = np.random.default_rng(whole("seed", seed, 0))
-        self._neighbours: dict[str, dict[str, None]] = {}
+        self._neighbours: dict[str, dict[str, object]] = {}
         self._nodes: dict[str, Node] = {}
         self._lives: Counter[str] = Counter()  # odd while a node has crashed
         self._waiting: list[tuple[float, int, Callable[[], None]]] = []
@@ -153,8 +155,8 @@ class Links(Printable):
         """
         if left == right:
             raise ParameterError(f"a link has two ends, got {left!r} twice")
-        self._neighbours.setdefault(left, {})[right] = None
-        self._neighbours.setdefault(right, {})[left] = None
+        for one, other in ((left, right), (right, left)):
+            self._neighbours.setdefault(one, {}).setdefault(other, object())
 
     def unlink(self, left: str, right: str) -> None:
         """Remove a link. Messages on it are lost."""
@@ -166,7 +168,7 @@ class Links(Printable):
         return [*self._neighbours.get(name, ())]
 
     def crash(self, name: str) -> None:
-        """Stop a node: what is on its way to it is lost, and its timers do not run."""
+        """Stop a node: what is on its way to or from it is lost, and its timers do not run."""
         self._lives[name] |= 1
 
     def restore(self, name: str) -> None:
@@ -185,7 +187,8 @@ class Links(Printable):
         Raises:
             ParameterError: there is no link.
         """
-        if receiver not in self._neighbours.get(sender, ()):
+        link = self._neighbours.get(sender, {}).get(receiver)
+        if link is None:
             raise ParameterError(f"there is no link from {sender!r} to {receiver!r}")
         if not self.is_up(sender):
             return
@@ -201,7 +204,7 @@ class Links(Printable):
         lives = self._lives[sender], self._lives[receiver]
 
         def arrive() -> None:
-            linked = receiver in self._neighbours[sender]
+            linked = self._neighbours[sender].get(receiver) is link  # not a later one
             if linked and lives == (self._lives[sender], self._lives[receiver]):
                 self._nodes[receiver].receive(sender, message)
             else:

@@ -200,6 +200,11 @@ class Topology(Printable):
             clients[broker].append(subscriber)
         return clients
 
+    @cached_property
+    def senders(self) -> dict[str, str]:
+        """Previous broker of each broker of the route and of each subscriber."""
+        return {broker: self._parents[broker] for broker in self.route} | self.subscribers
+
     def path(self, subscriber: str) -> list[str]:
         """List the brokers on the path to a subscriber, the publisher's first.
 

@@ -86,6 +86,7 @@ class Publisher(Confined):
         seconds: int = 3600,
         epoch: int | None = None,
         pad_to: int = PAD_TO,
+        workers: int = 1,
     ) -> list[bytes]:
         """Publish events under one policy.
 
@@ -96,6 +97,8 @@ class Publisher(Confined):
             seconds: time that the repository keeps the payloads.
             epoch: epoch whose keys open the payloads; None for keys without epochs.
             pad_to: number of bytes. Payloads are padded to a multiple of it; 1 shows their lengths.
+            workers: number of announcements that are made at the same time, as in
+                `ccbps.functional.PublicKey.seal_many`.
 
         Returns:
             GUIDs of the events.
@@ -116,10 +119,8 @@ class Publisher(Confined):
             )
         items = self._sealer.seal(payloads, policy, epoch=epoch, pad_to=pad_to)
         guids = [os.urandom(GUID_BYTES) for _ in items]
-        announcements = [
-            self._metadata.seal(guid + sha256(item).digest(), record, pad_to=1)
-            for guid, item, record in zip(guids, items, records, strict=True)
-        ]
+        tickets = [guid + sha256(item).digest() for guid, item in zip(guids, items, strict=True)]
+        announcements = self._metadata.seal_many(tickets, records, pad_to=1, workers=workers)
         for guid, item, announcement in zip(guids, items, announcements, strict=True):
             self._repository(Request("store", item, guid, whole_seconds))
             self._dissemination(Request("announce", announcement))
@@ -151,7 +152,8 @@ class Subscriber(Confined):
         dissemination: way to the dissemination server.
         repository: way to the repository.
         start: number of the first announcement to try.
-        threads: number of threads that try tokens; by default one for each core.
+        workers: number of announcements that are tried at the same time, as in
+            `ccbps.functional.UserKey.examine`.
 
     Attributes:
         position: number of the next announcement to try.
@@ -168,7 +170,7 @@ class Subscriber(Confined):
         repository: Ask,
         *,
         start: int = 0,
-        threads: int | None = None,
+        workers: int = 1,
     ) -> None:
         for name, key, kind in (
             *((f"tokens[{at}]", token, HiddenVectors) for at, token in enumerate(tokens)),
@@ -183,7 +185,7 @@ class Subscriber(Confined):
             )
         (self._authority,) = names
         self._dissemination, self._repository = dissemination, repository
-        self._threads = threads
+        self._workers = whole("workers", workers, 1)
         self._opened: OrderedDict[bytes, None] = OrderedDict()
         self.position, self.missed = whole("start", start, 0), 0
 
@@ -250,7 +252,7 @@ class Subscriber(Confined):
         tickets: list[bytes | None] = [None] * len(announcements)
         for token in self._tokens:
             left = [row for row, ticket in enumerate(tickets) if ticket is None]
-            opened, _ = token.examine([announcements[row] for row in left], threads=self._threads)
+            opened, _ = token.examine([announcements[row] for row in left], workers=self._workers)
             for row, ticket in zip(left, opened, strict=True):
                 tickets[row] = ticket
         return tickets

@@ -5,9 +5,20 @@ from __future__ import annotations
 import threading
 from typing import Any, Final, Self
 
+from ccbps.checks import whole
+from ccbps.errors import ParameterError
 from ccbps.keys.secret import Confined, confined
 from ccbps.network import Certificate, Channel, Credentials, Identity, Server, connect
-from ccbps.p3s.messages import MOST_BYTES, Ask, Reply, Request, read_reply
+from ccbps.p3s.messages import (
+    ITEM_BYTES,
+    MOST_ITEM_BYTES,
+    Ask,
+    Reply,
+    Request,
+    asked_bytes,
+    read_reply,
+    reply_bytes,
+)
 from ccbps.p3s.servers import Role
 
 IDLE_SECONDS: Final = 3600.0
@@ -17,6 +28,8 @@ CONNECTIONS: Final = 256
 
 def serve(role: Role, credentials: Credentials, **options: Any) -> Server:
     """Serve clients over the network, each connection in a thread, until the result is closed.
+
+    A client that sends more than `Role.request_bytes` at a time loses its connection.
 
     Args:
         role: the server.
@@ -30,7 +43,7 @@ def serve(role: Role, credentials: Credentials, **options: Any) -> Server:
     def answer(channel: Channel) -> None:
         client = channel.peer.fingerprint
         while True:
-            content = channel.receive(MOST_BYTES, IDLE_SECONDS)
+            content = channel.receive(role.request_bytes, IDLE_SECONDS)
             channel.send(role.answer(client, bytes(content)))
 
     return Server(
@@ -46,11 +59,19 @@ class Line(Confined):
         identity: identity of the client.
         peer: certificate of the server.
         seconds: time that a request may take.
+        item_bytes: bytes of an item at the most, as the repository has it.
     """
 
     def __init__(
-        self, address: str, identity: Identity, peer: Certificate, *, seconds: float = 60
+        self,
+        address: str,
+        identity: Identity,
+        peer: Certificate,
+        *,
+        seconds: float = 60,
+        item_bytes: int = ITEM_BYTES,
     ) -> None:
+        self._item_bytes = whole("item_bytes", item_bytes, 1, MOST_ITEM_BYTES)
         self._place = address, identity, peer
         self._seconds, self._lock = seconds, threading.Lock()
         self._channel: Channel | None = None
@@ -69,17 +90,22 @@ class Line(Confined):
         """Send a request and return its reply.
 
         Raises:
+            ParameterError: the request's content is longer than such a request may have.
             NetworkError: the server cannot be reached, or the connection was lost. It is not known
-                whether the request was done.
+                whether the request was done. Or its reply is longer than such a reply may be.
             DecodeError: what came is no reply.
             CcbpsError: the server refused the request.
         """
+        verb, size = request.verb, len(request.content)
+        most = asked_bytes(verb, self._item_bytes)
+        if size > most:
+            raise ParameterError(f"a request to {verb} has at most {most:,} bytes, got {size:,}")
         with self._lock:
             if self._channel is None or not self._channel.is_quiet():
                 self.close()
                 self._channel = connect(*self._place, seconds=self._seconds)
             self._channel.send(request.to_bytes())
-            return read_reply(bytes(self._channel.receive(MOST_BYTES)))
+            return read_reply(bytes(self._channel.receive(reply_bytes(verb, self._item_bytes))))
 
     def close(self) -> None:
         """End the connection."""

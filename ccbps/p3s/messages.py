@@ -28,16 +28,40 @@ from ccbps.errors import (
     ReplayError,
     UnknownItemError,
 )
+from ccbps.functional.keys import NAME_BYTES
 from ccbps.records import Message, Number, SecretRecord
 from ccbps.wire import Kind
 
 VERSION: Final = 1
 GUID_BYTES: Final = 16
 TICKET_BYTES: Final = GUID_BYTES + 32
-MOST_BYTES: Final = 1 << 26
-"""Bytes of a request or a reply at the most."""
+PREDICATE_BYTES: Final = 1 << 14
+"""Bytes of a predicate at the most."""
+ANNOUNCED_BYTES: Final = 1 << 21
+"""Bytes of an announcement at the most; those of few bits of metadata are much shorter."""
+LISTEN_BYTES: Final = 1 << 22
+"""Bytes of the announcements in a reply at the most, unless there is a single one."""
+KEY_BYTES: Final = 1 << 23
+"""Bytes of the keys in a reply at the most."""
+ITEM_BYTES: Final = 1 << 24
+"""Bytes of an item at the most, where nothing else is said."""
+MOST_ITEM_BYTES: Final = 1 << 26
+"""Bytes of an item that repositories and lines can be made for."""
+BESIDE: Final = 1 << 12
+"""Bytes of a request or a reply beside its content at the most."""
 
 Verb = Literal["public", "token", "access", "announce", "listen", "store", "fetch"]
+_ASKED: Final[dict[str, int]] = {
+    "token": PREDICATE_BYTES,
+    "announce": ANNOUNCED_BYTES,
+    "listen": NAME_BYTES,
+}
+_GIVEN: Final[dict[str, int]] = {
+    "public": KEY_BYTES,
+    "token": KEY_BYTES,
+    "access": KEY_BYTES,
+    "listen": 2 * LISTEN_BYTES,
+}
 _WITH_GUID: Final = ("store", "fetch")
 
 
@@ -118,6 +142,16 @@ _ERRORS: Final[dict[str, Callable[[str], CcbpsError]]] = {
     "ReplayError": ReplayError,
     "UnknownItemError": UnknownItemError,
 }
+
+
+def asked_bytes(verb: Verb, item_bytes: int) -> int:
+    """Return the bytes of a request's content at the most, where items have so many."""
+    return item_bytes if verb == "store" else _ASKED.get(verb, 0)
+
+
+def reply_bytes(verb: Verb, item_bytes: int) -> int:
+    """Return the bytes of the reply to a request at the most, where items have so many."""
+    return BESIDE + (item_bytes if verb == "fetch" else _GIVEN.get(verb, 0))
 
 
 def read_reply(content: bytes) -> Reply:

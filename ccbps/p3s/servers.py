@@ -33,30 +33,42 @@ from ccbps.errors import (
     RefusedError,
     ReplayError,
     UnknownItemError,
+    UnsupportedPredicateError,
 )
 from ccbps.functional import Authority, CpAbe, HiddenVectors, PublicKey
 from ccbps.keys.secret import Confined, confined
-from ccbps.p3s.messages import MOST_BYTES, Reply, Request
+from ccbps.p3s.messages import (
+    ANNOUNCED_BYTES,
+    BESIDE,
+    ITEM_BYTES,
+    LISTEN_BYTES,
+    MOST_ITEM_BYTES,
+    PREDICATE_BYTES,
+    Reply,
+    Request,
+)
 
 Log: TypeAlias = Callable[[str, Request], None]
 """Function that is called with the client's fingerprint and each request of it."""
-_REPLY_BYTES: Final = MOST_BYTES // 4
-"""Bytes of announcements in a reply; a single one may be larger."""
-_PREDICATE_BYTES: Final = 1 << 16
-"""Bytes of a predicate at the most."""
-_ANNOUNCED_BYTES: Final = 1 << 21
-"""Bytes of an announcement at the most."""
+TOKEN_POINTS: Final = 1 << 14
+"""Points of a token at the most."""
+_BESIDE_POINTS: Final = 1 << 10
+"""Bytes of an announcement beside its points, at the most."""
 
 
 class Role(Confined):
     """Base of the servers.
+
+    Attributes:
+        title: name of the server in errors.
+        content_bytes: bytes of the content of a request at the most.
 
     Args:
         log: function that sees all requests, to audit or to study what a server learns.
     """
 
     title: ClassVar[str]
-    """Name of the server in errors."""
+    content_bytes: int
 
     def __init__(self, log: Log | None) -> None:
         self._log, self._lock = log, threading.Lock()
@@ -64,6 +76,11 @@ class Role(Confined):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"
+
+    @property
+    def request_bytes(self) -> int:
+        """Bytes of a request at the most."""
+        return self.content_bytes + BESIDE
 
     @confined
     def answer(self, client: str, content: bytes) -> bytes:
@@ -93,6 +110,7 @@ class TokenAuthority(Role):
         access: master key of `CpAbe` for the attributes of subscribers.
         members: attributes of each subscriber, by the fingerprint of its certificate.
         epoch: epoch of the keys for payloads; None for keys without epochs.
+        token_points: points of a token at the most. To make a token takes a power for each of them.
         log: as `Role` has it. It sees who asks for which predicate.
 
     Raises:
@@ -100,6 +118,7 @@ class TokenAuthority(Role):
     """
 
     title = "the authority"
+    content_bytes = PREDICATE_BYTES
 
     def __init__(
         self,
@@ -108,9 +127,11 @@ class TokenAuthority(Role):
         members: Mapping[str, Mapping[str, Any]],
         *,
         epoch: int | None = None,
+        token_points: int = TOKEN_POINTS,
         log: Log | None = None,
     ) -> None:
         super().__init__(log)
+        self._token_points = whole("token_points", token_points, 1, TOKEN_POINTS)
         for name, key, kind in (
             ("metadata", metadata, HiddenVectors),
             ("access", access, CpAbe),
@@ -125,11 +146,21 @@ class TokenAuthority(Role):
 
     def _token(self, client: str, request: Request) -> Reply:
         self._attributes(client)
-        _require_size("a predicate", request.content, _PREDICATE_BYTES)
+        _require_size("a predicate", request.content, self.content_bytes)
         try:
-            predicate = request.content.decode()
+            text_given = request.content.decode()
         except UnicodeDecodeError:
             raise DecodeError("a predicate is text in UTF-8") from None
+        scheme = self._metadata.scheme
+        assert scheme.schema is not None
+        predicate = scheme.schema.parse(text_given)
+        points = sum(scheme.key_shape(scheme.holdings(predicate, None)))
+        if points > self._token_points:
+            raise UnsupportedPredicateError(
+                f"a token of this predicate has {points:,} points, and at most "
+                f"{self._token_points:,} are made: take fewer values, or ranges whose bounds are "
+                "multiples of powers of 2"
+            )
         return Reply((self._metadata.key(predicate).to_text().encode(),))
 
     def _key(self, client: str, request: Request) -> Reply:
@@ -168,6 +199,9 @@ class DisseminationServer(Role):
         self._metadata = instance("metadata", metadata, PublicKey)
         instance("metadata.scheme", metadata.scheme, HiddenVectors)
         self._publishers = _fingerprints(publishers)
+        group, (ones, twos) = metadata.scheme.group, metadata.scheme.message_shape(None)
+        points = ones * group.g1_bytes + twos * group.g2_bytes
+        self.content_bytes = min(points + _BESIDE_POINTS, ANNOUNCED_BYTES)
         self._keep, self._wait = whole("keep", keep, 1), number("wait_seconds", wait_seconds, 0)
         self._kept: deque[bytes] = deque()
         self._hashes: set[bytes] = set()
@@ -177,7 +211,7 @@ class DisseminationServer(Role):
     def _announce(self, client: str, request: Request) -> Reply:
         _require_publisher(client, self._publishers)
         content = request.content
-        _require_size("an announcement", content, _ANNOUNCED_BYTES)
+        _require_size("an announcement", content, self.content_bytes)
         self._metadata.read(content)
         hashed = sha256(content).digest()
         with self._more:
@@ -202,7 +236,7 @@ class DisseminationServer(Role):
             oldest = self._end - len(self._kept)
             first = min(max(request.number, oldest), self._end)
             contents: list[bytes] = []
-            room = _REPLY_BYTES
+            room = LISTEN_BYTES
             for content in islice(self._kept, first - oldest, None):
                 room -= len(content)
                 if contents and room < 0:
@@ -234,7 +268,7 @@ class Repository(Role):
         *,
         most_seconds: int = 86_400,
         most_bytes: int = 1 << 30,
-        item_bytes: int = 1 << 24,
+        item_bytes: int = ITEM_BYTES,
         clock: Callable[[], float] = time.monotonic,
         log: Log | None = None,
     ) -> None:
@@ -244,7 +278,7 @@ class Repository(Role):
         self._publishers = _fingerprints(publishers)
         self._seconds = whole("most_seconds", most_seconds, 1)
         self._most = whole("most_bytes", most_bytes, 1)
-        self._item = whole("item_bytes", item_bytes, 1, MOST_BYTES // 2)
+        self.content_bytes = whole("item_bytes", item_bytes, 1, MOST_ITEM_BYTES)
         self._clock = clock
         # None for an item whose time is over.
         self._items: dict[bytes, bytes | None] = {}
@@ -262,7 +296,7 @@ class Repository(Role):
         assert request.guid is not None
         _require_publisher(client, self._publishers)
         content = request.content
-        _require_size("an item", content, self._item)
+        _require_size("an item", content, self.content_bytes)
         whole("seconds", request.number, 1, self._seconds)
         self._access.read(PolicyPayload.from_bytes(content).capsule)
         with self._lock:

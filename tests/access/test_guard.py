@@ -400,7 +400,7 @@ def test_a_guard_that_skipped_a_version_keeps_it_without_putting_it_into_force()
 def test_filters_have_names_that_tell_nothing_but_equality() -> None:
     world = World()
     notice, filters = world.authority.notice(), world.authority.filters()
-    assert notice.names == {*filters}
+    assert notice.filter_names == {*filters}
     again = Authority(EVE, policy_of()).filters()
     assert {*filters}.isdisjoint(again)  # names need the authority's key
     shown = notice.to_bytes()

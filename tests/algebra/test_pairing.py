@@ -79,13 +79,19 @@ def test_the_libraries_agree(k: int, j: int) -> None:
 
 
 @curves
-def test_powers_of_generators_are_those_of_the_library(group: Pairing) -> None:
+def test_powers_by_table_and_by_negative_numbers_are_those_of_the_library(
+    group: Pairing,
+) -> None:
     for base in (group.g1, group.g2):
         for exponent in (1, 2, 255, 256, 257, 1 << 248, group.order - 1, *group.exponents(2)):
             looked_up = group.power(base, exponent)
             assert looked_up == group._power(base, exponent)
             assert group.power(base, exponent + group.order) == looked_up
             assert group.power(base, -exponent) == group.inverse(looked_up)
+        point = group.power(base, 7)
+        for exponent in (1, 3, (1 << 64) - 1, 1 << 64, (1 << 64) + 1):
+            assert group.power(point, -exponent) == group.inverse(group._power(point, exponent))
+            assert group.power(point, group.order - exponent) == group.power(point, -exponent)
         assert group.power(base, 0) == group.power(base, group.order) == group._power(base, 0)
 
 

@@ -13,6 +13,7 @@ from ccbps import Category, Schema, UInt
 from ccbps.delivery.key_tree import KeyTree, RangeKey, TreeKey, hashed_down
 from ccbps.errors import CcbpsError, DecodeError, KeyMismatchError, UnsupportedPredicateError
 from ccbps.forms.decomposition import Decomposition, covers
+from ccbps.records import write
 from tests.support.effort import examples
 
 SECRET = TreeKey.generate()
@@ -149,6 +150,32 @@ def test_epochs_end_and_overlap() -> None:
         both.open(sealed[6])
     with pytest.raises(KeyMismatchError, match="another tree"):
         keys[6].with_next(KeyTree(TWO, "other").publisher_key(SECRET, epoch=9))
+
+
+def test_keys_of_several_boxes_are_put_together() -> None:
+    tree = KeyTree(TWO, "quotes")
+    low, high, later = (
+        tree.subscriber_key(SECRET, box, epoch=epoch)
+        for box, epoch in (("x < 2", 1), ("x BETWEEN 1 AND 7", 1), ("x < 4", 2))
+    )
+    sealed = tree.publisher_key(SECRET, epoch=1).seal([b"x"] * len(RECORDS), RECORDS)
+    both = RangeKey.from_text(low.with_next(high).with_next(later).to_text())
+    assert both.open(sealed) == [b"x"] * len(RECORDS)
+    assert both.epochs == [1, 2]
+
+
+def test_malformed_messages_name_their_row_and_nodes_have_bits_only() -> None:
+    tree = KeyTree(TWO, "quotes", depth=3)
+    key = tree.publisher_key(SECRET, epoch=1)
+    (sealed,) = key.seal([b"a"], RECORDS[:1])
+    with pytest.raises(DecodeError, match="row 1: not a payload") as caught:
+        key.open([sealed, b"x"])
+    assert caught.value.rows == (1,)
+    with pytest.raises(DecodeError, match="not a payload under a key of a tree"):
+        key.open([sealed.replace(b"000", b"00\n")])  # a pattern that ends with $ lets it through
+    fields = "quotes", TWO.to_json(), 3, ((1, (("0\n", bytes(32)),)),)
+    with pytest.raises(DecodeError, match="not a key of ranges"):
+        RangeKey._from_bytes(write(fields))
 
 
 def test_other_trees_and_altered_messages() -> None:

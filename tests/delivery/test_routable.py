@@ -18,10 +18,12 @@ from ccbps.delivery import (
     TreeKey,
     read_routable,
 )
+from ccbps.delivery.routable import _Body, _Event
 from ccbps.errors import DecodeError, KeyMismatchError, ParameterError
 from ccbps.functional import Authority, CpAbe, FunctionalScheme, HiddenVectors, Ibe, KpAbe
 from ccbps.overlay import PlainRelation
 from ccbps.predicates.split import code_bytes
+from ccbps.records import write
 from tests.support import strategies as drawn
 from tests.support.altered import altered
 from tests.support.effort import examples
@@ -89,6 +91,16 @@ def test_no_secret_value_is_in_what_brokers_see(number: int) -> None:
     assert code_bytes(clear[0]) == code_bytes(clear[1])
 
 
+@pytest.mark.parametrize("number", range(5))
+def test_which_sealers_show_that_events_were_sealed_together(number: int) -> None:
+    """An encapsulation that events have in common is 32 bytes and more."""
+    sealer, to, _ = sealers()[number]
+    one, other, _ = RoutableSealer(SPLIT, sealer).seal(PAYLOADS, RECORDS, to=to)
+    ends = {one[at : at + 32] for at in range(100, len(one) - 31)}
+    shared = any(other[at : at + 32] in ends for at in range(100, len(other) - 31))
+    assert shared == (to is not None)
+
+
 def test_sealers_that_show_secret_attributes_are_refused() -> None:
     whole = KeyTree(SCHEMA, "quotes").publisher_key(SECRET, epoch=7)
     shows = PolicySealer(transparent(KpAbe, SCHEMA).public)
@@ -111,6 +123,21 @@ def test_a_body_belongs_to_its_routable_part() -> None:
     }
     for message in [*altered(first)][::17]:
         assert opener.examine([message, first])[0] == [None, PAYLOADS[0]]
+
+
+def test_records_that_are_none_are_refused_one_by_one() -> None:
+    """A publisher may seal anything: codes of no value, and of another length."""
+    good = code_bytes(SPLIT.divide(RECORDS)[1])
+    (shown, *_) = code_bytes(SPLIT.divide(RECORDS)[0])
+    bad = [b"", good[0][:-1], b"\xff" * len(good[0]), good[0] + b"\0"]
+    routable = [shown] * 6 + [b"\xff" * len(shown), b""]
+    secret = [good[0], *bad, good[0], good[0], good[0]]
+    bodies = [write(_Body(*pair, b"x")) for pair in zip(routable, secret, strict=True)]
+    sealed = PUBLISHER.seal(bodies, [RECORDS[0]] * 8)
+    messages = [_Event(*pair).to_bytes() for pair in zip(routable, sealed, strict=True)]
+    opened, causes = RoutableOpener(SPLIT, PUBLISHER, "TRUE").examine(messages)
+    assert [payload is not None for payload in opened] == [True, *[False] * 4, True, False, False]
+    assert set(causes.values()) == {"the body is not of these routable attributes, or was altered"}
 
 
 def test_without_a_fitting_key_there_is_nothing() -> None:

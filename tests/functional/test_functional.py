@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from ccbps import Bool, Category, Schema, UInt
 from ccbps.algebra.pairing.curve import ArkworksCurve, BothCurve, MclCurve
+from ccbps.ciphers.payloads import seal
 from ccbps.errors import (
     CcbpsError,
     DecodeError,
@@ -22,10 +24,20 @@ from ccbps.errors import (
     ParameterError,
     UnsupportedPredicateError,
 )
-from ccbps.functional import Authority, CpAbe, HiddenVectors, Ibe, KpAbe, PublicKey, UserKey
-from ccbps.functional.keys import _Sealed, coins, decoded, encoded
+from ccbps.forms import bit_tree
+from ccbps.functional import (
+    Authority,
+    CpAbe,
+    HiddenVectors,
+    Ibe,
+    KpAbe,
+    PublicKey,
+    UserKey,
+    hidden_vectors,
+)
+from ccbps.functional.keys import _key, _masked, _Sealed, coins, decoded, encoded
 from ccbps.functional.trees import ANYBODY, Tree, predicate_tree, record_words
-from ccbps.records import write
+from ccbps.records import read, write
 from tests.support import strategies
 from tests.support.effort import examples
 
@@ -261,6 +273,40 @@ def test_policies_of_too_many_patterns_are_refused_soon() -> None:
             authority.key(policy)
 
 
+def test_long_lists_of_values_are_refused_at_the_first_that_is_too_much(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An authority that is asked for 8,000 values wrote all of them as trees, for a second."""
+    trees: list[Any] = []
+    plain = bit_tree._range
+    monkeypatch.setattr(bit_tree, "_range", lambda *given: trees.append(given) or plain(*given))
+    schema = Schema(x=UInt(16), y=UInt(4))
+    values = ", ".join(str(7 * number) for number in range(8_000))
+    for policy in (f"x IN ({values})", f"y = 3 AND x IN ({values})"):
+        trees.clear()
+        with pytest.raises(UnsupportedPredicateError, match="1024 patterns of bits"):
+            hidden_vectors.patterns(schema, schema.parse(policy))
+        assert len(trees) <= hidden_vectors.MOST_PATTERNS + 2
+
+
+def test_a_record_has_the_words_of_its_schema() -> None:
+    """A label could be as long as its sender liked."""
+    authority, holds, fits, _ = made("kp")
+    key, sealed = authority.key(holds, epoch=(1 << 63) - 1), msgspec.msgpack.decode
+    fields = sealed(authority.public.seal(b"x", fits, epoch=(1 << 63) - 1)[2:])
+    words = msgspec.msgpack.decode(fields[2])
+    for forged, cause in (
+        ([*words, "more=1"], "has 13 words|has 12 words"),
+        (words[:-1], "the message has"),
+        ([*words[:-1], "a" * 1000], "has at most 70 letters"),
+    ):
+        fields[2] = msgspec.msgpack.encode(forged)
+        message = authority.public.seal(b"x", fits)[:2] + msgspec.msgpack.encode(fields)
+        for reader in (key.open, authority.public.read):
+            with pytest.raises(DecodeError, match=cause):
+                reader(message)
+
+
 def test_a_name_is_no_other_name_in_an_epoch() -> None:
     authority, *_ = made("ibe")
     sealed = authority.public.seal(b"x", "bob", epoch=7)
@@ -355,6 +401,44 @@ def test_messages_made_in_another_way_are_refused(name: str, pairing: str) -> No
     assert key.open(sealed) == b"x"
     with pytest.raises(DecodeError):
         key.open(forged)
+
+
+@both
+@pytest.mark.parametrize("name", ["cp", "kp", "ibe"])
+def test_each_single_altered_point_is_refused_where_everything_else_fits_it(
+    name: str, pairing: str
+) -> None:
+    """The forger has a key that fits, so mask and payload are those of the altered points."""
+    authority, holds, fits, _ = made(name, pairing)
+    public, key, scheme = authority.public, authority.key(holds), authority.scheme
+    group, seed = scheme.group, bytes(range(32))
+    honest = public._from_seed(scheme.target(fits, None), None, seed)
+    label = read(scheme.label_type, honest.label, refusal="")
+    shape = scheme.message_shape(label)
+
+    def forged(data: bytes, new_seed: bytes) -> bytes:
+        (find,) = scheme.find(key._holdings, key._points, label, decoded(group, data, shape))
+        mask = _masked(group, find(), data, new_seed)
+        message = replace(honest, points=data, mask=mask)
+        sealed = seal(b"x", _key(b"payload", new_seed, message), message.head, pad_to=1)
+        return replace(message, payload=sealed).to_bytes()
+
+    assert key.open(forged(honest.points, seed)) == b"x"
+    ones, twos = decoded(group, honest.points, shape)
+    altered = [
+        (
+            [group.multiply(p, group.g1) if at == n else p for n, p in enumerate(ones)],
+            [group.multiply(p, group.g2) if at == shape[0] + n else p for n, p in enumerate(twos)],
+        )
+        for at in range(sum(shape))
+    ]
+    assert len(altered) == sum(shape) > 0
+    for points in altered:
+        with pytest.raises(DecodeError, match="not a message for this key"):
+            key.open(forged(encoded(group, points), seed))
+    # The points are honest, and the mask holds another seed.
+    with pytest.raises(DecodeError, match="not a message for this key"):
+        key.open(forged(honest.points, bytes(32)))
 
 
 @pytest.mark.parametrize("name", ["cp", "kp", "hidden", "ibe"])

@@ -207,7 +207,12 @@ def test_chains_and_messages_that_do_not_fit_are_refused() -> None:
     good = chain.nodes["a"].encrypt_filter(b"IBM").element
     with pytest.raises(KeyMismatchError, match="shares no key with 'mallory'"):
         broker.secure_table_building(FilterMessage(good, ("mallory",)))
-    refused(ParameterError, "needs a trail", broker.secure_table_building, FilterMessage(good, ()))
+    # Made-up trails would fill the table, and give each event as many copies.
+    for trail in ((), ("a", "broker 1", "broker 1")):
+        filled = FilterMessage(good, trail)
+        refused(ParameterError, "needs a trail", broker.secure_table_building, filled)
+    with pytest.raises(KeyMismatchError, match="shares no key with 'mallory'"):
+        broker.secure_table_building(FilterMessage(good, ("a", "mallory")))
     assert not broker.table
     assert "keys" in repr(broker)
     assert str(good) not in repr(chain)

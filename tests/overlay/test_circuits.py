@@ -21,6 +21,7 @@ from ccbps.errors import (
 )
 from ccbps.overlay import Circuit, Links, Relay, RelayKey, cookie_of, draw_path
 from ccbps.overlay.onion.cells import CELL_BYTES, DATA_BYTES, Command
+from ccbps.overlay.onion.relay import WINDOW
 from tests.support.effort import examples
 from tests.support.refusals import refused
 
@@ -42,7 +43,7 @@ class Echo:
         self.got += data
         self.stream.send(data)
 
-    def credit(self, count: int) -> None:
+    def credit(self, count: int, visitor: bytes) -> None:
         self.credits += count
 
     def close(self) -> None:
@@ -288,6 +289,13 @@ def test_what_is_not_served_closes_the_circuit() -> None:
     for _ in range(2):
         small.receive("alice", request_for("a"))
     assert (small.circuits, small.dropped) == (1, {"full": 1})
+    # One client does not take the circuits of all.
+    small = Relay(KEYS["a"], lambda *_: None, most_of_link=2)
+    for link in ("alice", "alice", "alice", "bob"):
+        small.receive(link, request_for("a"))
+    assert (small.circuits, small.dropped) == (3, {"full": 1})
+    small.lose("alice")
+    assert small.circuits == 1
 
 
 @given(st.data())
@@ -363,6 +371,82 @@ def test_circuits_meet_at_a_rendezvous_and_neither_end_shows() -> None:
     world.links.run()
     assert visitors[1][1][-1] == ("closed", b"")
     refused(ParameterError, "16 random bytes or more", alice.offer, b"short")
+
+
+@pytest.mark.parametrize("credits", [False, True])
+def test_a_rendezvous_passes_no_more_on_than_there_is_room_for(credits: bool) -> None:
+    """A visitor that sends more than the offering client takes is closed, and no other one."""
+    world, cells = World(), 2 * WINDOW + 40
+    alice, heard = world.client("alice", "bc")
+    cookie = alice.offer(os.urandom(16))
+    (flood, said), (calm, other) = (world.client(name, "dc") for name in ("flood", "calm"))
+    for circuit in (flood, calm):
+        circuit.meet(cookie)
+    calm.send(b"hello")
+    world.links.run()
+    calm_number = heard[-1][1][:4]
+    for number in range(cells):
+        flood.send(b"x")
+        if credits and number % 100 == 99:
+            world.links.run()
+            (visitor,) = {data[:4] for _, data in heard[2:]} - {calm_number}
+            alice.credit(100, visitor)
+            world.links.run()
+            assert said[-1] == ("credit", (100).to_bytes(2, "big"))
+        if flood.state == "closed":
+            break
+    world.links.run()
+    came = sum(data[4:] == b"x" for event, data in heard if event == "data")
+    assert came == (cells if credits else WINDOW)
+    assert (said[-1][0] == "closed") is not credits
+    # The same in the other direction. A visitor's credit comes with its number.
+    calm.send(b"again")
+    calm.credit(7)  # nothing was sent to it, so nothing can be credited
+    world.links.run()
+    assert heard[-1] == ("data", calm_number + b"again")
+    for _ in range(WINDOW):
+        alice.answer(calm_number, b"y")
+    world.links.run()
+    if credits:
+        calm.credit(WINDOW)
+        world.links.run()
+        assert heard[-1] == ("credit", calm_number + WINDOW.to_bytes(2, "big"))
+    alice.answer(calm_number, b"z")
+    world.links.run()
+    assert data_of(other) == b"y" * WINDOW + b"z" * credits
+    assert (other[-1][0] == "closed") is not credits
+    assert alice.state == "built"
+
+
+def test_many_visitors_do_not_fill_the_links_of_a_rendezvous(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ccbps.overlay.onion.relay.MOST_MET", 30)
+    world = World()
+    alice, heard = world.client("alice", "bc")
+    cookie = alice.offer(os.urandom(16))
+    visitors = [world.client(f"v{number}", "dc") for number in range(4)]
+    for circuit, _ in visitors:
+        circuit.meet(cookie)
+        for _ in range(10):
+            circuit.send(b"x")
+        world.links.run()
+    assert len(data_of(heard)) == 30 * 5
+    assert [said[-1][0] for _, said in visitors] == ["ready"] * 3 + ["closed"]
+    alice.credit(10, data_of(heard)[:4])
+    world.links.run()
+    visitors[0][0].send(b"y")
+    world.links.run()
+    assert heard[-1][1][4:] == b"y"
+
+
+@pytest.mark.parametrize("path", ["ab", "abc", "bdace"])
+def test_each_relay_can_count_those_after_it(path: str) -> None:
+    """By the cells that build a circuit, before any data (docs/onions.md)."""
+    world = World()
+    world.client("alice", path)
+    links = [*zip(["alice", *path], path, strict=False)]
+    assert [len(world.seen[link]) for link in links] == [*range(len(path), 0, -1)]
 
 
 def test_ends_that_collude_link_a_share_of_circuits() -> None:

@@ -26,6 +26,7 @@ from ccbps.overlay.credentials.member import (
     Ask,
     Attach,
     Attached,
+    Declined,
     Forwarded,
 )
 from ccbps.overlay.credentials.tree import NO_TAG, _Event, _Request, request_proof, split_tag
@@ -162,6 +163,129 @@ def test_members_that_join_and_leave_at_the_same_time(seed: int) -> None:
     world.publish("".join(draw.choices("01", k=DEPTH)))
 
 
+@given(st.integers(0, 1 << 32))
+@settings(max_examples=examples(160), deadline=None)
+def test_members_with_equal_credentials_join_again_and_no_circle_forms(seed: int) -> None:
+    """Members join, leave and join again from anywhere, also from below themselves."""
+    draw, world = random.Random(seed), World(seed, delay=(0.1, 6))
+    gone: list[str] = []
+    for number in range(25):
+        act, alive = draw.random(), [name for name in world.members if name not in gone]
+        joined = [name for name in alive if world.members[name].joined]
+        settled = [name for name in alive if world.members[name].parent]
+        if act < 0.55 or not settled:
+            node = "".join(draw.choices("01", k=draw.randrange(3)))
+            world.add(f"m{number}", node, show=draw.random() < 0.5).join(draw.choice(joined))
+        elif act < 0.75:
+            gone.append(draw.choice(settled))
+            world.members[gone[-1]].leave()
+        else:
+            world.members[draw.choice(settled)].join(draw.choice(joined))
+        world.links.run(world.links.time + 4 * draw.random())
+    world.links.run()
+    for name in gone:
+        del world.members[name], world.nodes[name]
+    world.check_tree()
+    world.publish("".join(draw.choices("01", k=DEPTH)), draw.choice([*world.members]))
+
+
+def test_a_member_does_not_join_below_itself() -> None:
+    world = World()
+    chain = [world.join(name, "0") for name in "abc"]
+    assert [member.parent for member in chain] == ["root", "a", "b"]
+    chain[0].join("c")
+    world.links.run()
+    world.check_tree()
+
+
+def test_events_of_a_member_without_a_parent_wait_for_the_next_one() -> None:
+    world = World()
+    low = world.add("low", "00")
+    low.join("root")
+    event = TREE.seal_event(b"x", "1" * DEPTH, EXCHANGE, EVERYTHING, number=1)
+    low.publish(event)
+    world.links.run()
+    assert world.got == {("root", 1): 1}
+
+
+def test_a_member_with_many_children_declines_and_newcomers_look_elsewhere() -> None:
+    world = World()
+    world.join("low", "0", most_children=2)
+    for number in range(4):
+        world.join(f"m{number}", f"0{number % 2}{number // 2}")
+    parents = [world.members[f"m{number}"].parent for number in range(4)]
+    assert parents == ["low", "low", "root", "root"]
+    world.publish("01100000")
+    with pytest.raises(ParameterError, match="most_children"):
+        world.add("bad", "0", most_children=0)
+
+
+def test_children_of_a_member_that_leaves_miss_no_event() -> None:
+    world = World(3, delay=(0.5, 2))
+    for number in range(8):
+        world.join(f"m{number}", "0" * (number % 3))
+    leaving = next(m for name, m in world.members.items() if name != "root" and m.children)
+    for number in range(30):
+        if number == 10:
+            leaving.leave()
+        event = TREE.seal_event(b"x", "0" * DEPTH, EXCHANGE, EVERYTHING, number=number)
+        world.members["root"].publish(event)
+        world.links.run(world.links.time + 0.4)
+    world.links.run()
+    assert (leaving.parent, leaving.children) == (None, [])
+    for name in world.members:
+        assert name == leaving.name or all(world.got[name, number] == 1 for number in range(30))
+
+
+def test_a_walk_through_members_without_end_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ccbps.overlay.credentials.member.MOST_ASKED", 50)
+    world = World()
+    new = world.add("new", "01")
+    new.join("liar 0")
+    for number in range(60):
+        name = f"liar {number}"
+        new.receive(name, Answer(None, False, f"liar {number + 1}", ()))
+    assert world.links.sent["new", "liar 49"] == 1
+    assert ("new", "liar 50") not in world.links.sent
+
+
+def test_requests_that_others_repeat_are_not_answered() -> None:
+    """Whoever was asked has the request. It tells nothing about further members, nor joins."""
+    world = World()
+    world.join("wide", "01")
+    eve = world.join("eve", "1")
+    request = world.add("new", "0110")._request
+    eve._connect("wide")
+    world.heard.clear()
+    for message in (Ask(request), Attach(request, None)):
+        world.links.send("eve", "wide", message)
+    world.links.run()
+    answers = [message for sender, to, message in world.heard if (sender, to) == ("wide", "eve")]
+    assert isinstance(answers[0], Answer)
+    assert (answers[0].proof, answers[0].children) == (None, ())
+    assert isinstance(answers[1], Declined)
+    assert world.members["wide"].children == []
+
+
+def test_anybody_can_make_a_request_for_any_credential() -> None:
+    """Attack: by trying nodes eve finds a credential. What is sealed stays sealed for her."""
+    world = World()
+    world.join("victim", "01")
+    forged = Credential("01", 7, credential("1").key)
+    victim = world.members["victim"]
+    opened = {
+        node: TREE.open_request(
+            TREE.seal_request(Credential(node, 7, forged.key), "eve")[0], victim._credential, "eve"
+        )
+        is not None
+        for node in ("00", "01", "10", "11")
+    }
+    assert opened == {"00": False, "01": True, "10": False, "11": False}
+    event = TREE.seal_event(b"x", "01" + "0" * 6, EXCHANGE, EVERYTHING, number=1)
+    with pytest.raises(DecodeError):
+        TREE.open_event(event, forged)
+
+
 def test_a_newcomer_takes_over_finer_children_and_children_rejoin_at_the_grandparent() -> None:
     world = World()
     for name, node in {"a": "010", "b": "011", "c": "1"}.items():
@@ -170,8 +294,8 @@ def test_a_newcomer_takes_over_finer_children_and_children_rejoin_at_the_grandpa
     assert sorted(world.members["wide"].children) == ["a", "b"]
     assert sorted(world.members["root"].children) == ["c", "wide"]
     world.members["wide"].leave()
-    del world.members["wide"], world.nodes["wide"]
     world.links.run()
+    del world.members["wide"], world.nodes["wide"]
     assert sorted(world.members["root"].children) == ["a", "b", "c"]
     world.publish("01000000")
 
@@ -193,10 +317,12 @@ def test_each_member_that_is_asked_learns_one_bit() -> None:
             if (sender, to) == ("asked", "new") and isinstance(m, Answer)
         }
         assert answer is wide
-        assert {type(m) for m in mine} <= ({Ask, Attach} if wide else {Ask, Adopt, Attached})
+        assert {type(m) for m in mine} <= (
+            {Ask, Attach} if wide else {Ask, Adopt, Answer, Attached}
+        )
         assert not any(isinstance(m, Attach) and m.shown is not None for m in mine)
         # What the member opens is a nonce and a tag, whatever the newcomer's credential.
-        opened = TREE.open_request(request, asked._credential)
+        opened = TREE.open_request(request, asked._credential, "new")
         assert (opened is not None) is wide
         if opened is not None:
             assert opened[1] == NO_TAG
@@ -217,7 +343,7 @@ def opens(held: Credential, capsule: bytes) -> bool:
 def test_requests_do_not_show_the_length_of_the_credential() -> None:
     """Every position is a message that anybody can read as far as its form goes."""
     for node in ("", "0110", "01101001"):
-        request, _ = TREE.seal_request(credential(node))
+        request, _ = TREE.seal_request(credential(node), "new")
         capsules = _Request.from_bytes(request).capsules
         assert len(capsules) == DEPTH + 1
         assert len({len(capsule) for capsule in capsules}) == 1
@@ -233,7 +359,7 @@ def test_a_member_is_no_oracle_for_events() -> None:
     capsules = _Event.from_bytes(event).capsules
     forged = _Request(capsules).to_bytes()
     assert opens(credential("01"), capsules[2])
-    assert TREE.open_request(forged, credential("01")) is None
+    assert TREE.open_request(forged, credential("01"), "new") is None
 
 
 def test_a_proof_of_another_member_does_not_count() -> None:
@@ -244,7 +370,7 @@ def test_a_proof_of_another_member_does_not_count() -> None:
     world.add("eve", "1").join("root")
     world.links.run()
     assert child.parent == "wide"
-    opened = TREE.open_request(child._request, credential("01"))
+    opened = TREE.open_request(child._request, credential("01"), "child")
     assert opened is not None
     for proof in (b"", os.urandom(32), request_proof(opened[0], "wide")):
         child.receive("eve", Adopt(proof))
@@ -343,9 +469,15 @@ def test_events_of_others_are_dropped() -> None:
         CredentialTree("quotes", DEPTH, AUTHORITY.public, EVE.identity),
     )
 
-    def offer(leaf: str, key: SigningKey, proof: Any, number: int = 1, tree: Any = TREE) -> str:
+    class Forger(CredentialTree):
+        def _require_certified(self, *_: Any) -> None:
+            """Seal whatever is asked for."""
+
+    forger = Forger("quotes", DEPTH, AUTHORITY.public, ISSUER.identity)
+
+    def offer(leaf: str, key: SigningKey, proof: Any, number: int = 1) -> str:
         before = Counter(member.dropped)
-        member.publish(tree._event(b"x", leaf, key, proof, number))
+        member.publish(forger.seal_event(b"x", leaf, key, proof, number=number))
         return next(iter(member.dropped - before), "delivered")
 
     assert offer("01" + "0" * 6, EXCHANGE, certificate) == "delivered"
@@ -390,9 +522,15 @@ def test_altered_events_do_not_open() -> None:
     for data in [*altered(event)][::41]:
         with pytest.raises(DecodeError):
             TREE.open_event(data, held)
-    for other in (credential("0111"), credential("1"), credential("0110", epoch=8)):
+    deeper = CredentialTree("deeper", DEPTH + 2, AUTHORITY.public, ISSUER.identity)
+    others = [credential("0111"), credential("1"), credential("0110", epoch=8)]
+    others += deeper.issue(AUTHORITY, ["0110" * 2, "0110" * 2 + "01"], epoch=7)
+    request, _ = TREE.seal_request(held, "new")
+    for other in others:
         with pytest.raises(DecodeError):
             TREE.open_event(event, other)
+        if other is not others[2]:
+            assert TREE.open_request(request, other, "new") is None
 
 
 def test_arguments_are_checked() -> None:
@@ -463,9 +601,9 @@ def test_on_the_curve() -> None:
     assert tree.open_event(event, wide).payload == b"IBM"
     with pytest.raises(DecodeError, match="not for this credential"):
         tree.open_event(event, other)
-    request, nonce = tree.seal_request(tree.issue(authority, ["010"], epoch=7)[0])
-    assert tree.open_request(request, wide) == (nonce, NO_TAG)
-    assert tree.open_request(request, other) is None
+    request, nonce = tree.seal_request(tree.issue(authority, ["010"], epoch=7)[0], "new")
+    assert tree.open_request(request, wide, "new") == (nonce, NO_TAG)
+    assert tree.open_request(request, other, "new") is None
 
 
 def test_credentials_of_single_attributes_are_open_to_collusion_and_one_tree_is_not() -> None:

@@ -183,6 +183,55 @@ def test_what_is_malformed_is_dropped_and_counted() -> None:
     assert heard == [("topic", b"short")]
 
 
+def test_nothing_is_opened_twice() -> None:
+    """A bulb that is sent again, and a clove in another bulb, go nowhere."""
+    garlic, heard = Garlic(PUBLICS, cloves=2, hops=1, content_bytes=40), []
+    relay = GarlicRelay(
+        garlic, KEYS["a"], print, lambda *said: heard.append(said), lambda *_: None, bulbs=1
+    )
+    clove = garlic.clove("a", "topic", b"content")
+    bulb = garlic.bulb("a", [clove])
+    for again in (bulb, bulb, garlic.bulb("a", [clove, clove])):
+        relay.receive(again)
+    assert heard == [("topic", b"content")]
+    assert relay.dropped == {"bulb": 1, "dummy": 3}
+
+
+def test_a_clove_costs_a_relay_one_power_whatever_its_layers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of dummies too, which anybody can send."""
+    garlic, powers = Garlic(PUBLICS, cloves=4, hops=9, content_bytes=40), []
+    relay = GarlicRelay(garlic, KEYS["a"], print, print, lambda *_: None, bulbs=9)
+    bulb = garlic.bulb("a", [])
+    agree = RelayKey.agree
+
+    def counted(key: RelayKey, public: bytes) -> bytes:
+        powers.append(public)
+        return agree(key, public)
+
+    monkeypatch.setattr(RelayKey, "agree", counted)
+    relay.receive(bulb)
+    assert (len(powers), relay.dropped) == (1 + 4, {"dummy": 4})
+
+
+def test_a_relay_keeps_a_bounded_number_of_cloves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of those with a delay, which any client can ask for."""
+    monkeypatch.setattr("ccbps.overlay.onion.garlic.MOST_KEPT", 3)
+    garlic = Garlic(PUBLICS, cloves=2, hops=1, content_bytes=40)
+    links, heard = Links([("a", "b")]), list[tuple[str, bytes]]()
+    relay = GarlicRelay(
+        garlic, KEYS["a"], print, lambda *said: heard.append(said), links.after, bulbs=99
+    )
+    for delay in (9, 0):
+        cloves = [garlic.clove("a", "topic", b"content", [delay]) for _ in range(2)]
+        relay.receive(garlic.bulb("a", cloves))
+    assert relay.dropped == {"full": 1}
+    links.run()
+    relay.flush()
+    assert len(heard) == 3
+
+
 @pytest.mark.parametrize(
     ("path", "topic", "content", "delays"),
     [

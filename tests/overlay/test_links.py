@@ -83,12 +83,26 @@ def test_links_come_and_go() -> None:
         links.link("a", "a")
     links.link("a", "b")
     links.send("a", "b", 3)
+    links.link("a", "b")  # it is there
     assert links.run(until=100) == 100
+    assert end.got == [3]
+    # A message of a link that was removed does not travel on the one that is there later.
+    links.send("a", "b", 4)
+    links.unlink("a", "b")
+    links.link("a", "b")
+    links.run()
     assert end.got == [3]
 
 
 def test_arguments_are_checked() -> None:
-    for options in ({"delay": -1}, {"loss": 1.5}, {"seed": -1}, {"fifo": 3}, {"delay": (1, "a")}):
+    for options in (
+        {"delay": -1},
+        {"loss": 1.5},
+        {"seed": -1},
+        {"fifo": 3},
+        {"delay": (1, "a")},
+        {"delay": (3, 1)},
+    ):
         with pytest.raises(ParameterError):
             Links([], **options)
 

@@ -22,6 +22,8 @@ from ccbps.errors import (
     SerializationError,
 )
 from ccbps.overlay import Onion, OnionNode, Step, UniversalOnions
+from tests.support.altered import altered
+from tests.support.effort import examples
 from tests.support.refusals import refused
 
 GROUP = prime_order_group("toy64")
@@ -72,6 +74,10 @@ def test_onions_travel_their_path_and_nothing_of_them_is_on_two_links(
 def test_a_return_onion_brings_an_answer_to_whom_nobody_knows() -> None:
     at = nodes()
     given_out = at["f"].reply_onion(["a", "c"])
+    data = ONIONS.return_to_bytes(given_out)
+    given_out = ONIONS.return_from_bytes(data)
+    for bad in (data[:-1], data + b"\0", data[:-1] + bytes([ONIONS.blocks]), bytes(len(data))):
+        refused(DecodeError, "", ONIONS.return_from_bytes, bad)
     for payload in (b"hello", b""):
         way, _, came = travel(ONIONS.fill(given_out, payload), "a", at)
         assert (way, came) == (["a", "c", "f"], payload)
@@ -158,6 +164,40 @@ def test_a_proof_holds_for_one_passage_only() -> None:
     assert not ONIONS.verify("a", other, step)
 
 
+def test_a_verifier_takes_whatever_a_node_makes_up() -> None:
+    onion = ONIONS.make("abc", b"hello")
+    step = nodes()["a"].handle(onion)
+    passage, after = step.passage, step.onion
+    assert passage is not None
+    assert after is not None
+    first = after.blocks[0]
+    made_up: list[Any] = [0, -1, 1 << 200, "x", None, 1.5]
+    blocks: list[Any] = [(bad, *first[1:]) for bad in made_up] + [first[:3], ()]
+    steps = [replace(step, onion=Onion((block, *after.blocks[1:]), after.body)) for block in blocks]
+    steps += [
+        replace(step, passage=replace(passage, **{name: (value, *old[1:])}))
+        for name in ("peeled", "encrypting", "order")
+        for old in [getattr(passage, name)]
+        for value in [*made_up[1:], old[0][:1] if name != "order" else -1]
+    ]
+    assert not any(ONIONS.verify("a", onion, one) for one in steps)
+
+
+def test_an_onion_that_is_not_accepted_does_not_use_a_reply_up() -> None:
+    at = nodes()
+    onion = ONIONS.fill(at["f"].reply_onion([]), b"hello")
+    spare = [place for place, block in enumerate(onion.blocks) if not opens(block)]
+    blocks = [*onion.blocks]
+    (seed,) = CIPHER.encrypt(KEYS["f"][1], [GROUP.generator_power(5)])
+    blocks[spare[0]] = seed  # a second seed
+    refused(DecodeError, "not for this node", at["f"].handle, Onion(tuple(blocks), onion.body))
+    assert at["f"].handle(onion).payload == b"hello"
+
+
+def opens(block: Any) -> bool:
+    return bool(CIPHER.peel(KEYS["f"][0], [block])[0][2] == GROUP.identity)
+
+
 def test_the_order_of_blocks_says_nothing() -> None:
     """Where the blocks of the second node are after the first one is uniform."""
     counts = np.zeros(ONIONS.blocks)
@@ -169,6 +209,33 @@ def test_the_order_of_blocks_says_nothing() -> None:
         counts[place] += 1
     assert counts.min() >= 2
     assert counts.max() <= 35
+
+
+def test_a_passage_goes_to_the_verifier_as_bytes() -> None:
+    onion = ONIONS.make("abc", b"hello")
+    step = nodes()["a"].handle(onion)
+    assert step.passage is not None
+    data = ONIONS.passage_to_bytes(step.passage)
+    assert len(data) == ONIONS.passage_bytes
+    read = ONIONS.passage_from_bytes(data)
+    assert read == step.passage and ONIONS.verify("a", onion, replace(step, passage=read))
+    decoded = 0
+    for place, wrong in enumerate(altered(data)):
+        try:
+            passage = ONIONS.passage_from_bytes(wrong)
+        except DecodeError:
+            continue
+        decoded += 1
+        assert ONIONS.passage_to_bytes(passage) == wrong
+        assert place % 23 or not ONIONS.verify("a", onion, replace(step, passage=passage))
+    assert decoded > 100
+
+
+@given(st.binary(min_size=ONIONS.passage_bytes, max_size=ONIONS.passage_bytes), st.integers(0, 60))
+@settings(max_examples=examples(200), deadline=None)
+def test_what_is_no_passage_is_a_decode_error(noise: bytes, cut: int) -> None:
+    for data in (noise, noise[cut + 1 :], bytes(len(noise)), b"\xff" * len(noise), b""):
+        refused(DecodeError, "a passage", ONIONS.passage_from_bytes, data)
 
 
 def test_arguments_and_secrets() -> None:
@@ -203,4 +270,7 @@ def test_other_groups() -> None:
     step = OnionNode(onions, "a", keys["a"][0]).handle(onion)
     assert step.onion is not None
     assert onions.verify("a", onion, step)
+    assert step.passage is not None
+    read = onions.passage_from_bytes(onions.passage_to_bytes(step.passage))
+    assert onions.verify("a", onion, replace(step, passage=read))
     assert OnionNode(onions, "b", keys["b"][0]).handle(step.onion).payload == b"hello"

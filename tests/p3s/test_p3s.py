@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -19,19 +19,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from ccbps import Schema, UInt
+from ccbps.algebra.pairing.curve import BothCurve
 from ccbps.delivery import PolicySealer
 from ccbps.errors import (
+    CcbpsError,
     DecodeError,
     EventError,
     KeyMismatchError,
     NetworkError,
     ParameterError,
+    PeerError,
     PredicateError,
     RefusedError,
     ReplayError,
     SerializationError,
     UnknownItemError,
 )
+from ccbps.functional import Authority, CpAbe, HiddenVectors
 from ccbps.network import Credentials, Identity
 from ccbps.p3s import (
     DisseminationServer,
@@ -43,8 +48,21 @@ from ccbps.p3s import (
     local,
     serve,
 )
-from ccbps.p3s.messages import GUID_BYTES, Reply, Request
+from ccbps.p3s.messages import (
+    ANNOUNCED_BYTES,
+    BESIDE,
+    GUID_BYTES,
+    ITEM_BYTES,
+    LISTEN_BYTES,
+    PREDICATE_BYTES,
+    Reply,
+    Request,
+    read_reply,
+    reply_bytes,
+)
+from ccbps.p3s.servers import TOKEN_POINTS
 from tests.support.p3s_world import (
+    ATTRIBUTES,
     POLICIES,
     World,
     drawn_members,
@@ -152,6 +170,7 @@ class Net:
     def __init__(self, world: World, stack: ExitStack) -> None:
         names = ("authority", "dissemination", "repository", "feed", "alice", "mallory")
         self.own = {name: Identity.derive(bytes(32), name.encode()) for name in names}
+        self.world = world
         self.prints = {name: one.certificate().fingerprint for name, one in self.own.items()}
         feed, self.stack = [self.prints["feed"]], stack
         members = {self.prints["alice"]: world.members["alice"]}
@@ -221,6 +240,77 @@ def test_bytes_that_are_no_request_get_one_error_and_the_connection_goes_on() ->
             channel.send(content)
             reply = Reply.from_bytes(bytes(channel.receive(1000)))
             assert reply.error == "DecodeError"
+
+
+def test_frames_are_as_long_as_the_role_needs() -> None:
+    """Any client could make each server reserve 64 MB for a frame of which nothing came."""
+    with networked() as net:
+        lengths = {name: role.request_bytes for name, role in net.roles.items()}
+        assert lengths["authority"] < lengths["repository"] >> 9
+        assert lengths["dissemination"] < 8 << 10
+        assert lengths["repository"] == ITEM_BYTES + BESIDE
+        for name, length in lengths.items():
+            line = net.line("alice", name)
+            with pytest.raises(CcbpsError):
+                line(Request("fetch", guid=GUID))
+            channel: Any = line._channel
+            channel.send(bytes(length))
+            assert Reply.from_bytes(bytes(channel.receive(1000))).error == "DecodeError"
+            with suppress(NetworkError):  # the connection may end before all of it is sent
+                channel.send(bytes(length + 1))
+            with pytest.raises(NetworkError):
+                channel.receive(1000)
+
+
+def test_a_line_sends_and_takes_what_a_request_may_have() -> None:
+    with networked() as net:
+        feed, alice = net.line("feed", "repository"), net.line("alice", "repository")
+        alice._item_bytes = 2_000
+        for request in (
+            Request("store", bytes(ITEM_BYTES + 1), GUID, 9),
+            Request("token", bytes(PREDICATE_BYTES + 1)),
+            Request("announce", bytes(ANNOUNCED_BYTES + 1)),
+            Request("listen", bytes(17)),
+            Request("public", b"x"),
+        ):
+            with pytest.raises(ParameterError, match=f"a request to {request.verb} has at most"):
+                feed(request)
+        assert feed._channel is None
+        world = net.world
+        items = [PolicySealer(world.access.public).seal([bytes(n)], "TRUE")[0] for n in (1, 9_000)]
+        for number, item in enumerate(items):
+            feed(Request("store", item, bytes([number] * 16), 9))
+        assert alice(Request("fetch", guid=bytes(16))).contents == (items[0],)
+        with pytest.raises(PeerError, match="at most 6096 were expected"):
+            alice(Request("fetch", guid=bytes([1] * 16)))
+
+
+def test_the_longest_messages_fit() -> None:
+    """Tokens of as many points as an authority makes, and replies full of announcements."""
+    schema = Schema(x=UInt(32))
+    metadata = Authority.generate(HiddenVectors(schema, pairing="transparent"))
+    access = Authority.generate(CpAbe(ATTRIBUTES, pairing="transparent"))
+    authority = TokenAuthority(metadata, access, ALICE, token_points=TOKEN_POINTS)
+
+    def asked(count: int) -> bytes:
+        values = ", ".join(str(65_537 * number) for number in range(count))
+        content = authority.answer(
+            "alice", Request("token", f"x IN ({values})".encode()).to_bytes()
+        )
+        read_reply(content)
+        return content
+
+    count = TOKEN_POINTS // (2 * 33)
+    points_bytes = TOKEN_POINTS * (BothCurve.g2_bytes - metadata.scheme.group.g2_bytes)
+    assert len(asked(count)) + 2 * points_bytes < reply_bytes("token", 0)
+    with pytest.raises(PredicateError, match=r"has 16,434 points, and at most 16,384 are made"):
+        asked(count + 1)
+    ds = DisseminationServer(metadata.public, ["feed"], wait_seconds=0)
+    announcement = metadata.public.seal(bytes(48), {"x": 3}, pad_to=1)
+    ds._kept.extend([announcement] * (2 * LISTEN_BYTES // len(announcement)))
+    ds._end = len(ds._kept)
+    reply = ds.answer("alice", Request("listen").to_bytes())
+    assert LISTEN_BYTES // 2 < len(reply) <= reply_bytes("listen", 0)
 
 
 # -- retention, replays ---------------------------------------------------------------------------

@@ -29,6 +29,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 # Enough data for every picture.
 ARGUMENTS = {
     "bootstrap_then_match.py": [],
+    "broker_network.py": ["--events", "300"],
     "hospital.py": ["--events", "300"],
     "mqtt_prefilter.py": [],
     "p3s.py": [],
@@ -92,6 +93,19 @@ def test_example_runs(name: str, running: Running) -> None:
         counts = dict(re.findall(r"^(\S.*?)  +(\d+) +\d+ +\d+$", stdout, re.MULTILINE))
         assert [int(count) for count in counts.values()] == [606, 42, 18]
         assert "162 fragments do not give their secret back" in stdout
+        assert stderr == ""
+    if name == "broker_network.py":
+        assert "broker b was killed" in stdout
+        assert re.search(r"deliveries +(\d+)   meant: \1\nof them twice +0$", stdout, re.MULTILINE)
+        for what in ("entries in tables", "quotes between brokers"):
+            found = re.search(rf"{what} +([\d,]+)   flooding: ([\d,]+)", stdout)
+            assert found is not None
+            ours, flooding = (int(text.replace(",", "")) for text in found.groups())
+            assert ours < flooding
+        # Four subscribers of the second part, and quotes for most of them.
+        rows = re.findall(r"(?:one-time|three brokers)  .* (\d+) +(\d+)$", stdout, re.MULTILINE)
+        assert len(rows) == 4
+        assert sum(int(got) for got, _ in rows) > 10
         assert stderr == ""
     if name == "hospital.py":
         assert "route of alerts    clinic-1 -> carrier-1 -> registry-1" in stdout

@@ -87,7 +87,7 @@ def view(
     ones, twos = ([point[1] for part in parts for point in part[side]] for side in (0, 1))
     products = [left * right % ORDER for left in ones for right in twos]
     return [*products, *(target[1] for target in published)], [
-        element[1] for _, element in messages
+        element()[1] for _, element in messages
     ]
 
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import pytest
 
+from ccbps.algebra.modular import jacobi
 from ccbps.algebra.prime_order import Element, prime_order_group
 from ccbps.ciphers.universal import Ciphertext, UniversalCipher
 from ccbps.errors import DecodeError
@@ -142,3 +143,22 @@ def test_an_honest_node_refuses_to_route_what_lost_its_name() -> None:
         _, _, sent = after_first(attack)
         node = OnionNode(ONIONS, "b", KEYS["b"][0])
         refused(DecodeError, "", node.handle, sent)
+
+
+def test_a_sign_is_a_tag_for_everybody_and_is_refused_where_bytes_are_read() -> None:
+    """Times -1, an element is none of the group: every node after it keeps the sign in that block.
+
+    Who watches links sees it by the Legendre symbol, without any key.
+    """
+    for _ in range(RUNS):
+        first = OnionNode(ONIONS, "a", KEYS["a"][0]).handle(ONIONS.make("abcd", b"hello")).onion
+        assert first is not None
+        blocks = [(GROUP.modulus - a, b, c, d) for a, b, c, d in first.blocks]  # type: ignore[attr-defined]
+        tagged = Onion(tuple(blocks), first.body)
+        seed = raw_opened("b", blocks)
+        peeled = CIPHER.peel(KEYS["b"][0], blocks)
+        assert len(seed) == 2
+        after = CIPHER.reencrypt([block for block in peeled if block[2] != GROUP.identity])
+        assert [jacobi(int(a), int(GROUP.modulus)) for a, *_ in after] == [-1] * len(after)  # type: ignore[attr-defined]
+        with pytest.raises(DecodeError):
+            ONIONS.from_bytes(CIPHER.to_rows(tagged.blocks).tobytes() + tagged.body)

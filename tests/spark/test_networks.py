@@ -15,14 +15,14 @@ pytestmark = pytest.mark.spark
 
 def test_each_row_is_a_trial(spark: SparkSession) -> None:
     rows = [
-        ("first", "line", 3, "ISSPS", 3, None, None, 400, None),
-        ("second", "tree", 2, "HyShare", 2, 3, ["B1"], 5, 2),
-        ("third", "line", 2, "SSPS", 2, 4, [], None, None),
+        ("first", "line", 3, "ISSPS", 3, None, None, 400, None, None),
+        ("second", "tree", 2, "HyShare", 2, 3, ["B1"], 5, 2, 3),
+        ("third", "line", 2, "SSPS", 2, 4, [], None, None, None),
     ]
     trials = spark.createDataFrame(
         rows,
         "label string, topology string, hops int, protocol string, k int, n int, "
-        "enclaves array<string>, secrets long, fanout int",
+        "enclaves array<string>, secrets long, fanout int, replicas int",
     )
     found = {row["label"]: row for row in cs.simulate(trials).collect()}
     assert list(found) == ["first", "second", "third"]
@@ -37,6 +37,7 @@ def test_each_row_is_a_trial(spark: SparkSession) -> None:
             enclaves=["B1"],
             secrets=5,
             fanout=2,
+            replicas=3,
         ),
         "third": Trial(topology="line", hops=2, protocol="SSPS", k=2, n=4),
     }

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ccbps import Schema, UInt
-from ccbps.access import Authority, Grant, Guard, Policy, Rule, present_token
+from ccbps.access import Authority, Grant, Guard, Policy, Presentation, Rule, present_token
 from ccbps.broker import (
     Enactment,
     Enforcement,
@@ -94,12 +94,14 @@ class AccessWorld:
         self.enact()
         self.present(user)
 
-    def present(self, user: str) -> None:
+    def shown(self, user: str) -> Presentation:
+        """Return a new presentation of a user's token."""
         self.counter += 1
-        presented = present_token(
-            self.tokens[user], user_key(user), self.guard.session, user, self.counter
-        )
-        self.broker.present(user, presented)
+        key, session = user_key(user), self.guard.session
+        return present_token(self.tokens[user], key, session, user, self.counter)
+
+    def present(self, user: str) -> None:
+        self.broker.present(user, self.shown(user))
 
     def wants(self, user: str, name: str, text: str) -> list[Subscription]:
         """Return subscriptions as the policy asks for them: narrowed and permitted, or bare."""

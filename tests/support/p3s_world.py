@@ -84,7 +84,7 @@ class World:
 
     def subscriber(self, name: str, *predicates: str, **options: Any) -> Subscriber:
         """Return a subscriber with tokens for predicates."""
-        return Subscriber.enrol(predicates, *self.ways(name), threads=1, **options)
+        return Subscriber.enrol(predicates, *self.ways(name), **options)
 
 
 def drawn_members(rng: np.random.Generator, count: int) -> dict[str, dict[str, Any]]:

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from functools import cache, cached_property, reduce
 from importlib.util import find_spec
 from itertools import accumulate, repeat
+from operator import add
 from typing import Any, Final, TypeAlias
 
 from ccbps.algebra.pairing import hash_to_curve, target_field
@@ -44,6 +45,8 @@ LARGER: Final = 0x20
 """Bits of the first byte of an encoded point: y is the larger one of y and -y."""
 FEW_PAIRS: Final = 3
 """Pairs up to which single pairings of pymcl are faster than one product of py-arkworks."""
+SMALL: Final = 1 << 64
+"""Numbers below this one make a power much faster."""
 _HALF: Final = (P - 1) // 2
 _DIGITS: Final = 255
 """Digits of an exponent in base 256 that are not 0."""
@@ -66,11 +69,13 @@ class _Curve(Pairing):
     def power(self, base: Point, exponent: int) -> Point:
         exponent = int(exponent % self.order)
         if not exponent or not (base is self.g1 or base is self.g2):
+            if self.order - exponent < SMALL:  # -3 is a shorter number than the order less 3
+                return self.inverse(self._power(base, self.order - exponent))
             return self._power(base, exponent)
         digits = exponent.to_bytes(32, "little")
         powers = self._powers_of_g1 if base is self.g1 else self._powers_of_g2
         looked_up = (row[digit - 1] for row, digit in zip(powers, digits, strict=True) if digit)
-        return reduce(self.multiply, looked_up)
+        return reduce(add, looked_up)
 
     @abstractmethod
     def _power(self, base: Point, exponent: int) -> Point:
@@ -87,7 +92,7 @@ class _Curve(Pairing):
     def _powers(self, base: Point) -> Powers:
         rows = []
         for _ in range(32):
-            rows.append(list(accumulate(repeat(base, _DIGITS), self.multiply)))
+            rows.append(list(accumulate(repeat(base, _DIGITS), add)))
             base = self.multiply(rows[-1][-1], base)
         return rows
 

@@ -14,20 +14,28 @@ the other children of its parent, and takes over those whose requests it opens: 
 its proof, connect to it, and only then leave their former parent.
 
 Each member that is asked learns one bit: whether its credential covers the newcomer's. A parent
-learns as much about a child, and its credential only where the child shows it.
+learns as much about a child, and its credential only where the child shows it. A request answers
+nobody but the newcomer whose name is sealed in it, so names must be those that connections prove.
+
+A member that joins again may be asked to be below one of its own descendants. So before it
+connects, it asks its way up from the member that it chose to the root, and chooses another one if
+it meets itself or a member that is looking for a parent, too.
 
 *Splits*: a newcomer may split its credential into parts, each with a member of its own
 (`split_credential`), and show parents the parts. The requests of a split have a common tag, sealed
 inside. A parent that has a child with this tag answers "taken", and the walk goes on. So each
 parent knows one part. Against parents that lie about it there is no defence here.
 
-When a member leaves, its children join again from its parent on.
+When a member leaves, its children join again from its parent on. It forwards events to them until
+they have.
 
 Every event bears the publisher's certificate and signature inside, and members drop events that
 were forged, not advertised, or seen before.
 
 Leak: neighbours know each other's names. A member that opens an event reads its whole leaf. A
 member that opens the requests of several parts of a split sees that they belong together.
+Anybody can make a request for any credential, as that takes public keys only. So strangers can
+join, though events stay sealed for them, and can find out a member's credential by trying nodes.
 Hazard: a member that crashes is not noticed. An overlay holds for one epoch; for the next one,
 members are made anew and join again.
 Source: [TKR14]; the walk of requests is corrected.
@@ -36,12 +44,12 @@ Source: [TKR14]; the walk of requests is corrected.
 from __future__ import annotations
 
 import hmac
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from ccbps.checks import Printable, flag, instance
+from ccbps.checks import Printable, flag, instance, whole
 from ccbps.errors import DecodeError, ParameterError
 from ccbps.forms.decomposition import Node, covers
 from ccbps.overlay.credentials.tree import (
@@ -51,9 +59,10 @@ from ccbps.overlay.credentials.tree import (
     CredentialTree,
     request_proof,
 )
+from ccbps.overlay.seen_numbers import WINDOW, SeenNumbers
 
-WINDOW: Final = 1 << 12
-"""Numbers of a publisher that are remembered; an event that is older is dropped."""
+MOST_ASKED: Final = 1 << 12
+"""Most members that one walk asks, since a member may name others without end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +81,14 @@ class Answer:
         taken: True if there is a child of the same split.
         parent: name of the parent; None at the root.
         children: names of children; none unless the request was opened.
+        settled: True unless the sender has no parent yet, or looks for another one.
     """
 
     proof: bytes | None
     taken: bool
     parent: str | None
     children: tuple[str, ...]
+    settled: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +101,7 @@ class Attach:
     """
 
     request: bytes
-    shown: Node | None
+    shown: Node | None = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +160,7 @@ class _Child:
 
     request: bytes
     tag: bytes
-    shown: Node | None
+    shown: Node | None = field(repr=False)
 
 
 @dataclass(slots=True)
@@ -158,17 +169,24 @@ class _Walk:
 
     Attributes:
         asked: member whose answer is awaited.
+        above: parent of each member that has answered, None for the root; this member's own name
+            for one that may come to be below it.
         seen: members that were asked.
         opened: members that opened the request; True for those where the split has a child.
         next: members to ask next.
         later: members to ask unless one that opened the request is free.
+        nearer: True if none but members below the first one will do.
+        climbing: True if the member that was asked is above one that opened the request.
     """
 
     asked: str = ""
+    above: dict[str, str | None] = field(default_factory=dict)
     seen: set[str] = field(default_factory=set)
     opened: dict[str, bool] = field(default_factory=dict)
     next: list[str] = field(default_factory=list)
     later: list[str] = field(default_factory=list)
+    nearer: bool = False
+    climbing: bool = False
 
 
 class Member(Printable):
@@ -179,12 +197,14 @@ class Member(Printable):
         tree: public part of the credentials.
         credential: credential of the member; a person with several has a member for each.
         send: function from a neighbour's name and a message, which sends it.
-        connect: function from a name, which connects to that member.
+        connect: function from a name, which connects to that member. Other members tell names, so
+            it should connect to known members or places only.
         deliver: function from an event that the member opened.
         root: True for the root, whose credential is that of everything.
         show: True to show the credential to the parent.
         tag: `split_tag` of the pseudonym of a split; members of its other parts have it, too.
         tags: set of the tags of all children, if several members of one person share it.
+        most_children: number of children. Further newcomers are declined, and look elsewhere.
 
     Raises:
         ParameterError: an argument does not fit.
@@ -241,6 +261,7 @@ class Member(Printable):
         show: bool = False,
         tag: bytes = NO_TAG,
         tags: Counter[bytes] | None = None,
+        most_children: int = 1 << 10,
     ) -> None:
         self.name, self.tree = name, instance("tree", tree, CredentialTree)
         self._credential = instance("credential", credential, Credential)
@@ -248,14 +269,17 @@ class Member(Printable):
         self._root = flag("root", root)
         if root and credential.node:
             raise ParameterError("the root must have the credential of everything, the node ''")
+        self._most = whole("most_children", most_children, 1)
         self._shown = credential.node if flag("show", show) else None
         self._tag, self._tags = tag, Counter[bytes]() if tags is None else tags
-        self._request, self._nonce = tree.seal_request(credential, tag=tag)
+        self._request, self._nonce = tree.seal_request(credential, name, tag=tag)
         self._children: dict[str, _Child] = {}
         self._walk: _Walk | None = None
         self._chosen: str | None = None
         self._former: str | None = None  # parent before, while there is none
-        self._seen: dict[bytes, set[int]] = {}
+        self._leaves = False
+        self._seen: dict[bytes, SeenNumbers] = {}
+        self._upward: deque[bytes] = deque(maxlen=WINDOW)  # while there is no parent
         self.parent: str | None = None
         self.dropped: Counter[str] = Counter()
         self._handlers: dict[type[Any], Callable[[str, Any], None]] = {
@@ -297,29 +321,38 @@ class Member(Printable):
         """
         if self._root:
             raise ParameterError("the root does not join: the others join it")
-        self._walk = _Walk(next=[start])
+        former, self._leaves = self.parent or self._former, False
+        self._walk = _Walk(next=[start], later=[former] if former else [])
         self._step()
 
     def leave(self) -> None:
-        """Leave the overlay; the children join again.
+        """Leave the overlay; the children join again, and get events from here until they have.
 
         Raises:
             ParameterError: the member has no parent.
         """
-        above = self.parent or self._former
-        if above is None:
+        if self.parent is None:
             raise ParameterError("only a member with a parent leaves")
-        for child in [*self._children]:
-            self._send(child, Left(above))
-            self._forget(child)
-        if self.parent is not None:
+        self._leaves, self._walk, self._chosen = True, None, None
+        for child in self._children:
+            self._send(child, Left(self.parent))
+        self._part()
+
+    def _part(self) -> None:
+        """Leave the parent, if this member leaves and has no children any more."""
+        if self._leaves and not self._children and self.parent is not None:
             self._send(self.parent, Moved())
-        self._former, self.parent, self._walk, self._chosen = above, None, None, None
+            self._former, self.parent = self.parent, None
 
     def publish(self, event: bytes) -> None:
-        """Send an event of `CredentialTree.seal_event` to the root, and from there to members."""
-        if self.parent is None:
+        """Send an event of `CredentialTree.seal_event` to the root, and from there to members.
+
+        While the member has no parent, up to `WINDOW` events wait for the next one.
+        """
+        if self._root:
             self._forward(event)
+        elif self.parent is None:
+            self._upward.append(event)
         else:
             self._send(self.parent, Published(event))
 
@@ -337,29 +370,33 @@ class Member(Printable):
     # -- newcomers ------------------------------------------------------------------------------
 
     def _ask(self, sender: str, message: Ask) -> None:
-        opened = self.tree.open_request(message.request, self._credential)
-        if opened is None or not self.joined:
+        opened = self.tree.open_request(message.request, self._credential, sender)
+        serves = self.joined and not self._leaves
+        settled = serves and self._walk is None and self._chosen is None
+        if opened is None or not serves:
             # Without a parent, a member shows the way to its former one.
-            self._send(sender, Answer(None, False, self.parent or self._former, ()))
+            self._send(sender, Answer(None, False, self.parent or self._former, (), settled))
             return
         nonce, tag = opened
         children = tuple(name for name in self._children if name != sender)
         proof = request_proof(nonce, self.name)
-        self._send(sender, Answer(proof, self._is_taken(tag), self.parent, children))
+        self._send(sender, Answer(proof, self._is_taken(tag), self.parent, children, settled))
 
     def _is_taken(self, tag: bytes) -> bool:
         return tag != NO_TAG and (self._tags[tag] > 0 or tag == self._tag)
 
     def _attach(self, sender: str, message: Attach) -> None:
-        opened = self.tree.open_request(message.request, self._credential)
+        opened = self.tree.open_request(message.request, self._credential, sender)
         above = sender in (self.parent, self._chosen)
-        if opened is None or self._is_taken(opened[1]) or above or not self.joined:
+        serves = self.joined and not self._leaves
+        full = sender not in self._children and len(self._children) >= self._most
+        if opened is None or self._is_taken(opened[1]) or above or full or not serves:
             self._send(sender, Declined())
             return
         others = tuple(
             (name, child.request) for name, child in self._children.items() if name != sender
         )
-        self._forget(sender)
+        self._forget(sender)  # its earlier request
         self._tags[opened[1]] += 1
         self._children[sender] = _Child(message.request, opened[1], message.shown)
         self._send(sender, Attached(others))
@@ -368,6 +405,7 @@ class Member(Printable):
         child = self._children.pop(name, None)
         if child is not None:
             self._tags[child.tag] -= 1
+            self._part()
 
     # -- the walk -------------------------------------------------------------------------------
 
@@ -376,35 +414,50 @@ class Member(Printable):
         walk = self._walk
         assert walk is not None
         free = [name for name, taken in walk.opened.items() if not taken]
-        for names in (walk.next, [] if free else walk.later):
+        for names in (walk.next, [] if free or walk.nearer else walk.later):
             while names:
-                name = names.pop()
-                if name not in walk.seen and name != self.name:
-                    walk.seen.add(name)
-                    walk.asked = name
-                    self._connect(name)
-                    self._send(name, Ask(self._request))
+                if self._inquire(walk, names.pop()):
                     return
-        if free:
-            self._chosen = free[-1]
-            self._send(self._chosen, Attach(self._request, self._shown))
-        else:
+        if not free:
             self._walk = None  # every member that may be a parent has a part of the same split
+            return
+        name, top, way = free[-1], free[-1], {free[-1]}
+        while (above := walk.above.get(top, top)) is not None and above not in way:
+            way.add(top := above)
+        if above is None:
+            self._chosen = name
+            self._send(name, Attach(self._request, self._shown))
+        elif not self._inquire(walk, top, climbing=True):
+            walk.opened[name] = True  # it is below this member
+            self._step()
+
+    def _inquire(self, walk: _Walk, name: str, *, climbing: bool = False) -> bool:
+        """Ask a member, unless it was asked before; tell whether it is asked now."""
+        if name in walk.seen or name == self.name or len(walk.seen) >= MOST_ASKED:
+            return False
+        walk.seen.add(name)
+        walk.asked, walk.climbing = name, climbing
+        self._connect(name)
+        self._send(name, Ask(self._request))
+        return True
 
     def _answer(self, sender: str, message: Answer) -> None:
         walk = self._walk
         if walk is None or sender != walk.asked:
             return
         walk.asked = ""
-        up = [] if message.parent is None else [message.parent]
+        # A member that looks for a parent may get one below this member.
+        walk.above[sender] = message.parent if message.settled else self.name
+        # Nearer members last, since they are taken from the end.
+        walk.later[:0] = [] if message.parent is None else [message.parent]
         proof = request_proof(self._nonce, sender)
         if message.proof is not None and hmac.compare_digest(message.proof, proof):
-            walk.opened[sender] = message.taken
-            # Nearer members last, since they are taken from the end.
-            walk.later = [*up, *walk.later, *walk.next]
-            walk.next = [*reversed(message.children)]
-        else:
-            walk.later = [*up, *walk.later]
+            nearer = [*reversed(message.children)]
+            if walk.climbing:
+                walk.opened, walk.later = {sender: message.taken} | walk.opened, nearer + walk.later
+            else:
+                walk.opened[sender] = message.taken
+                walk.later, walk.next = walk.later + walk.next, nearer
         self._step()
 
     def _declined(self, sender: str, message: Declined) -> None:
@@ -423,8 +476,10 @@ class Member(Printable):
         before, self.parent, self._chosen, self._walk = self.parent, sender, None, None
         if before is not None and before != sender:
             self._send(before, Moved())
+        while self._upward:
+            self._send(sender, Published(self._upward.popleft()))
         for name, request in message.others:
-            opened = self.tree.open_request(request, self._credential)
+            opened = self.tree.open_request(request, self._credential, name)
             if opened is not None and name not in self._children:
                 self._connect(name)
                 self._send(name, Adopt(request_proof(opened[0], self.name)))
@@ -432,13 +487,12 @@ class Member(Printable):
     def _adopt(self, sender: str, message: Adopt) -> None:
         proof = request_proof(self._nonce, sender)
         busy = self._walk is not None or self._chosen is not None or sender in self._children
-        if not busy and self.parent and hmac.compare_digest(message.proof, proof):
-            self._chosen = sender
-            self._send(sender, Attach(self._request, self._shown))
+        if not (busy or self._leaves) and self.parent and hmac.compare_digest(message.proof, proof):
+            self._walk = _Walk(next=[sender], nearer=True)
+            self._step()
 
     def _left(self, sender: str, message: Left) -> None:
-        if sender == self.parent:
-            self.parent, self._former = None, message.parent
+        if sender == self.parent and not self._leaves:
             self.join(message.parent)
 
     # -- events ---------------------------------------------------------------------------------
@@ -450,15 +504,9 @@ class Member(Printable):
         except DecodeError:
             self.dropped["refused"] += 1
             return
-        seen = self._seen.setdefault(event.publisher, set())
-        newest = max(seen, default=0)
-        if event.number in seen or event.number <= newest - WINDOW:
+        if not self._seen.setdefault(event.publisher, SeenNumbers()).take(event.number):
             self.dropped["repeated"] += 1
             return
-        seen.add(event.number)
-        if len(seen) > 2 * WINDOW:
-            oldest = max(seen) - WINDOW
-            self._seen[event.publisher] = {number for number in seen if number > oldest}
         self._deliver(event)
         for name, child in [*self._children.items()]:
             if child.shown is None or covers(child.shown, event.leaf):

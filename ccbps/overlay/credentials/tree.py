@@ -13,7 +13,8 @@ Event
 Request
     The same D + 1 positions, for a newcomer with a credential: to each of its prefixes, an
     encapsulation of one nonce. The holder of a node opens its position iff its own node is a prefix
-    of the newcomer's, and answers a hash of the nonce.
+    of the newcomer's, and answers a hash of the nonce. The newcomer's name is sealed inside, too,
+    so a request answers nobody else who repeats it.
 
 Positions beyond the end of a leaf or of a credential hold encapsulations to random names. (Random
 bytes in their place, as the source has them, are no elements of the group: everybody could count
@@ -36,6 +37,7 @@ from __future__ import annotations
 import hmac
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Annotated, ClassVar, Final
@@ -125,11 +127,13 @@ class _Challenge(SecretRecord, frozen=True):
 
     Attributes:
         purpose: `_LABEL`. Without it, a node that answers would decrypt what others sealed.
+        owner: hash of the newcomer's name.
         nonce: random nonce.
         tag: hash of the pseudonym of a split credential.
     """
 
     purpose: bytes
+    owner: bytes
     nonce: Annotated[bytes, Meta(min_length=KEY_BYTES, max_length=KEY_BYTES)]
     tag: Annotated[bytes, Meta(min_length=TAG_BYTES, max_length=TAG_BYTES)]
 
@@ -285,6 +289,18 @@ class CredentialTree(Printable):
 
         Cost: an encapsulation for each position, some 1 ms each.
         """
+        self._require_certified(key, certificate, leaf)
+        payload, leaf, epoch = octets("payload", payload), self._checked(leaf), certificate.epoch
+        number = whole("number", number, 0, (1 << 63) - 1)
+        signature = key.sign(_signed(b"event", self.name, epoch, leaf, number, payload))
+        body = write(_Body(leaf, epoch, number, certificate.to_bytes(), signature, payload))
+        content = randomness(KEY_BYTES)
+        capsules = self._capsules(content, leaf, epoch, randomness)
+        sealed = seal(body, content, _bound(capsules), pad_to=whole("pad_to", pad_to, 1))
+        return _Event(capsules, sealed).to_bytes()
+
+    def _require_certified(self, key: SigningKey, certificate: Certificate, leaf: Node) -> None:
+        """Refuse a certificate of another key or tree, or one that does not cover a leaf."""
         instance("key", key, SigningKey)
         instance("certificate", certificate, Certificate, hint="CredentialTree.certify makes it")
         certified = (certificate.tree, certificate.identity) == (self.name, key.identity)
@@ -295,27 +311,6 @@ class CredentialTree(Printable):
                 "certificate must be for the key and the tree, and have a node that is a prefix of "
                 "the leaf"
             )
-        return self._event(payload, leaf, key, certificate, number, pad_to, randomness)
-
-    def _event(
-        self,
-        payload: bytes,
-        leaf: Node,
-        key: SigningKey,
-        certificate: Certificate,
-        number: int,
-        pad_to: int = PAD_TO,
-        randomness: Randomness = os.urandom,
-    ) -> bytes:
-        """Seal an event, whatever its certificate says."""
-        payload, leaf, epoch = octets("payload", payload), self._checked(leaf), certificate.epoch
-        number = whole("number", number, 0, (1 << 63) - 1)
-        signature = key.sign(_signed(b"event", self.name, epoch, leaf, number, payload))
-        body = write(_Body(leaf, epoch, number, certificate.to_bytes(), signature, payload))
-        content = randomness(KEY_BYTES)
-        capsules = self._capsules(content, leaf, epoch, randomness)
-        sealed = seal(body, content, _bound(capsules), pad_to=whole("pad_to", pad_to, 1))
-        return _Event(capsules, sealed).to_bytes()
 
     @confined
     def open_event(self, message: bytes, credential: Credential) -> CredentialEvent:
@@ -353,6 +348,7 @@ class CredentialTree(Printable):
     def seal_request(
         self,
         credential: Credential,
+        name: str,
         *,
         tag: bytes = NO_TAG,
         randomness: Randomness = os.urandom,
@@ -361,21 +357,25 @@ class CredentialTree(Printable):
 
         Args:
             credential: credential of the newcomer.
+            name: name of the newcomer for other members.
             tag: `split_tag` of the newcomer's pseudonym for the parts of a split credential.
             randomness: source of uniform bytes.
         """
-        challenge = _Challenge(_LABEL, randomness(KEY_BYTES), octets("tag", tag, TAG_BYTES))
+        nonce, tag = randomness(KEY_BYTES), octets("tag", tag, TAG_BYTES)
+        challenge = _Challenge(_LABEL, _owner(name), nonce, tag)
         node = self._checked(credential.node)
         capsules = self._capsules(write(challenge), node, credential.epoch, randomness)
-        return _Request(capsules).to_bytes(), challenge.nonce
+        return _Request(capsules).to_bytes(), nonce
 
     @confined
-    def open_request(self, request: bytes, credential: Credential) -> tuple[bytes, bytes] | None:
-        """Open a request, and return its nonce and tag.
+    def open_request(
+        self, request: bytes, credential: Credential, name: str
+    ) -> tuple[bytes, bytes] | None:
+        """Open the request of a newcomer with a name, and return its nonce and tag.
 
         Returns:
             None unless the credential covers that of the request, which it does not tell in any
-            other way.
+            other way, and the request is of that newcomer.
 
         Raises:
             DecodeError: it is no request.
@@ -386,8 +386,8 @@ class CredentialTree(Printable):
             challenge = read(_Challenge, content, refusal=_REFUSED)
         except CcbpsError:
             return None
-        same = challenge.purpose == _LABEL
-        return (challenge.nonce, challenge.tag) if same else None
+        own = (challenge.purpose, challenge.owner) == (_LABEL, _owner(name))
+        return (challenge.nonce, challenge.tag) if own else None
 
     # -- positions ------------------------------------------------------------------------------
 
@@ -416,10 +416,8 @@ class CredentialTree(Printable):
         """Open the position of a credential."""
         if len(capsules) != self.depth + 1:
             raise DecodeError(f"not of this tree, whose messages have {self.depth + 1} positions")
-        try:
+        with suppress(CcbpsError, IndexError):  # a credential of another tree may be longer
             return credential.key.open(capsules[len(credential.node)])
-        except CcbpsError:
-            pass
         raise DecodeError(_REFUSED)
 
 
@@ -445,6 +443,11 @@ def split_tag(pseudonym: bytes) -> bytes:
 def request_proof(nonce: bytes, name: str) -> bytes:
     """Return the proof of the node with a name that it opened a request."""
     return hmac.digest(nonce, _LABEL + b"opened\0" + name.encode(), "sha256")
+
+
+def _owner(name: str) -> bytes:
+    """Return the hash of a newcomer's name."""
+    return sha256(_LABEL + b"owner\0" + text("name", name).encode()).digest()
 
 
 def _bound(capsules: tuple[bytes, ...]) -> bytes:

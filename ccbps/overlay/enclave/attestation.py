@@ -79,6 +79,8 @@ class Policy(Message, frozen=True):
             and so on; or one name, which sends all fragments.
         splits: number of splits that fragments went through before they come to each enclave.
         checked: True if fragments carry checks of one another.
+        replicas: number of replicas of some enclaves, by name; 1 of the others. They split secrets
+            with common coins, so that receivers may take each fragment from any of them.
     """
 
     front: ClassVar[bytes] = b""
@@ -92,6 +94,7 @@ class Policy(Message, frozen=True):
     sources: Mapping[str, tuple[str, ...]]
     splits: Mapping[str, Annotated[int, Meta(ge=0, le=255)]]
     checked: bool = False
+    replicas: Mapping[str, Annotated[int, Meta(ge=1, le=255)]] = {}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -105,16 +108,24 @@ class Policy(Message, frozen=True):
                     f"enclave {name!r} needs routes, sources and splits: to whom it sends, who "
                     "sends to it, and what"
                 )
+        for name in self.replicas:
+            if self.members.get(name) != ENCLAVE:
+                raise ParameterError(f"{name!r} is in replicas, and not among members as ENCLAVE")
         for argument, ways in (("routes", self.routes), ("sources", self.sources)):
             for name, others in ways.items():
                 if self.members.get(name) != ENCLAVE:
                     raise ParameterError(
                         f"{name!r} is in {argument}, and not among members as ENCLAVE"
                     )
-                if len(others) not in (1, self.n) or not {*others} <= {*self.members}:
+                if len(others) not in (1, self.n) or not {*others} <= {*self.members} - {name}:
                     raise ParameterError(
-                        f"{argument} of {name!r} must be one member or {self.n}, got {[*others]}"
+                        f"{argument} of {name!r} must be one other member or {self.n}, got "
+                        f"{[*others]}"
                     )
+
+    def copies(self, name: str) -> int:
+        """Return the number of replicas of a member: 1 for all but replicated enclaves."""
+        return self.replicas.get(name, 1)
 
     def agreed(self, enclave: str) -> Agreed:
         """Return the parameters that an enclave expects of fragments."""

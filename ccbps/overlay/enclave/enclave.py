@@ -21,7 +21,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from ccbps.checks import Printable
 from ccbps.errors import DecodeError, EnclaveError, ParameterError
@@ -29,7 +29,7 @@ from ccbps.keys.plain_key import SigningKey
 from ccbps.keys.secret import Confined
 from ccbps.overlay.enclave.attestation import ENCLAVE, Opening, Policy, Quote, measure
 from ccbps.overlay.enclave.enclave_process import DONE, REFUSED, read_frame, write_frame
-from ccbps.overlay.enclave.sessions import WAITING, SealedFragment
+from ccbps.overlay.enclave.sessions import WAITING, SealedFragment, forget_oldest
 from ccbps.overlay.splits.fragments import Agreed
 from ccbps.records import read, write
 
@@ -196,7 +196,8 @@ class SimulatedEnclave(Confined):
             ciphertexts: sealed fragments of one secret, as many as `SealedQueue` waits for.
 
         Returns:
-            a ciphertext for each name of the enclave's route, in its order.
+            a ciphertext for each name of the enclave's route, in its order; for an enclave with
+            replicas, one for each of them, in the order of their sessions.
 
         Raises:
             DecodeError: some were altered or sent before (`rows` tells which), or they do not
@@ -247,6 +248,19 @@ def introduce(first: SimulatedEnclave, second: SimulatedEnclave) -> None:
     second.open(first.accept(second.name, quote))
 
 
+def replicate(first: SimulatedEnclave, *others: SimulatedEnclave) -> None:
+    """Give replicas of one enclave common coins: the first one's, through a session of the two.
+
+    Replicas are started with one name and one policy, which says how many they are.
+
+    Raises:
+        DecodeError: one of them does not trust the other, or they are no replicas.
+    """
+    for other in others:
+        introduce(first, other)
+        other._ask(b"take_seed", *first._ask(b"give_seed"))
+
+
 class SealedQueue(Printable):
     """Sealed fragments that wait outside until there are enough of a secret to enter the enclave.
 
@@ -290,7 +304,7 @@ class SealedQueue(Printable):
         several = paths.setdefault(fragment.path, [])
         if ciphertext not in several and len(several) < PER_PATH:
             several.append(ciphertext)
-        _forget(self._waiting, self.most)
+        forget_oldest(self._waiting, self.most)
         if not self._enough(paths):
             return None
         return [waiting for several in paths.values() for waiting in several]
@@ -315,7 +329,7 @@ class SealedQueue(Printable):
         fragment = SealedFragment.from_bytes(ciphertext).fragment
         self._waiting.pop(fragment.name, None)
         self._done[fragment.name] = None
-        _forget(self._done, self.most)
+        forget_oldest(self._done, self.most)
 
     def _enough(self, paths: Iterable[tuple[int, ...]]) -> bool:
         """Tell whether fragments of some paths recover the secret."""
@@ -328,9 +342,3 @@ class SealedQueue(Printable):
             children = Counter(path[:-1] for path in level)
             level = {path for path, count in children.items() if count >= needed}
         return bool(level)
-
-
-def _forget(entries: dict[bytes, Any], most: int) -> None:
-    """Forget the oldest entries."""
-    while len(entries) > most:
-        del entries[next(iter(entries))]

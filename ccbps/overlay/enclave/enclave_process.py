@@ -4,17 +4,29 @@
 its standard output. Only ciphertexts and public values come in and go out. The reason for which it
 refuses a request holds no part of a secret.
 
+Replicas of an enclave have one seed, which leaves them only in a session between two of them. The
+coins of a split are a pseudorandom function, under the seed, of the secret's name *and value*. So
+replicas that joined the same secret send the same fragments. With coins of the name alone, the seed
+and one fragment would give the secret at any later time, and two secrets of one name would show
+their difference. As it is, seed and fragment confirm a guess of the secret, and no more.
+
 Messages on a pipe are frames: four bytes of length, little-endian, and as many bytes.
 """
 
 from __future__ import annotations
 
+import os
 import sys
+from hashlib import blake2b
 from typing import IO, Final
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import AES256
+from cryptography.hazmat.primitives.ciphers.modes import CTR
 from msgspec.structs import replace
 
+from ccbps.arrays import Randomness
 from ccbps.ciphers.signatures import signed_by
 from ccbps.errors import DecodeError
 from ccbps.overlay.enclave.attestation import (
@@ -26,9 +38,16 @@ from ccbps.overlay.enclave.attestation import (
     Policy,
     Quote,
 )
-from ccbps.overlay.enclave.sessions import WAITING, SealedFragment, Session, derive_keys
+from ccbps.overlay.enclave.sessions import (
+    WAITING,
+    SealedFragment,
+    Session,
+    derive_keys,
+    forget_oldest,
+)
 from ccbps.overlay.splits.fragments import Fragment, join_fragments
 from ccbps.records import read, write
+from ccbps.sharing.share import NAME_BYTES
 
 DONE: Final = b"\0"
 """First byte of an answer; its parts follow."""
@@ -37,6 +56,7 @@ REFUSED: Final = b"\1"
 FAILED: Final = b"\2"
 """Answer after an error that is not the caller's. Its text stays inside."""
 LENGTH_BYTES: Final = 4
+SEED_BYTES: Final = 32
 MOST_BYTES: Final = 1 << 24
 """Largest length of a frame. Otherwise an invented length could take all memory."""
 
@@ -65,6 +85,13 @@ def read_frame(source: IO[bytes]) -> bytes | None:
     return message
 
 
+def common_coins(seed: bytes, secret: Fragment) -> Randomness:
+    """Return the source of randomness with which all replicas split a secret."""
+    key = blake2b(write((secret.name, secret.value)), key=seed, digest_size=32).digest()
+    stream = Cipher(AES256(key), CTR(bytes(16))).encryptor()
+    return lambda count: stream.update(bytes(count))
+
+
 class _Inside(Challenger):
     """State of an enclave, and its answers to requests."""
 
@@ -74,10 +101,11 @@ class _Inside(Challenger):
         self.pending: dict[bytes, tuple[X25519PrivateKey, Quote]] = {}
         # Sessions by their names, with the member at the other end; and by this member.
         self.sessions: dict[bytes, tuple[str, Session]] = {}
-        self.to: dict[str, Session] = {}
+        self.to: dict[str, list[Session]] = {}
         self.done: dict[bytes, None] = {}
-        requests = ("report", "open", "challenge_for", "accept", "regenerate")
-        self.requests = {name.encode(): getattr(self, name) for name in requests}
+        self.seed = b""
+        requests = "report open challenge_for accept give_seed take_seed regenerate"
+        self.requests = {name.encode(): getattr(self, name) for name in requests.split()}
 
     def handle(self, message: bytes) -> bytes:
         """Answer a request."""
@@ -130,10 +158,31 @@ class _Inside(Challenger):
         return [quote.public, public, quote.digest()]
 
     def keep(self, name: str, session: Session) -> None:
-        """Keep the session of a member, in place of its last one."""
-        if name in self.to:
-            del self.sessions[self.to[name].name]
-        self.to[name], self.sessions[session.name] = session, (name, session)
+        """Keep the session of a member, and of its earlier ones as many as it has replicas."""
+        kept = [*self.to.get(name, []), session]
+        copies = self.policy.copies(name)
+        for old in kept[:-copies]:
+            del self.sessions[old.name]
+        self.to[name], self.sessions[session.name] = kept[-copies:], (name, session)
+
+    def give_seed(self) -> list[bytes]:
+        """Encrypt the seed of common coins, drawn if need be, for the replica that came last."""
+        if self.policy.copies(self.name) == 1 or self.name not in self.to:
+            raise DecodeError(f"no session with a replica of {self.name!r}: introduce one")
+        self.seed = self.seed or os.urandom(SEED_BYTES)
+        # The session of two replicas carries nothing else, since neither is a source of the other.
+        return [self.to[self.name][-1].seal(Fragment(bytes(NAME_BYTES), 1, (), self.seed))]
+
+    def take_seed(self, message: bytes) -> list[bytes]:
+        """Take the seed of common coins from a replica, once."""
+        sender, session = self.sessions.get(SealedFragment.from_bytes(message).session, ("", None))
+        if session is None or sender != self.name:
+            raise DecodeError(f"a seed of common coins that is of no replica of {self.name!r}")
+        seed = session.open(message).value
+        if self.seed not in (b"", seed):
+            raise DecodeError("this replica has another seed of common coins: start a new one")
+        self.seed = seed
+        return []
 
     def regenerate(self, *ciphertexts: bytes) -> list[bytes]:
         """Join the fragments, split the secret afresh, and encrypt it for the next hop."""
@@ -144,16 +193,32 @@ class _Inside(Challenger):
             # The host could mix the fragments of two splits of one secret.
             raise DecodeError("a replay: this secret was regenerated before")
         route = self.policy.routes[self.name]
-        missing = [name for name in dict.fromkeys(route) if name not in self.to]
+        missing = [
+            name
+            for name in dict.fromkeys(route)
+            if len(self.to.get(name, [])) < self.policy.copies(name)
+        ]
         if missing:
             raise DecodeError(f"no session with {missing}: they have to attest this enclave first")
-        parts = [secret] if len(route) == 1 else secret.split(self.policy.n)
+        randomness: Randomness = os.urandom
+        if self.policy.copies(self.name) > 1:
+            if not self.seed:
+                raise DecodeError(
+                    "this replica has no seed of common coins, and would split in its own way: "
+                    "replicate()"
+                )
+            randomness = common_coins(self.seed, secret)
+        whole = len(route) == 1
+        parts = [secret] if whole else secret.split(self.policy.n, randomness=randomness)
         for sealed in opened:
             self.sessions[sealed.session][1].spend(sealed)
         self.done[secret.name] = None
-        if len(self.done) > WAITING:
-            del self.done[next(iter(self.done))]
-        return [self.to[name].seal(part) for name, part in zip(route, parts, strict=True)]
+        forget_oldest(self.done, WAITING)
+        return [
+            session.seal(part)
+            for name, part in zip(route, parts, strict=True)
+            for session in self.to[name]
+        ]
 
     def open_all(self, ciphertexts: tuple[bytes, ...]) -> dict[SealedFragment, Fragment]:
         """Decrypt all fragments. None of the messages is spent yet."""

@@ -16,7 +16,7 @@ Source: [Survey] section 8.3 asks for session keys and names no cipher; [SP800-3
 from __future__ import annotations
 
 from itertools import count
-from typing import Annotated, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -155,6 +155,12 @@ class Session(Confined):
             else:
                 self._seen[byte] &= ~(1 << bit)
                 first += 1
+
+
+def forget_oldest(entries: dict[bytes, Any], most: int) -> None:
+    """Remove the oldest entries beyond a number of them."""
+    while len(entries) > most:
+        del entries[next(iter(entries))]
 
 
 def _nonce(sealed: SealedFragment) -> bytes:

@@ -120,11 +120,12 @@ class RelayKey(SecretBytes):
         """
         public = request[:KEY_BYTES]
         static = self.agree(public)
-        fresh = RelayKey(randomness(KEY_BYTES))
-        shared = fresh.agree(public)
+        # First, since everybody can send what is no request, and make a relay compute powers.
         digest = _request_digest(static, public)
         if not hmac.compare_digest(digest, request[KEY_BYTES:REQUEST_BYTES]):
             raise DecodeError("a request is not for this relay's key")
+        fresh = RelayKey(randomness(KEY_BYTES))
+        shared = fresh.agree(public)
         layer = Layer(shared + static, self.public() + public + fresh.public(), at_relay=True)
         return fresh.public() + layer.proof, layer
 

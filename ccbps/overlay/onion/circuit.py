@@ -63,7 +63,8 @@ class Circuit(Confined):
         path: name and public key of each relay. Each name is that of a link of the relay before.
         send: function that sends a cell to the first relay.
         notify: function that takes what happens, and data: "built", "ready" (the last relay serves
-            the request), "data", "credit" (2 bytes, a number of cells) and, once, "closed".
+            the request), "data", "credit" (2 bytes, a number of cells; at a rendezvous the number
+            of a visitor before them) and, once, "closed".
         circuit: identifier on the first link, 4 bytes other than 0, and no other circuit's there;
             None to draw one.
         randomness: source of uniform bytes.
@@ -142,9 +143,10 @@ class Circuit(Confined):
         for at in range(0, len(data), step):
             self._write(Command.DATA, visitor + data[at : at + step])
 
-    def credit(self, count: int) -> None:
-        """Tell the end that there is room for more cells."""
-        self._write(Command.CREDIT, whole("count", count, 1, 0xFFFF).to_bytes(2, "big"))
+    def credit(self, count: int, visitor: bytes = b"") -> None:
+        """Tell the end that there is room for more cells, from a visitor of a rendezvous."""
+        number = whole("count", count, 1, 0xFFFF).to_bytes(2, "big")
+        self._write(Command.CREDIT, visitor + number)
 
     def close(self) -> None:
         """Close the circuit."""

@@ -12,8 +12,10 @@ Layers and bulbs are X25519 with a fresh key each, HKDF-SHA256 and AES-256-GCM.
 
 With larger bulbs fewer of them travel, so a relay waits for the cloves of more senders before it
 sends: who watches all links has more senders to choose from, and messages take longer.
-Hazards: a relay accepts a bulb twice. An attacker that fills a pool with own bulbs but for one
-knows what becomes of that one. Relays that collude follow their cloves.
+A relay drops bulbs and cloves that it opened before, as long as it has its key: whoever could send
+a clove again would see where two of the same go. It keeps `MOST_KEPT` cloves at most.
+Hazards: an attacker that fills a pool with own bulbs but for one knows what becomes of that one.
+Relays that collude follow their cloves.
 Source: [Survey] chapter 6, as future work; SPECS C4.
 """
 
@@ -22,6 +24,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 from cryptography.exceptions import InvalidTag
@@ -40,6 +43,8 @@ TEXT_BYTES: Final = 48
 HEAD_BYTES: Final = 4 + TEXT_BYTES
 LAYER_BYTES: Final = KEY_BYTES + 16
 LENGTH_BYTES: Final = 2
+MOST_KEPT: Final = 1 << 16
+"""Cloves that a relay keeps in its pool, or for a delay."""
 PASS_ON: Final = 0
 DELIVER: Final = 1
 
@@ -160,8 +165,9 @@ class GarlicRelay(Confined):
         bulbs: number of bulbs that must have come before the pool is sent.
 
     Attributes:
-        dropped: number of bulbs and cloves that were dropped, by cause: "bulb", "dummy" (or a
-            clove that was changed), "unknown" (an unknown relay).
+        dropped: number of bulbs and cloves that were dropped, by cause: "bulb" (malformed or
+            repeated), "dummy" (or a clove that was changed or repeated), "unknown" (an unknown
+            relay), "full".
     """
 
     def __init__(
@@ -178,6 +184,7 @@ class GarlicRelay(Confined):
         self._send, self._deliver, self._after = send, deliver, after
         self._threshold, self._came = whole("bulbs", bulbs, 1), 0
         self._pool: list[tuple[int, str, bytes]] = []
+        self._delayed, self._seen = 0, set[bytes]()
         self.dropped: Counter[str] = Counter()
 
     def __repr__(self) -> str:
@@ -188,8 +195,8 @@ class GarlicRelay(Confined):
         if not isinstance(bulb, bytes) or len(bulb) != self._garlic.bulb_bytes:
             self.dropped["bulb"] += 1
             return
-        content = self._open(bulb)
-        if content is None:
+        _, content = self._open(bulb, [len(bulb)])
+        if not content:
             self.dropped["bulb"] += 1
             return
         size = self._garlic.clove_bytes
@@ -219,13 +226,12 @@ class GarlicRelay(Confined):
 
     def _take(self, clove: bytes) -> None:
         """Put a clove into the pool, after its delay."""
-        for layers in range(self._garlic.hops, 0, -1):
-            content = self._open(clove[: self._garlic.size(layers)])
-            if content is not None:
-                break
-        else:
+        all_layers = range(self._garlic.hops, 0, -1)
+        place, content = self._open(clove, [self._garlic.size(layers) for layers in all_layers])
+        if not content:
             self.dropped["dummy"] += 1
             return
+        layers = all_layers[place]
         kind, length = content[0], content[1]
         name = content[4 : 4 + min(length, TEXT_BYTES)].decode("utf-8", "replace")
         inner = content[HEAD_BYTES:]
@@ -237,19 +243,36 @@ class GarlicRelay(Confined):
         if kind == DELIVER:
             size = int.from_bytes(inner[:LENGTH_BYTES], "big")
             inner = inner[LENGTH_BYTES : LENGTH_BYTES + size]
-        delay = int.from_bytes(content[2:4], "big")
-        if delay:
-            self._after(delay, lambda: self._pool.append((kind, name, inner)))
+        kept = kind, name, inner
+        if len(self._pool) + self._delayed >= MOST_KEPT:
+            self.dropped["full"] += 1
+        elif delay := int.from_bytes(content[2:4], "big"):
+            self._delayed += 1
+            self._after(delay, lambda: self._ripen(kept))
         else:
-            self._pool.append((kind, name, inner))
+            self._pool.append(kept)
 
-    def _open(self, sealed: bytes) -> bytes | None:
+    def _ripen(self, kept: tuple[int, str, bytes]) -> None:
+        """Put a clove into the pool whose delay is over."""
+        self._delayed -= 1
+        self._pool.append(kept)
+
+    def _open(self, sealed: bytes, sizes: Sequence[int]) -> tuple[int, bytes]:
+        """Open a bulb or a clove, unless it was opened before.
+
+        Returns:
+            place of its size among some sizes, and content, which is empty if it does not open.
+        """
         public = sealed[:KEY_BYTES]
-        try:
-            key = _key(self._key.agree(public), public + self._public)
-            return AESGCM(key).decrypt(bytes(12), sealed[KEY_BYTES:], None)
-        except (DecodeError, InvalidTag):
-            return None
+        if public not in self._seen:
+            with suppress(DecodeError):
+                cipher = AESGCM(_key(self._key.agree(public), public + self._public))
+                for place, size in enumerate(sizes):
+                    with suppress(InvalidTag):
+                        content = cipher.decrypt(bytes(12), sealed[KEY_BYTES:size], None)
+                        self._seen.add(public)
+                        return place, content
+        return 0, b""
 
 
 def _later(action: Callable[[str, bytes], None], name: str, content: bytes) -> Callable[[], None]:

@@ -14,9 +14,14 @@ The relay at the end serves the circuit in one of these ways, once:
 - MEET: it joins the circuit to the one that was offered under a cookie. The offering client gets
   each visitor's number, 4 bytes, before its data, and answers by number.
 
-A rendezvous reads what it joins: encrypt it. It does not know either client.
-Hazard: a rendezvous keeps no visitor back. A visitor that sends faster than the offering client
-reads fills the queues of the links.
+A rendezvous reads what it joins: encrypt it. It does not know either client. It passes on at most
+`WINDOW` cells from one client to another that the receiver has given no credit for, and `MOST_MET`
+from all visitors together, and closes the visitor's circuit if there are more. So visitors do not
+fill the queues of links. Credit goes with the visitor's number between the rendezvous and the
+offering client.
+
+Hazard: a client may build circuits that pass the same relays many times, each of which costs every
+relay as much as a cell costs the client.
 """
 
 from __future__ import annotations
@@ -45,8 +50,14 @@ from ccbps.overlay.onion.cells import (
     cell_of,
 )
 
+WINDOW: Final = 256
+"""Cells of data of a circuit that are on their way in one direction."""
+MOST_MET: Final = 16 * WINDOW
+"""Cells of data of all visitors of an offered circuit that are on their way to its client."""
 COOKIE_BYTES: Final = 16
 VISITOR_BYTES: Final = 4
+OFFERING: Final = "offering client"
+VISITOR: Final = "visitor"
 
 
 def cookie_of(secret: bytes) -> bytes:
@@ -60,8 +71,8 @@ class End(Protocol):
     def receive(self, data: bytes) -> None:
         """Take data of the client."""
 
-    def credit(self, count: int) -> None:
-        """Take note that the client has room for more cells."""
+    def credit(self, count: int, visitor: bytes) -> None:
+        """Take note that the client has room for more cells, from a visitor of a rendezvous."""
 
     def close(self) -> None:
         """End: the circuit has ended."""
@@ -85,9 +96,9 @@ class Stream(Printable):
         for at in range(0, len(data), DATA_BYTES):
             self._relay._answer(self._place, Command.DATA, data[at : at + DATA_BYTES])
 
-    def credit(self, count: int) -> None:
-        """Tell the client that there is room for more cells."""
-        self._relay._answer(self._place, Command.CREDIT, count.to_bytes(2, "big"))
+    def credit(self, count: int, visitor: bytes = b"") -> None:
+        """Tell the client that there is room for more cells, to a visitor of a rendezvous."""
+        self._relay._answer(self._place, Command.CREDIT, visitor + count.to_bytes(2, "big"))
 
     def close(self) -> None:
         """Close the circuit."""
@@ -120,6 +131,7 @@ class Relay(Confined):
         leave: exit for circuits that end here; None to serve no targets.
         rendezvous: True to let circuits meet here.
         most_circuits: number of circuits at a time. Further requests are dropped.
+        most_of_link: number of those that come over one link, so that one client leaves some.
         randomness: source of uniform bytes.
 
     Attributes:
@@ -135,7 +147,7 @@ class Relay(Confined):
         ...         stream.ready()
         ...     def receive(self, data):
         ...         self.stream.send(data.upper())
-        ...     def credit(self, count): ...
+        ...     def credit(self, count, visitor): ...
         ...     def close(self): ...
         >>> keys, relays = {}, {}
         >>> for name in ("entry", "exit"):
@@ -165,6 +177,7 @@ class Relay(Confined):
         leave: Exit | None = None,
         rendezvous: bool = False,
         most_circuits: int = 1 << 16,
+        most_of_link: int = 1 << 12,
         randomness: Randomness = os.urandom,
     ) -> None:
         self._key, self._send, self._leave = instance("key", key, RelayKey), send, leave
@@ -172,16 +185,17 @@ class Relay(Confined):
         self._most, self._random = whole("most_circuits", most_circuits, 1), randomness
         self._places: dict[tuple[str, bytes], _Place] = {}
         self._offers: dict[bytes, _Offer] = {}
-        self._circuits = 0
+        self._most_of_link = whole("most_of_link", most_of_link, 1)
+        self._by_link: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
 
     def __repr__(self) -> str:
-        return f"<Relay: {self._circuits} circuits>"
+        return f"<Relay: {self.circuits} circuits>"
 
     @property
     def circuits(self) -> int:
         """Number of circuits."""
-        return self._circuits
+        return self._by_link.total()
 
     def receive(self, link: str, cell: bytes) -> None:
         """Take a cell. Whatever it holds, nothing is raised."""
@@ -213,7 +227,7 @@ class Relay(Confined):
     # -- cells on their way -------------------------------------------------------------------
 
     def _create(self, link: str, circuit: bytes, body: bytes) -> None:
-        if self._circuits >= self._most:
+        if self._by_link[link] >= self._most_of_link or self.circuits >= self._most:
             self.dropped["full"] += 1
             return
         try:
@@ -223,7 +237,7 @@ class Relay(Confined):
             return
         place = _Place(layer, (link, circuit))
         self._places[place.before] = place
-        self._circuits += 1
+        self._by_link[link] += 1
         self._pass_on(place, place.before, cell_of(circuit, answer, self._random))
 
     def _forward(self, place: _Place, body: bytes) -> None:
@@ -270,7 +284,7 @@ class Relay(Confined):
             elif kind is Command.DATA:
                 place.end.receive(data)
             elif kind is Command.CREDIT:
-                place.end.credit(int.from_bytes(data, "big"))
+                place.end.credit(int.from_bytes(data[-2:], "big"), data[:-2])
             else:
                 self._close(place)
         except CcbpsError:
@@ -301,7 +315,10 @@ class Relay(Confined):
         """Forget a circuit, and tell the links of it that do not know."""
         if self._places.pop(place.before, None) is None:
             return
-        self._circuits -= 1
+        link, _ = place.before
+        self._by_link[link] -= 1
+        if not self._by_link[link]:
+            del self._by_link[link]
         ways = [place.before]
         if place.after is not None:
             self._places.pop(place.after, None)
@@ -325,6 +342,7 @@ class _Offer:
     stream: Stream
     visits: dict[bytes, _Visit] = field(default_factory=dict)
     count: int = 0
+    waiting: int = 0
 
     def __post_init__(self) -> None:
         self.offers[self.cookie] = self
@@ -332,11 +350,16 @@ class _Offer:
     def receive(self, data: bytes) -> None:
         """Send data to the visitor whose number it begins with."""
         visit = self.visits.get(data[:VISITOR_BYTES])
-        if visit is not None:
+        if visit is not None and visit.spend(VISITOR):
             visit.stream.send(data[VISITOR_BYTES:])
+        elif visit is not None:
+            visit.stream.close()
 
-    def credit(self, count: int) -> None:
-        """Ignore credit: visitors are not held back."""
+    def credit(self, count: int, visitor: bytes) -> None:
+        """Pass credit on to a visitor."""
+        self.waiting = max(self.waiting - count, 0)
+        if (visit := self.visits.get(visitor)) is not None and visit.earn(OFFERING, count):
+            visit.stream.credit(count)
 
     def close(self) -> None:
         """Close the circuits of all visitors."""
@@ -351,18 +374,37 @@ class _Visit:
     def __init__(self, offer: _Offer, stream: Stream) -> None:
         self.offer, self.stream = offer, stream
         self.number = offer.count.to_bytes(VISITOR_BYTES, "big")
+        self._room = {OFFERING: WINDOW, VISITOR: WINDOW}
         offer.count += 1
         offer.visits[self.number] = self
 
     def receive(self, data: bytes) -> None:
         """Send data to the offering client, behind the visitor's number."""
-        step = DATA_BYTES - VISITOR_BYTES
-        for at in range(0, len(data), step):
-            self.offer.stream.send(self.number + data[at : at + step])
+        if self.offer.waiting < MOST_MET and self.spend(OFFERING):
+            self.offer.waiting += 1
+            step = DATA_BYTES - VISITOR_BYTES
+            for at in range(0, len(data), step):
+                self.offer.stream.send(self.number + data[at : at + step])
+        else:
+            self.stream.close()
 
-    def credit(self, count: int) -> None:
-        """Ignore credit: the offering client is not held back."""
+    def credit(self, count: int, visitor: bytes) -> None:
+        """Pass credit on to the offering client."""
+        if self.earn(VISITOR, count):
+            self.offer.stream.credit(count, self.number)
 
     def close(self) -> None:
         """Leave."""
         self.offer.visits.pop(self.number, None)
+
+    def spend(self, receiver: str) -> bool:
+        """Take room for a cell to one of both clients; tell whether there was any."""
+        self._room[receiver] -= 1
+        return self._room[receiver] >= 0
+
+    def earn(self, receiver: str, count: int) -> bool:
+        """Give room that one of both clients tells; tell whether so much can be missing."""
+        if not 0 < count <= WINDOW - self._room[receiver]:
+            return False
+        self._room[receiver] += count
+        return True

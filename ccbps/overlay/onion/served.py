@@ -19,23 +19,22 @@ import logging
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import Final, Self
+from typing import Final
 
 from ccbps.checks import Printable, whole
-from ccbps.errors import CcbpsError, NetworkError, RefusedError
+from ccbps.errors import CcbpsError, NetworkError, ParameterError, RefusedError
 from ccbps.keys.secret import Confined
 from ccbps.network import Certificate, Channel, Credentials, Identity, Server, connect
-from ccbps.network.channel import split_address
+from ccbps.network.channel import POLL_SECONDS, Closing, split_address
 from ccbps.overlay.onion.cells import CELL_BYTES, CONTROL, DATA_BYTES, ID_BYTES, RelayKey
 from ccbps.overlay.onion.circuit import Circuit
-from ccbps.overlay.onion.relay import Relay, Stream
+from ccbps.overlay.onion.relay import WINDOW, Relay, Stream
 
 _log: Final = logging.getLogger(__name__)
-WINDOW: Final = 256
-"""Cells of data of a circuit that are on their way in one direction."""
 BATCH: Final = 32
 """Most cells in a frame."""
 MOST_WAITING: Final = 1 << 14
@@ -115,7 +114,10 @@ class _Line(Confined):
     def _run(self, way: bytes, name: bytes) -> None:
         try:
             channel = connect(self._place[0], self._identity, self._place[1])
-            self._channels.append(channel)
+            with self._lock:
+                self._channels.append(channel)
+                if self._cells.ended:  # meanwhile
+                    channel.close()
             channel.send(way + name)
             if way == UP:
                 threading.Thread(target=self._run, args=(DOWN, name), daemon=True).start()
@@ -155,26 +157,31 @@ class _Pump:
     ) -> None:
         self._connection, self._send, self._credit, self._end = connection, send, credit, end
         self._waiting: SimpleQueue[bytes] = SimpleQueue()
-        self._room, self._closed = threading.Semaphore(WINDOW), False
+        self._room, self._closed = threading.BoundedSemaphore(WINDOW), False
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for task in (self._read, self._write):
             threading.Thread(target=task, daemon=True).start()
 
     def receive(self, data: bytes) -> None:
-        """Take data of the circuit."""
-        if data and self._waiting.qsize() < 2 * WINDOW:  # an honest peer keeps to its window
+        """Take data of the circuit; end it if there is more than the window."""
+        if self._waiting.qsize() >= 2 * WINDOW:
+            self._end()
+        elif data:
             self._waiting.put(data)
 
     def credit(self, count: int) -> None:
-        """Take note that the other end has room for more cells."""
-        if 0 < count <= WINDOW:
+        """Take note that the other end has room for more cells; end it if there cannot be."""
+        try:
             self._room.release(count)
+        except ValueError:
+            self._end()
 
     def close(self) -> None:
         """Close the connection, after the data that waits for it."""
         self._closed = True
         self._waiting.put(b"")
-        self._room.release()
+        with suppress(ValueError):
+            self._room.release()
 
     def _read(self) -> None:
         with suppress(OSError, NetworkError):
@@ -203,15 +210,18 @@ class _Pump:
 class _TcpEnd:
     """An end that connects to a server, in a thread of its own."""
 
-    def __init__(self, target: str, stream: Stream, lock: threading.RLock) -> None:
-        self._stream, self._lock, self._closed = stream, lock, False
+    def __init__(
+        self, target: str, stream: Stream, lock: threading.RLock, ends: set[_TcpEnd]
+    ) -> None:
+        self._stream, self._lock, self._closed, self._ends = stream, lock, False, ends
+        ends.add(self)
         self._pump: _Pump | None = None
         threading.Thread(target=self._run, args=(target,), daemon=True).start()
 
     def _run(self, target: str) -> None:
         try:
             connection = socket.create_connection(split_address(target), 30)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             _log.info("%s cannot be reached: %s", target, error)
             self._locked(self._stream.close)
             return
@@ -236,17 +246,18 @@ class _TcpEnd:
         if self._pump is not None:
             self._pump.receive(data)
 
-    def credit(self, count: int) -> None:
+    def credit(self, count: int, visitor: bytes) -> None:
         if self._pump is not None:
             self._pump.credit(count)
 
     def close(self) -> None:
         self._closed = True
+        self._ends.discard(self)
         if self._pump is not None:
             self._pump.close()
 
 
-class RelayServer(Confined):
+class RelayServer(Closing, Confined):
     """A relay that listens for links, and opens links to the relays that it knows.
 
     Args:
@@ -260,6 +271,10 @@ class RelayServer(Confined):
         host: name or number to listen at.
         port: port to listen at; 0 for any that is free.
         links: number of links at a time.
+        connections: number of connections to servers at a time. Each takes three threads.
+
+    Raises:
+        ParameterError: a target is no address.
 
     Attributes:
         relay: the relay.
@@ -277,9 +292,15 @@ class RelayServer(Confined):
         host: str = "127.0.0.1",
         port: int = 0,
         links: int = 256,
+        connections: int = 256,
     ) -> None:
+        if isinstance(targets, str):
+            raise ParameterError(f"targets must be several addresses: write [{targets!r}]")
+        for target in targets:
+            split_address(target)
         self._identity, self._relays = credentials.identity, dict(relays)
         self._targets, self._lock = frozenset(targets), threading.RLock()
+        self._most, self._ends = whole("connections", connections, 1), set[_TcpEnd]()
         self._opened: dict[str, _Line] = {}
         self._came: dict[str, _Cells] = {}
         self.relay = Relay(key, self._send, leave=self._leave, rendezvous=rendezvous)
@@ -295,12 +316,6 @@ class RelayServer(Confined):
 
     def __repr__(self) -> str:
         return f"<RelayServer {self.address}>"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """End all links, and stop listening."""
@@ -340,8 +355,9 @@ class RelayServer(Confined):
 
     def _serve(self, channel: Channel) -> None:
         hello = bytes(channel.receive(1 + NAME_BYTES))
-        # Names of links that came are no text that a circuit can ask for: its sender is unknown.
-        link = f"{channel.peer.fingerprint}/{hello[1:].hex()}"
+        # Half a surrogate pair is in no name that a circuit can ask for. Otherwise a client could
+        # make the circuit go on over its own link, to whatever it likes.
+        link = f"\udc00{channel.peer.fingerprint}/{hello[1:].hex()}"
         with self._lock:
             cells = self._came.setdefault(link, _Cells())
         try:
@@ -356,10 +372,12 @@ class RelayServer(Confined):
         name = target.decode("utf-8", "replace")
         if name not in self._targets:
             raise RefusedError("the relay does not reach that server", reason="revoked")
-        return _TcpEnd(name, stream, self._lock)
+        if len(self._ends) >= self._most:
+            raise RefusedError("the relay has as many connections as it may", reason="queue")
+        return _TcpEnd(name, stream, self._lock, self._ends)
 
 
-class Tunnel(Confined):
+class Tunnel(Closing, Confined):
     """A port of this machine from which each connection goes through a circuit to one server.
 
     Args:
@@ -384,7 +402,7 @@ class Tunnel(Confined):
     ) -> None:
         self._path, self._target = [*path], target.encode()
         self._first, self._identity = first, identity
-        self._lock, self._line = threading.RLock(), None
+        self._lock, self._line, self._closed = threading.RLock(), None, False
         self._circuits: dict[bytes, Circuit] = {}
         self._listening = socket.create_server(("127.0.0.1", port))
         self.address = f"127.0.0.1:{self._listening.getsockname()[1]}"
@@ -395,14 +413,9 @@ class Tunnel(Confined):
     def __repr__(self) -> str:
         return f"<Tunnel {self.address}>"
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def close(self) -> None:
         """Stop listening, and close all circuits."""
+        self._closed = True
         with suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
@@ -412,11 +425,18 @@ class Tunnel(Confined):
             line.close()
 
     def _listen(self) -> None:
-        with suppress(OSError):
-            while True:
+        while not self._closed:
+            try:
                 connection, _ = self._listening.accept()
+            except OSError:  # closed; or no more files, and later there may be
+                time.sleep(POLL_SECONDS)
+                continue
+            try:
                 with self._lock:
                     _Tunnelled(self, connection)
+            except (CcbpsError, OSError, RuntimeError) as error:  # the link ended; no more threads
+                _log.info("a connection to the tunnel was closed: %s", error)
+                connection.close()
 
     def _open(self, notify: Callable[[str, bytes], None]) -> Circuit:
         if self._line is None or self._line.ended:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,23 +27,36 @@ from ccbps.errors import DecodeError, ParameterError
 from ccbps.forms.words import by_attribute
 from ccbps.matching import Broker
 from ccbps.matching.contract.access import message_bytes
+from ccbps.matching.contract.scheme import Side
+from ccbps.matching.contract.table import Table
 from ccbps.predicates import Predicate, Schema
 from ccbps.predicates.bound import bound_predicate
+from ccbps.predicates.codes import unpack
+from ccbps.wire import raise_for
 
 Codes: TypeAlias = NDArray[np.int64]
+Others: TypeAlias = Sequence[Any] | NDArray[Any]
 MOST_BITS: Final = 62
 
 
 class Relation(Printable, ABC):
     """A broker's knowledge of the content of messages.
 
-    Arguments named `others` are sequences of what `read_filter` returned, and answers about them
-    have the shape (others,).
+    Arguments named `others` are what `read_filter` returned for several filters, as the rows of one
+    array or in a sequence, and answers about them have the shape (others,).
+
+    Attributes:
+        exact: True if `covers` finds all covers. Otherwise it may miss some, and is never wrongly
+            true.
+        advertising: True if `intersects` answers.
     """
 
+    exact: ClassVar[bool] = False
+    advertising: ClassVar[bool] = False
+
     @abstractmethod
-    def read_filter(self, content: bytes) -> Any:
-        """Read a subscription or an advertisement.
+    def read_filter(self, content: bytes) -> NDArray[Any]:
+        """Read a subscription or an advertisement, as an array of one shape for all.
 
         Raises:
             DecodeError: the content is none.
@@ -54,26 +67,41 @@ class Relation(Printable, ABC):
         """Read an event; errors are those of `read_filter`."""
 
     @abstractmethod
-    def covers(self, wide: Any, others: Sequence[Any]) -> Bools:
+    def covers(self, wide: Any, others: Others) -> Bools:
         """Tell which other filters match only events that this one matches, too."""
 
+    def any_covers(self, wide: Others, others: Others) -> Bools:
+        """Tell which other filters some of these covers."""
+        covered = np.zeros(len(others), dtype=np.bool_)
+        if len(others) < len(wide):
+            for place, other in enumerate(others):
+                covered[place] = self.covered(other, wide).any()
+        else:
+            for one in wide:
+                covered |= self.covers(one, others)
+        return covered
+
     @abstractmethod
-    def covered(self, narrow: Any, others: Sequence[Any]) -> Bools:
+    def covered(self, narrow: Any, others: Others) -> Bools:
         """Tell which other filters match all events that this one matches."""
 
-    @abstractmethod
-    def matches(self, event: Any, others: Sequence[Any]) -> Bools:
-        """Tell which filters match an event."""
+    def prepared(self, others: NDArray[Any]) -> Any:
+        """Return filters in the form in which `matches` takes many events soonest."""
+        return others
 
-    def intersects(self, one: Any, others: Sequence[Any]) -> Bools:
+    @abstractmethod
+    def matches(self, event: Any, others: Any) -> Bools:
+        """Tell which filters, prepared or not, match an event."""
+
+    def intersects(self, one: Any, others: Others) -> Bools:
         """Tell which other filters match some event that this one matches.
 
         Raises:
-            ParameterError: the relation does not show that, so there are no advertisements.
+            ParameterError: the relation is not `advertising`.
         """
         raise ParameterError(f"{type(self).__name__} routes without advertisements")
 
-    def merged(self, filters: Sequence[Any], slack: float) -> list[bytes]:
+    def merged(self, filters: Others, slack: float) -> list[bytes]:
         """Return filters, as bytes, that together cover some others with little waste.
 
         Args:
@@ -112,6 +140,9 @@ class PlainRelation(Relation):
         array([ True])
     """
 
+    exact = True
+    advertising = True
+
     def __init__(self, schema: Schema, bits: Mapping[str, int] | None = None) -> None:
         self.schema = instance("schema", schema, Schema)
         shown = schema.widths if bits is None else bits
@@ -138,9 +169,10 @@ class PlainRelation(Relation):
         """
         ranges = bound_predicate(self.schema, text).box().ranges
         empty = any(low > high for low, high in ranges.values())
+        # Where no bit is shown, there is one code, and no range without any.
         bounds = [
-            (1, 0) if empty else tuple(code >> shift for code in ranges[name])
-            for name, shift in self._shifts.items()
+            (1, 0) if empty and most else tuple(code >> shift for code in ranges[name])
+            for (name, shift), most in zip(self._shifts.items(), self._highest, strict=True)
         ]
         return np.array(bounds, dtype=">i8").reshape(-1, 2).T.tobytes()
 
@@ -151,7 +183,7 @@ class PlainRelation(Relation):
             EventError: it does not fit the schema.
         """
         events = self.schema.encode([dict(record)])
-        codes = [int(events.codes[name][-1, 0]) >> shift for name, shift in self._shifts.items()]
+        codes = [unpack(events.codes[name])[0] >> shift for name, shift in self._shifts.items()]
         return np.array(codes, dtype=">i8").tobytes()
 
     def read_filter(self, content: bytes) -> Codes:
@@ -168,29 +200,29 @@ class PlainRelation(Relation):
             raise DecodeError("not a filter or an event of this schema")
         return codes
 
-    def covers(self, wide: Codes, others: Sequence[Codes]) -> Bools:
+    def covers(self, wide: Codes, others: Others) -> Bools:
         rows = _stacked(others, wide)
         inside = (rows[:, 0] >= wide[0]) & (rows[:, 1] <= wide[1])
         return np.asarray(inside.all(axis=1) | _empty(rows))
 
-    def covered(self, narrow: Codes, others: Sequence[Codes]) -> Bools:
+    def covered(self, narrow: Codes, others: Others) -> Bools:
         rows = _stacked(others, narrow)
         inside = (rows[:, 0] <= narrow[0]) & (rows[:, 1] >= narrow[1])
         return np.asarray(inside.all(axis=1) | _empty(narrow[None])[0])
 
-    def matches(self, event: Codes, others: Sequence[Codes]) -> Bools:
+    def matches(self, event: Codes, others: Others) -> Bools:
         rows = _stacked(others, np.empty((2, len(event)), dtype=np.int64))
         return np.asarray(((rows[:, 0] <= event) & (event <= rows[:, 1])).all(axis=1))
 
-    def intersects(self, one: Codes, others: Sequence[Codes]) -> Bools:
+    def intersects(self, one: Codes, others: Others) -> Bools:
         rows = _stacked(others, one)
         low, high = np.maximum(rows[:, 0], one[0]), np.minimum(rows[:, 1], one[1])
         return np.asarray((low <= high).all(axis=1))
 
-    def merged(self, filters: Sequence[Codes], slack: float) -> list[bytes]:
+    def merged(self, filters: Others, slack: float) -> list[bytes]:
         if len(filters) < 2:
             return [box.astype(">i8").tobytes() for box in filters]
-        rows, spent = np.stack(filters), np.zeros(len(filters))
+        rows, spent = np.array(filters), np.zeros(len(filters))
         waste = np.stack([_waste(row, rows) for row in rows])
         np.fill_diagonal(waste, np.inf)
         kept = np.ones(len(rows), dtype=np.bool_)
@@ -213,46 +245,65 @@ class MatcherRelation(Relation):
     """Messages of a matcher, whose broker finds out which interest covers which.
 
     Args:
-        broker: broker of a reusable matcher, with the method ``covers``.
+        broker: broker of a reusable matcher that finds out which interest covers which.
+
+    Raises:
+        ParameterError: the matcher's brokers cannot tell.
     """
 
     def __init__(self, broker: Broker) -> None:
         self._broker = instance("broker", broker, Broker)
+        matcher = broker.matcher
+        if not matcher.covering:
+            raise ParameterError(
+                f"brokers of {type(matcher).__name__} cannot tell which interest covers which: "
+                "route by PlainRelation(schema, bits=...) and match at the subscriber's broker, "
+                "or take another matcher, such as PrefixMatch or KeywordDictionaryMatch"
+            )
 
     def __repr__(self) -> str:
         return f"<MatcherRelation by {self._broker!r}>"
 
     def read_filter(self, content: bytes) -> Bytes:
-        return self._row(content, message_bytes(self._broker.matcher, "interest"))
+        row = self._row(content, "interest")
+        raise_for(self._broker.examine_interests(row[None]))
+        return row
 
     def read_event(self, content: bytes) -> Bytes:
-        return self._row(content, message_bytes(self._broker.matcher, "event"))
+        row = self._row(content, "event")
+        raise_for(self._broker.examine_events(row[None]))
+        return row
 
-    @staticmethod
-    def _row(content: bytes, width: int) -> Bytes:
+    def _row(self, content: bytes, side: Side) -> Bytes:
+        width = message_bytes(self._broker.matcher, side)
         if len(content) != width:
             raise DecodeError(f"a message of {width} bytes is expected, got {len(content)}")
-        return np.frombuffer(content, dtype=np.uint8)[None]
+        return np.frombuffer(content, dtype=np.uint8)
 
-    def covers(self, wide: Bytes, others: Sequence[Bytes]) -> Bools:
-        return np.asarray(self._broker.covers(wide, _rows(others, wide))[0])
+    def covers(self, wide: Bytes, others: Others) -> Bools:
+        return np.asarray(self._broker.covers(wide[None], _stacked(others, wide))[0])
 
-    def covered(self, narrow: Bytes, others: Sequence[Bytes]) -> Bools:
-        return np.asarray(self._broker.covers(_rows(others, narrow), narrow)[:, 0])
+    def any_covers(self, wide: Others, others: Others) -> Bools:
+        if not len(wide) or not len(others):
+            return np.zeros(len(others), dtype=np.bool_)
+        return np.asarray(self._broker.covers(np.asarray(wide), np.asarray(others)).any(axis=0))
 
-    def matches(self, event: Bytes, others: Sequence[Bytes]) -> Bools:
+    def covered(self, narrow: Bytes, others: Others) -> Bools:
+        return np.asarray(self._broker.covers(_stacked(others, narrow), narrow[None])[:, 0])
+
+    def prepared(self, others: NDArray[Any]) -> Any:
+        return self._broker.prepare(others) if len(others) else others
+
+    def matches(self, event: Bytes, others: Any) -> Bools:
         if not len(others):
             return np.zeros(0, dtype=np.bool_)
-        return np.asarray(self._broker.match_all(event, np.concatenate(others))[0])
+        filters = others if isinstance(others, Table) else np.asarray(others)
+        return np.asarray(self._broker.match_all(event[None], filters)[0])
 
 
-def _rows(others: Sequence[Bytes], like: Bytes) -> Bytes:
-    return np.concatenate(others) if len(others) else like[:0]
-
-
-def _stacked(others: Sequence[Codes], like: Codes) -> Codes:
-    """Return boxes as one array, shape (others, 2, attributes)."""
-    return np.stack(others) if len(others) else np.empty((0, *like.shape), dtype=np.int64)
+def _stacked(others: Others, like: NDArray[Any]) -> NDArray[Any]:
+    """Return filters as the rows of one array."""
+    return np.asarray(others) if len(others) else np.empty((0, *like.shape), dtype=like.dtype)
 
 
 def _waste(box: Codes, others: Codes) -> Reals:

@@ -10,13 +10,17 @@ What changes at N is sent before what it replaces is withdrawn (make before brea
 gets lost between the two. An event goes once over each link where some subscription matches it.
 
 Only the owner of a name may withdraw it: names hold the client's name, which the edge checks. An
-event outside of its publisher's advertisements is refused at the edge.
+event outside of its publisher's advertisements is refused at the edge. A client that moves may have
+one name at two brokers for a while; if its contents differ there, one of them travels under a hash.
 
 When a link breaks, all that came over it is withdrawn. When it is there again, both ends send all
-that the other should have. Events carry their publisher's name and a number; a broker that has seen
-a number of a publisher drops it and all earlier ones, so nothing arrives twice.
+that the other should have. Events carry their publisher's name and a number; a broker drops a
+number that it has seen, or that is far below the latest one, so nothing arrives twice.
 
-Leak: a broker sees which subscriptions cover which, and which events match them.
+Where a relation does not find all covers, brokers send more filters, and lose no event.
+
+Leak: a broker sees which subscriptions cover which, and which events match them. It keeps some 600
+bytes for each publisher that it has heard of.
 Hazard: one client that withdraws a wide subscription makes brokers send all that it covered. Quotas
 of withdrawals are the edge's business.
 Source: [CRW01] (Siena) for covering and advertisements; SPECS 6.5 and C5, which correct it.
@@ -24,25 +28,36 @@ Source: [CRW01] (Siena) for covering and advertisements; SPECS 6.5 and C5, which
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterable
 from hashlib import sha256
-from typing import Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, TypeVar
 
-from ccbps.checks import Printable, flag, number
-from ccbps.errors import RefusedError
+import numpy as np
+from msgspec import Meta
+from numpy.typing import NDArray
+
+from ccbps.arrays import Bools
+from ccbps.checks import Printable, choice, flag, number, whole
+from ccbps.errors import ParameterError, RefusedError
 from ccbps.overlay.routing.relations import Relation
+from ccbps.overlay.seen_numbers import WINDOW, SeenNumbers
+from ccbps.records import Message, Number
+from ccbps.wire import Kind
 
-Name: TypeAlias = tuple[str, int]
+K = TypeVar("K", bound=Hashable)
+
+VERSION: Final = 1
+Owner = Annotated[str, Meta(max_length=256)]
+Name = tuple[Owner, Number]
 """Name of a filter: its owner, and a number of the owner's."""
 Subject: TypeAlias = Literal["subscription", "advertisement"]
 MERGED: Final = "~"
-"""Owner of merged subscriptions: no client has this name."""
+"""First character of the owner of a filter that has no owner, such as a merged one. No client's
+name begins with it."""
 KINDS: Final[tuple[Subject, Subject]] = ("advertisement", "subscription")
 
 
-@dataclass(frozen=True, slots=True)
-class Add:
+class Add(Message, frozen=True):
     """Message: a subscription or advertisement that the sender wants events for, or has.
 
     Attributes:
@@ -51,32 +66,36 @@ class Add:
         content: bytes of the filter.
     """
 
+    front: ClassVar[bytes] = bytes([Kind.ROUTING, VERSION, 1])
+    what: ClassVar[str] = "a filter for a broker"
     kind: Subject
     name: Name
     content: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Withdraw:
+class Withdraw(Message, frozen=True):
     """Message: the end of a subscription or advertisement."""
 
+    front: ClassVar[bytes] = bytes([Kind.ROUTING, VERSION, 2])
+    what: ClassVar[str] = "a withdrawal for a broker"
     kind: Subject
     name: Name
 
 
-@dataclass(frozen=True, slots=True)
-class Publication:
+class Publication(Message, frozen=True):
     """Message: an event.
 
     Attributes:
         publisher: name of the client.
-        number: number of the event, which rises with each event of this publisher.
+        number: number of the event, 0 or more, which no other event of this publisher has.
         content: bytes of the event.
         payload: bytes that brokers pass on.
     """
 
-    publisher: str
-    number: int
+    front: ClassVar[bytes] = bytes([Kind.ROUTING, VERSION, 3])
+    what: ClassVar[str] = "an event for a broker"
+    publisher: Owner
+    number: Number
     content: bytes
     payload: bytes = b""
 
@@ -84,15 +103,50 @@ class Publication:
 RoutingMessage: TypeAlias = Add | Withdraw | Publication
 
 
-@dataclass(frozen=True, slots=True)
-class _Filter:
-    """A filter in a table, as bytes and as the relation read it."""
+class _Filters(dict[K, bytes]):
+    """The contents of filters by key, and what the relation read of them as rows of one array.
 
-    content: bytes
-    parsed: Any = field(repr=False)
+    Attributes:
+        keys_of_rows: key of each row.
+    """
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.keys_of_rows: list[K] = []
+        self._places: dict[K, int] = {}
+        self._space: NDArray[Any] = np.empty(0)
 
-_Table: TypeAlias = dict[Name, _Filter]
+    @property
+    def rows(self) -> NDArray[Any]:
+        """Rows that the relation read, one for each filter; they hold until the next change."""
+        return self._space[: len(self)]
+
+    def row(self, key: K) -> NDArray[Any]:
+        """Return what the relation read of one filter."""
+        return np.array(self._space[self._places[key]])
+
+    def places(self, keys: Iterable[K]) -> NDArray[np.intp]:
+        """Return the rows of some filters."""
+        return np.array([self._places[key] for key in keys], dtype=np.intp)
+
+    def put(self, key: K, content: bytes, parsed: NDArray[Any]) -> None:
+        """Add a filter, or give it another content."""
+        place = self._places.setdefault(key, len(self))
+        if place == len(self):
+            self.keys_of_rows.append(key)
+            if not place:
+                self._space = np.empty((8, *parsed.shape), dtype=parsed.dtype)
+            elif place == len(self._space):
+                self._space = np.concatenate([self._space, self._space])
+        self[key], self._space[place] = content, parsed
+
+    def drop(self, key: K) -> None:
+        """Remove a filter; the last row takes its place."""
+        del self[key]
+        place, last = self._places.pop(key), self.keys_of_rows.pop()
+        if last != key:
+            self.keys_of_rows[place], self._places[last] = last, place
+            self._space[place] = self._space[len(self)]
 
 
 class Router(Printable):
@@ -107,8 +161,11 @@ class Router(Printable):
             where it matches at most so many events that none of them matches. None merges nothing,
             and 0 only those that together are one filter.
 
+    Raises:
+        ParameterError: the relation cannot do what `advertise` or `slack` asks for.
+
     Attributes:
-        tables: filters by kind and link.
+        tables: contents of the filters by kind, link and name.
         sent: filters that were sent, by kind and neighbour.
     """
 
@@ -124,9 +181,17 @@ class Router(Printable):
         self.relation, self._send, self._deliver = relation, send, deliver
         self.slack = None if slack is None else number("slack", slack, 0)
         self.advertise = flag("advertise", advertise)
-        self.tables: dict[Subject, dict[str, _Table]] = {kind: {} for kind in KINDS}
-        self.sent: dict[Subject, dict[str, dict[Name, _Filter]]] = {kind: {} for kind in KINDS}
-        self._seen: dict[str, int] = {}
+        if self.advertise and not relation.advertising:
+            raise ParameterError(
+                f"{type(relation).__name__} routes without advertisements: take advertise=False"
+            )
+        if self.slack is not None:
+            relation.merged(np.empty(0), self.slack)  # refused, unless it can merge
+        self.tables: dict[Subject, dict[str, dict[Name, bytes]]] = {kind: {} for kind in KINDS}
+        self.sent: dict[Subject, dict[str, _Filters[Name]]] = {kind: {} for kind in KINDS}
+        self._all: dict[Subject, _Filters[tuple[str, Name]]] = {kind: _Filters() for kind in KINDS}
+        self._prepared: Any = None  # all subscriptions; None after a change
+        self._seen: dict[str, SeenNumbers] = {}
 
     def __repr__(self) -> str:
         return f"<Router: {len(self.sent['subscription'])} neighbours, {self.entries} entries>"
@@ -134,15 +199,32 @@ class Router(Printable):
     @property
     def entries(self) -> int:
         """Number of subscriptions in all tables."""
-        return sum(map(len, self.tables["subscription"].values()))
+        return len(self._all["subscription"])
 
     # -- links ----------------------------------------------------------------------------------
 
     def connect(self, neighbour: str) -> None:
-        """Take up a link to a neighbour, and send it what it should have."""
+        """Take up a link to a neighbour, as a new one, and send it what it should have.
+
+        Raises:
+            ParameterError: a client has that name.
+        """
+        if neighbour in self.sent["subscription"]:
+            self.disconnect(neighbour)
+        if any(neighbour in self.tables[kind] for kind in KINDS):
+            raise ParameterError(f"a client has the name {neighbour!r}: name links otherwise")
         for kind in KINDS:
-            self.tables[kind][neighbour] = {}
-            self.sent[kind][neighbour] = {}
+            self.tables[kind][neighbour], self.sent[kind][neighbour] = {}, _Filters()
+        for kind in KINDS:
+            self._sync(kind, neighbour)
+
+    def resume(self, neighbour: str) -> None:
+        """Send a neighbour all that it should have, after a break without `disconnect`.
+
+        What came over the link before stays.
+        """
+        for kind in KINDS:
+            self.sent[kind][neighbour] = _Filters()
         for kind in KINDS:
             self._sync(kind, neighbour)
 
@@ -151,9 +233,12 @@ class Router(Printable):
         for kind in KINDS:
             self.sent[kind].pop(link, None)
         for kind in KINDS:
-            for name in [*self.tables[kind].get(link, ())]:
-                self._remove(kind, link, name)
-            self.tables[kind].pop(link, None)
+            names = self.tables[kind].pop(link, {})
+            for name in names:
+                self._all[kind].drop((link, name))
+            self._prepared = None
+            for neighbour in self.sent[kind] if names else ():
+                self._sync(kind, neighbour)
 
     def receive(self, neighbour: str, message: RoutingMessage) -> None:
         """Take a message from a neighbour; of a link that is not taken up it is dropped.
@@ -175,44 +260,69 @@ class Router(Printable):
     def add(self, kind: Subject, client: str, number: int, content: bytes) -> None:
         """Take a subscription or advertisement from a client, who was authenticated.
 
+        One with the number of an earlier one replaces it.
+
         Raises:
             DecodeError: the content is none.
+            ParameterError: no client may have that name, or there is no such kind.
         """
-        self._add(kind, client, (client, number), content)
+        choice("kind", kind, KINDS)
+        self._add(kind, self._checked(client), (client, whole("number", number, 0)), content)
 
     def withdraw(self, kind: Subject, client: str, number: int) -> None:
-        """End a client's subscription or advertisement; one that is not there is no error."""
-        self._remove(kind, client, (client, number))
+        """End a client's subscription or advertisement; one that is not there is no error.
+
+        Raises:
+            ParameterError: no client may have that name.
+        """
+        self._remove(kind, self._checked(client), (client, number))
 
     def publish(self, client: str, number: int, content: bytes, payload: bytes = b"") -> None:
         """Take an event from a client, who was authenticated.
 
         Raises:
-            RefusedError: it is outside of the client's advertisements.
+            RefusedError: it is outside of the client's advertisements, or another event had its
+                number or one far above.
             DecodeError: the content is none.
+            ParameterError: no client may have that name.
         """
+        seen = self._seen.get(self._checked(client), SeenNumbers())
+        if not seen.is_new(whole("number", number, 0)):
+            raise RefusedError(
+                f"an event of {client!r} had the number {number} or one {WINDOW} above, so brokers "
+                "would drop this one",
+                reason="order",
+            )
         if self.advertise:
             event = self.relation.read_event(content)
-            own = [held.parsed for held in self.tables["advertisement"].get(client, {}).values()]
-            if not self.relation.matches(event, own).any():
+            if not self.relation.matches(event, self._rows("advertisement", client)).any():
                 raise RefusedError(
                     f"an event of {client!r} is outside of its advertisements: advertise it first",
                     reason="order",
                 )
         self._forward(client, Publication(client, number, content, payload))
 
+    def _checked(self, client: str) -> str:
+        """Refuse a client with the name of a neighbour, or one that stands for no client."""
+        if client in self.sent["subscription"] or client.startswith(MERGED):
+            raise ParameterError(
+                f"client must not begin with {MERGED!r} or have a neighbour's name, got {client!r}"
+            )
+        return client
+
     # -- events ---------------------------------------------------------------------------------
 
     def _forward(self, link: str, publication: Publication) -> None:
         """Send an event over all other links where a subscription matches it."""
         event = self.relation.read_event(publication.content)
-        if publication.number <= self._seen.get(publication.publisher, -1):
+        if not self._seen.setdefault(publication.publisher, SeenNumbers()).take(publication.number):
             return
-        self._seen[publication.publisher] = publication.number
-        for other, table in self.tables["subscription"].items():
-            if other == link or not table:
-                continue
-            if self.relation.matches(event, [held.parsed for held in table.values()]).any():
+        filters = self._all["subscription"]
+        if self._prepared is None:
+            self._prepared = self.relation.prepared(filters.rows)
+        hits = np.flatnonzero(self.relation.matches(event, self._prepared)).tolist()
+        for other in dict.fromkeys(filters.keys_of_rows[hit][0] for hit in hits):
+            if other != link:
                 act = self._send if other in self.sent["subscription"] else self._deliver
                 act(other, publication)
 
@@ -221,124 +331,177 @@ class Router(Printable):
     def _add(self, kind: Subject, link: str, name: Name, content: bytes) -> None:
         parsed = self.relation.read_filter(content)
         table = self.tables[kind].setdefault(link, {})
-        if name in table:
-            if table[name].content == content:
-                return
-            self._remove(kind, link, name)
-        table[name] = held = _Filter(content, parsed)
+        if table.get(name) == content:
+            return
+        again = self._holds(kind, name)
+        table[name] = content
+        self._all[kind].put((link, name), content, parsed)
+        self._prepared = None
         for neighbour in self._others(link):
-            if self._merges(kind):
+            if again:
                 self._sync(kind, neighbour)
-            elif kind == "advertisement" or self._is_wanted(neighbour, held):
-                self._offer(kind, neighbour, name, held)
+            elif kind == "advertisement" or self._wanted(neighbour, parsed[None]).any():
+                if not self._merges(kind):
+                    self._offer(kind, neighbour, name, content, parsed)
+                elif not self.relation.covered(parsed, self.sent[kind][neighbour].rows).any():
+                    self._sync(kind, neighbour)
         if kind == "advertisement" and link in self.sent["subscription"]:
             self._sync("subscription", link)
 
     def _remove(self, kind: Subject, link: str, name: Name) -> None:
-        held = self.tables[kind].get(link, {}).pop(name, None)
-        if held is None:
+        if self.tables[kind].get(link, {}).pop(name, None) is None:
             return
+        if not self.tables[kind][link] and link not in self.sent[kind]:
+            del self.tables[kind][link]
+        self._all[kind].drop((link, name))
+        self._prepared = None
+        anew = self._merges(kind) or self._holds(kind, name)
         for neighbour in self._others(link):
-            if self._merges(kind):
+            if anew:
                 self._sync(kind, neighbour)
-            elif name in self.sent[kind][neighbour]:
-                self._replace(kind, neighbour, name, held)
+            elif name in (sent := self.sent[kind][neighbour]):
+                within = sent.row(name) if self.relation.exact else None
+                self._replace(kind, neighbour, [name], self._candidates(kind, neighbour, within))
         if kind == "advertisement" and link in self.sent["subscription"]:
             self._sync("subscription", link)
 
     def _others(self, link: str) -> list[str]:
         return [neighbour for neighbour in self.sent["subscription"] if neighbour != link]
 
-    def _is_wanted(self, neighbour: str, held: _Filter) -> bool:
-        """Tell whether an advertisement of a neighbour intersects a subscription."""
+    def _holds(self, kind: Subject, name: Name) -> bool:
+        """Tell whether a filter of this name is in a table, of whatever link and content."""
+        return any(name in self.tables[kind].get(at, ()) for at in (name[0], *self.sent[kind]))
+
+    def _rows(self, kind: Subject, link: str) -> NDArray[Any]:
+        """Return what the relation read of the filters of a link."""
+        filters = self._all[kind]
+        return filters.rows[
+            filters.places((link, name) for name in self.tables[kind].get(link, ()))
+        ]
+
+    def _wanted(self, neighbour: str, rows: NDArray[Any]) -> Bools:
+        """Tell which subscriptions an advertisement of a neighbour intersects."""
         if not self.advertise:
-            return True
-        known = [other.parsed for other in self.tables["advertisement"][neighbour].values()]
-        return bool(self.relation.intersects(held.parsed, known).any())
+            return np.ones(len(rows), dtype=np.bool_)
+        wanted, known = np.zeros(len(rows), dtype=np.bool_), self._rows("advertisement", neighbour)
+        if len(rows) < len(known):
+            for place, row in enumerate(rows):
+                wanted[place] = self.relation.intersects(row, known).any()
+        else:
+            for row in known:
+                wanted |= self.relation.intersects(row, rows)
+        return wanted
 
-    def _candidates(self, kind: Subject, neighbour: str) -> dict[Name, _Filter]:
-        """Return the filters that a neighbour may have to know."""
-        return {
-            name: held
-            for link, table in self.tables[kind].items()
-            if link != neighbour
-            for name, held in table.items()
-            if kind == "advertisement" or self._is_wanted(neighbour, held)
-        }
+    def _candidates(
+        self, kind: Subject, neighbour: str, within: NDArray[Any] | None = None
+    ) -> _Filters[Name]:
+        """Return the filters that a neighbour may have to know; those that one covers, or all."""
+        filters = self._all[kind]
+        kept: Bools = np.ones(len(filters), dtype=np.bool_)
+        if within is not None:
+            kept &= self.relation.covers(within, filters.rows)
+        kept[filters.places((neighbour, name) for name in self.tables[kind][neighbour])] = False
+        if kind == "subscription":
+            kept &= self._wanted(neighbour, filters.rows)
+        candidates = _Filters[Name]()
+        for place in np.flatnonzero(kept).tolist():
+            key = filters.keys_of_rows[place]
+            name, content = key[1], filters[key]
+            if candidates.get(name, content) != content:
+                name = _hashed(content)
+            candidates.put(name, content, filters.rows[place])
+        return candidates
 
-    def _offer(self, kind: Subject, neighbour: str, name: Name, held: _Filter) -> None:
+    def _offer(
+        self, kind: Subject, neighbour: str, name: Name, content: bytes, parsed: NDArray[Any]
+    ) -> None:
         """Send one more filter, unless one that was sent is above it; withdraw those below it."""
         sent = self.sent[kind][neighbour]
-        names, parsed = [*sent], [other.parsed for other in sent.values()]
-        above = self.relation.covered(held.parsed, parsed).tolist()
-        below = self.relation.covers(held.parsed, parsed).tolist()
+        below = self.relation.covers(parsed, sent.rows)
         # Equal ones cover each other: the lesser name stays.
-        if any(
-            up and (not down or other < name)
-            for other, up, down in zip(names, above, below, strict=True)
-        ):
-            return
-        sent[name] = held
-        self._send(neighbour, Add(kind, name, held.content))
-        for other, down in zip(names, below, strict=True):
-            if down:
-                del sent[other]
-                self._send(neighbour, Withdraw(kind, other))
+        for place in np.flatnonzero(self.relation.covered(parsed, sent.rows)):
+            if not below[place] or sent.keys_of_rows[place] < name:
+                return
+        surplus = [sent.keys_of_rows[place] for place in np.flatnonzero(below)]
+        self._change(kind, neighbour, [(name, content, parsed)], surplus)
 
-    def _replace(self, kind: Subject, neighbour: str, name: Name, held: _Filter) -> None:
-        """Send what only a withdrawn filter covered, then withdraw it."""
-        sent, rest = self.sent[kind][neighbour], self._candidates(kind, neighbour)
-        del sent[name]
-        names, parsed = [*rest], [other.parsed for other in rest.values()]
-        below = self.relation.covers(held.parsed, parsed).tolist()
-        chosen = {other: rest[other] for other, down in zip(names, below, strict=True) if down}
-        for other in self._maximal(chosen):
-            if other not in sent:
-                self._offer(kind, neighbour, other, chosen[other])
-        self._send(neighbour, Withdraw(kind, name))
+    def _replace(
+        self, kind: Subject, neighbour: str, stale: list[Name], rest: _Filters[Name]
+    ) -> None:
+        """Send the rest, as far as it takes; then withdraw what is stale, and not sent again."""
+        sent = self.sent[kind][neighbour]
+        for name in stale:
+            sent.drop(name)
+        covered = self.relation.any_covers(sent.rows, rest.rows)
+        for place in np.flatnonzero(covered).tolist()[::-1]:
+            rest.drop(rest.keys_of_rows[place])
+        # A stale name with a new content comes last: it no longer covers what it did.
+        for name in sorted(self._maximal(rest), key=stale.__contains__):
+            if name not in sent:
+                self._offer(kind, neighbour, name, rest[name], rest.row(name))
+        for name in stale:
+            if name not in sent:
+                self._send(neighbour, Withdraw(kind, name))
 
     def _sync(self, kind: Subject, neighbour: str) -> None:
         """Send a neighbour all that it should have and does not, then withdraw the rest."""
-        candidates, sent = self._candidates(kind, neighbour), self.sent[kind][neighbour]
-        wanted = {name: candidates[name] for name in self._maximal(candidates)}
-        if self._merges(kind):
-            wanted = self._merged(wanted)
+        wanted, sent = self._candidates(kind, neighbour), self.sent[kind][neighbour]
+        if not self._merges(kind):
+            stale = [name for name in sent if wanted.get(name) != sent[name]]
+            self._replace(kind, neighbour, stale, wanted)
+            return
+        kept = set(self._maximal(wanted))
+        for name in [name for name in wanted if name not in kept]:
+            wanted.drop(name)
+        wanted = self._merged(wanted)
         surplus = [name for name in sent if name not in wanted]
-        for name, held in wanted.items():
-            if name not in sent:
-                sent[name] = held
-                self._send(neighbour, Add(kind, name, held.content))
+        fresh = [name for name in wanted if sent.get(name) != wanted[name]]
+        fresh.sort(key=sent.__contains__)
+        added = [(name, wanted[name], wanted.row(name)) for name in fresh]
+        self._change(kind, neighbour, added, surplus)
+
+    def _change(
+        self,
+        kind: Subject,
+        neighbour: str,
+        added: list[tuple[Name, bytes, NDArray[Any]]],
+        surplus: list[Name],
+    ) -> None:
+        """Send filters, then withdraw others."""
+        sent = self.sent[kind][neighbour]
+        for name, content, parsed in added:
+            sent.put(name, content, parsed)
+            self._send(neighbour, Add(kind, name, content))
         for name in surplus:
-            del sent[name]
+            sent.drop(name)
             self._send(neighbour, Withdraw(kind, name))
 
     def _merges(self, kind: Subject) -> bool:
         return self.slack is not None and kind == "subscription"
 
-    def _merged(self, filters: dict[Name, _Filter]) -> dict[Name, _Filter]:
+    def _merged(self, filters: _Filters[Name]) -> _Filters[Name]:
         """Merge filters. What is merged is named by its content, so that a change is a new name."""
-        names = {held.content: name for name, held in filters.items()}
-        merged: dict[Name, _Filter] = {}
-        parsed = [held.parsed for held in filters.values()]
-        for content in self.relation.merged(parsed, self.slack or 0.0):
-            digest = int.from_bytes(sha256(content).digest()[:7])
-            merged[names.get(content, (MERGED, digest))] = _Filter(
-                content, self.relation.read_filter(content)
-            )
+        names = {content: name for name, content in filters.items()}
+        merged = _Filters[Name]()
+        for content in self.relation.merged(filters.rows, self.slack or 0.0):
+            name = names.get(content) or _hashed(content)
+            merged.put(name, content, self.relation.read_filter(content))
         return merged
 
-    def _maximal(self, filters: dict[Name, _Filter]) -> dict[Name, None]:
+    def _maximal(self, filters: _Filters[Name]) -> list[Name]:
         """Return the names of the filters that no other one covers."""
-        names, parsed = [*filters], [held.parsed for held in filters.values()]
-        dropped: set[Name] = set()
-        for name, held in filters.items():
-            if name in dropped:
-                continue
-            below = self.relation.covers(held.parsed, parsed).tolist()
-            above = self.relation.covered(held.parsed, parsed).tolist()
-            dropped |= {
-                other
-                for other, down, up in zip(names, below, above, strict=True)
-                if down and other != name and (not up or name < other)
-            }
-        return {name: None for name in names if name not in dropped}
+        names, rows = filters.keys_of_rows, filters.rows
+        kept = np.ones(len(names), dtype=np.bool_)
+        for place, row in enumerate(rows):
+            if kept[place]:
+                below = self.relation.covers(row, rows) & kept
+                above = self.relation.covered(row, rows)
+                for other in np.flatnonzero(below):
+                    if other != place and (not above[other] or names[place] < names[other]):
+                        kept[other] = False
+        return [names[place] for place in np.flatnonzero(kept)]
+
+
+def _hashed(content: bytes) -> Name:
+    """Return a name that follows from a content."""
+    return MERGED + sha256(content).hexdigest(), 0

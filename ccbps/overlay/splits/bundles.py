@@ -34,7 +34,9 @@ class Tally:
     def __init__(self, secrets: int, count: int, route: tuple[str, ...] = ()) -> None:
         self.secrets, self.count, self.route = secrets, count, route
 
-    def split(self, scheme: Scheme, to: str, randomness: Randomness) -> list[Tally]:
+    def split(
+        self, scheme: Scheme, to: str, randomness: Randomness, of: int | None = None
+    ) -> list[Tally]:
         """Split each fragment for a logical broker; return a tally for each point."""
         return [Tally(self.secrets, self.count, (*self.route, to)) for _ in range(scheme.n)]
 
@@ -42,6 +44,11 @@ class Tally:
     def merged(loads: Sequence[Tally]) -> Tally:
         """Merge tallies of one route."""
         return Tally(loads[0].secrets, sum(load.count for load in loads), loads[0].route)
+
+    @staticmethod
+    def first_copies(loads: Sequence[Tally], seen: Sequence[Tally], replicas: int) -> list[Tally]:
+        """Keep the tallies of the first replica, if none was seen."""
+        return [] if seen else [*loads[: len(loads) // replicas]]
 
 
 class Bundle(Printable):
@@ -78,8 +85,23 @@ class Bundle(Printable):
         """Return the same fragments with other values."""
         return Bundle(self.secret, self.path, value, self.route)
 
-    def split(self, scheme: Scheme, to: str, randomness: Randomness) -> list[Bundle]:
-        """Split each fragment for a logical broker; return a bundle for each point."""
+    def split(
+        self, scheme: Scheme, to: str, randomness: Randomness, of: int | None = None
+    ) -> list[Bundle]:
+        """Split each fragment for a logical broker; return a bundle for each point.
+
+        Args:
+            scheme: scheme of the split.
+            to: name of the logical broker.
+            randomness: source of uniform bytes.
+            of: number of all secrets, for unsplit secrets some of which may be missing. Then each
+                secret is given the coins of its number, whichever others are here.
+        """
+        if of is not None:
+            every = np.zeros((of, self.value.shape[1]), dtype=np.uint8)
+            every[self.secret] = self.value
+            parts = Bundle.of(every).split(scheme, to, randomness)
+            return [part.only(self.secret) for part in parts]
         if isinstance(scheme, Shamir):
             values = scheme.split_rows(np.ascontiguousarray(self.value), randomness=randomness)
         else:
@@ -103,6 +125,16 @@ class Bundle(Printable):
             np.concatenate([load.value for load in loads]),
             loads[0].route,
         )
+
+    @staticmethod
+    def first_copies(
+        loads: Sequence[Bundle], seen: Sequence[Bundle], replicas: int
+    ) -> list[Bundle]:
+        """Keep the first fragment of each path, if none was seen."""
+        rows = Bundle.merged([*seen, *loads])
+        first = _first_rows(rows)
+        new = rows.only(np.sort(first[first >= sum(bundle.count for bundle in seen)]))
+        return [new] if new.count else []
 
 
 def recovered(bundles: Iterable[Bundle], scheme: Scheme) -> Bundle:
@@ -130,9 +162,13 @@ def recovered(bundles: Iterable[Bundle], scheme: Scheme) -> Bundle:
 def _distinct(bundles: Sequence[Bundle]) -> Bundle:
     """Merge bundles of one route, sorted by secret and path; keep the first fragment of a path."""
     rows = Bundle.merged(bundles)
-    rows = rows.only(np.lexsort((*rows.path.T[::-1], rows.secret)))
-    new = _starts(rows.secret, rows.path)
-    return rows if new.all() else rows.only(new)
+    return rows.only(_first_rows(rows))
+
+
+def _first_rows(rows: Bundle) -> Index:
+    """Return the places of the first fragments of all paths, sorted by secret and path."""
+    order = np.lexsort((*rows.path.T[::-1], rows.secret))
+    return order[_starts(rows.secret[order], rows.path[order])]
 
 
 def _starts(secret: Index, path: Bytes) -> Bools:

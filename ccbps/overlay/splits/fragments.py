@@ -29,13 +29,13 @@ from ccbps.arrays import Randomness
 from ccbps.errors import DecodeError, ParameterError
 from ccbps.records import Message, SecretRecord
 from ccbps.sharing import CheckedShamir, Shamir, Share
-from ccbps.sharing.share import as_secret, check_threshold
+from ccbps.sharing.checked import KEY_BYTES, TAG_BYTES
+from ccbps.sharing.share import NAME_BYTES, as_secret, check_threshold
 from ccbps.wire import Kind
 
 Scheme: TypeAlias = Shamir | CheckedShamir
-NAME_BYTES: Final = 8
 Point: TypeAlias = Annotated[int, Meta(ge=1, le=255)]
-CHECK_BYTES: Final = 48
+CHECK_BYTES: Final = KEY_BYTES + TAG_BYTES
 """Bytes that a share carries for each other share to check it and be checked by it."""
 
 

@@ -1,10 +1,11 @@
 """Enclaves that move to where traffic is, if that saves more messages than moving takes.
 
 Brokers count the secrets of each route in windows of time. After each window, the best places for
-the traffic of the last W windows are found (`fewest_messages`). An enclave moves to one of them if
-the messages that it would have saved in these windows are more than those of its attestation at the
-new place: 2, and one for each link. A move has to be worth while after two windows in a row. So
-enclaves follow traffic that changes slower than W, and stay where it changes faster.
+the traffic of the last W windows are found (`fewest_messages`). Enclaves move to some of them if
+the messages that they would have saved in these windows are more than those of their attestation at
+the new places, 2 each and one for each link; and if there is none of these windows in which they
+would have cost messages. A move has to be worth while after two windows in a row. So enclaves
+follow traffic that changes slower than W, and stay where it changes faster.
 
 Source: [Survey] chapter 10 (future work).
 """
@@ -18,7 +19,7 @@ from typing import Final
 from ccbps.checks import Printable, whole
 from ccbps.errors import ParameterError
 from ccbps.overlay.splits.placement import fewest_messages
-from ccbps.overlay.splits.protocols import ISSPS, HyShare
+from ccbps.overlay.splits.protocols import ISSPS
 from ccbps.overlay.topology import Topology
 
 ATTESTATION: Final = 2
@@ -86,7 +87,7 @@ class MovingEnclaves(Printable):
         if len(secrets) != len(self._routes):
             raise ParameterError(f"secrets must have {len(self._routes)} numbers: {len(secrets)}")
         self._history.append([whole("secrets", count, 0) for count in secrets])
-        worth = self._worth([sum(counts) for counts in zip(*self._history, strict=True)])
+        worth = self._worth()
         self._wanted = {move: self._wanted.get(move, 0) + 1 for move in worth}
         for (old, new), times in [*self._wanted.items()]:
             if times >= self._patience and old in self.enclaves and new not in self.enclaves:
@@ -97,29 +98,37 @@ class MovingEnclaves(Printable):
     def messages(self, secrets: Sequence[int], enclaves: Iterable[str] | None = None) -> int:
         """Count the messages of a window, with the enclaves of now or others."""
         places = self.enclaves if enclaves is None else frozenset(enclaves)
-        total = 0
-        for route, count in zip(self._routes, secrets, strict=True):
-            held = places & route.links.keys()
-            protocol = HyShare(self._protocol.k, self._protocol.n, enclaves=held)
-            total += protocol.messages(route, count)
-        return total
+        return sum(a * b for a, b in zip(secrets, self._each(places), strict=True))
 
-    def _worth(self, counts: Sequence[int]) -> list[tuple[str, str]]:
-        """Return the moves, old and new place, that pay; the best first."""
-        traffic = [(route, float(count)) for route, count in zip(self._routes, counts, strict=True)]
-        busy = [(route, weight) for route, weight in traffic if weight]
+    def _each(self, places: frozenset[str]) -> list[int]:
+        """Count the messages of a secret on each route."""
+        return [
+            self._protocol.hybrid(places & route.links.keys()).messages(route)
+            for route in self._routes
+        ]
+
+    def _worth(self) -> list[tuple[str, str]]:
+        """Return the moves, old and new place, that pay together.
+
+        Enclaves are exchanged one by one for the best ones, those first that save most. Of these
+        exchanges as many are taken as save most beyond their attestations.
+        """
+        counts = [sum(each) for each in zip(*self._history, strict=True)]
+        busy = [(route, float(n)) for route, n in zip(self._routes, counts, strict=True) if n]
         if not busy:
             return []
-        best = set(fewest_messages(busy, self._protocol, len(self.enclaves)))
-        places, moves = self.enclaves, []
-        for new in sorted(best - places):
-            before = self.messages(counts, places)
-            saved, old = max(
-                (before - self.messages(counts, places - {old} | {new}), old)
-                for old in sorted(places - best)
-            )
-            seen = len(self._history)
-            if saved * self._windows > seen * (ATTESTATION + len(self._links[new])):
-                moves.append((old, new))
-                places = places - {old} | {new}
-        return moves
+        best = frozenset(fewest_messages(busy, self._protocol, len(self.enclaves)))
+        places, before, cost, most = self.enclaves, self._each(self.enclaves), 0, 0
+        moves: list[tuple[str, str]] = []
+        worth: list[tuple[str, str]] = []
+        while best - places:
+            pairs = [(old, new) for old in sorted(places - best) for new in sorted(best - places)]
+            old, new = min(pairs, key=lambda p: self.messages(counts, places - {p[0]} | {p[1]}))
+            moves.append((old, new))
+            places = places - {old} | {new}
+            less = [a - b for a, b in zip(before, self._each(places), strict=True)]
+            saved = [sum(a * b for a, b in zip(row, less, strict=True)) for row in self._history]
+            cost += len(self._history) * (ATTESTATION + len(self._links[new]))
+            if min(saved) >= 0 and sum(saved) * self._windows - cost > most:
+                worth, most = [*moves], sum(saved) * self._windows - cost
+        return worth

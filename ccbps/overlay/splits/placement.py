@@ -97,7 +97,7 @@ def longest_chain(topology: Topology, enclaves: Iterable[str]) -> int:
         >>> [longest_chain(line, enclaves) for enclaves in ([], ["B1"], ["B2"])]
         [2, 1, 0]
     """
-    protocol = HyShare(2, enclaves=enclaves)
+    protocol = ISSPS(2).hybrid(enclaves)
     protocol.check(topology)
     in_a_row = {topology.root: int(topology.root not in protocol.enclaves)}
     for broker in topology.route:
@@ -193,13 +193,11 @@ def fewest_messages(
         raise ParameterError("rates are for one topology: give several their weights")
     brokers = [*dict.fromkeys(name for network, _ in traffic for name in network.route)]
     count = min(count, len(brokers))
-    direct = isinstance(protocol, HyShare) and protocol.direct
 
     def cost(enclaves: Iterable[str]) -> Fraction:
         chosen, total = {*enclaves}, Fraction()
         for network, weight in traffic:
-            used = chosen & {*network.route}
-            hybrid = HyShare(protocol.k, protocol.n, enclaves=used, m=protocol.m, direct=direct)
+            hybrid = protocol.hybrid(chosen & {*network.route})
             # Fractions, since messages may be too many for floats.
             total += Fraction(weight) * hybrid.messages(network)
         return total
@@ -278,7 +276,7 @@ class _RoutePlanner:
     ) -> None:
         self.topology, self.n, self.most = topology, protocol.n, most
         # Messages of a secret from an enclave to an enclave or subscriber.
-        self.whole = 1 if isinstance(protocol, HyShare) and protocol.direct else protocol.n
+        self.whole = 1 if protocol.direct else protocol.n
         self.count = min(count, len(topology.route))
         # Rates as whole numbers in the same proportions.
         exact = {name: Fraction(rate) for name, rate in (rates or {}).items()}

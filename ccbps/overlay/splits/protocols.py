@@ -6,6 +6,9 @@ that only k physical brokers of one logical broker learn something together. The
 many messages at each hop. HyShare puts enclaves in the place of some logical brokers. They join the
 fragments and split the secret afresh, so that the number of fragments falls to n again.
 
+The replicas of an enclave draw the same coins for a secret. So their fragments are equal, and
+receivers keep the first copy of each. A secret is lost there only if all replicas fail.
+
 A fragment is split afresh for each of several next hops. If two of them got the same shares, k
 brokers of both together would have k shares of one split.
 
@@ -14,13 +17,13 @@ Source: [YK16]; [Survey] sections 2.3 and 8.3 to 8.5.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Any
 
 from ccbps.checks import Printable, whole
 from ccbps.errors import ParameterError
-from ccbps.overlay.topology import PhysicalBroker, Topology
+from ccbps.overlay.topology import PUBLISHER, PhysicalBroker, Topology
 
 
 class Party(Enum):
@@ -46,6 +49,9 @@ class _Protocol(Printable):
         ParameterError: not ``2 <= k <= n <= 255``, or not ``k <= m <= n``.
     """
 
+    enclaves: frozenset[str] = frozenset()
+    _replicas: Mapping[str, int] = {}
+
     def __init__(self, k: int, n: int | None = None, *, m: int | None = None) -> None:
         self.k = whole("k", k, 2, 255, hint="a single fragment would be the secret")
         self.n = self.k if n is None else whole("n", n, k, 255)
@@ -55,13 +61,19 @@ class _Protocol(Printable):
         m = "" if self.m == self.n else f", m={self.m}"
         return f"{type(self).__name__}({self.k}, {self.n}{m})"
 
-    def party(self, broker: str) -> Party:
-        """Return the party at the place of a logical broker."""
-        return Party.BROKER
+    def party(self, name: str) -> Party:
+        """Return the party at the place of a logical broker, or that of the publisher."""
+        if name in self.enclaves:
+            return Party.ENCLAVE
+        return Party.PUBLISHER if name == PUBLISHER else Party.BROKER
+
+    def replicas(self, name: str) -> int:
+        """Return the number of replicas of an enclave, which send the same; 1 for others."""
+        return self._replicas.get(name, 1)
 
     def hosts(self, broker: str) -> list[PhysicalBroker]:
-        """List the physical brokers of a logical one. An enclave has one host."""
-        m = 1 if self.party(broker) is Party.ENCLAVE else self.m
+        """List the physical brokers of a logical one. An enclave has one for each replica."""
+        m = self.replicas(broker) if broker in self.enclaves else self.m
         return [PhysicalBroker(broker, number) for number in range(1, m + 1)]
 
     def brokers(self, topology: Topology) -> list[PhysicalBroker]:
@@ -69,10 +81,12 @@ class _Protocol(Printable):
         self.check(topology)
         return [broker for name in topology.route for broker in self.hosts(name)]
 
-    def receivers(self, topology: Topology, broker: str) -> dict[str, Party]:
-        """Return the parties to which a broker of the route sends, by name."""
-        brokers = {child: self.party(child) for child in topology.children[broker]}
-        return brokers | dict.fromkeys(topology.clients[broker], Party.SUBSCRIBER)
+    def receivers(self, topology: Topology, sender: str) -> dict[str, Party]:
+        """Return the parties to which a broker of the route or the publisher sends, by name."""
+        if sender == PUBLISHER:
+            return {topology.root: self.party(topology.root)}
+        brokers = {child: self.party(child) for child in topology.children[sender]}
+        return brokers | dict.fromkeys(topology.clients[sender], Party.SUBSCRIBER)
 
     def splits(self, at: Party, to: Party) -> bool:
         """Tell whether a party splits each fragment, or the secret, for the next party."""
@@ -84,26 +98,36 @@ class _Protocol(Printable):
         Raises:
             ParameterError: a name is missing.
         """
+        missing = sorted(self.enclaves - topology.links.keys())
+        if missing:
+            raise ParameterError(
+                f"enclaves must be brokers of the topology, {missing[0]!r} is none"
+            )
 
     def arriving(self, topology: Topology) -> dict[str, int]:
-        """Count the messages of a secret that arrive at each logical broker and subscriber.
+        """Count the fragments of a secret that arrive at each logical broker and subscriber.
+
+        Copies from replicas, and for replicas, count once.
 
         Raises:
             ParameterError: an enclave is no broker of the topology.
         """
         self.check(topology)
-        first = self.splits(Party.PUBLISHER, self.party(topology.root))
-        counts = {topology.root: self.n if first else 1}
-        for broker in topology.route:
-            at = self.party(broker)
-            fragments = 1 if at is Party.ENCLAVE else counts[broker]
-            for name, to in self.receivers(topology, broker).items():
+        counts: dict[str, int] = {}
+        for sender in (PUBLISHER, *topology.route):
+            at = self.party(sender)
+            fragments = counts[sender] if at is Party.BROKER else 1
+            for name, to in self.receivers(topology, sender).items():
                 counts[name] = fragments * (self.n if self.splits(at, to) else 1)
         return counts
 
     def messages(self, topology: Topology, secrets: int = 1) -> int:
         """Count the messages that bring secrets to all subscribers without faults."""
-        return whole("secrets", secrets, 0) * sum(self.arriving(topology).values())
+        counts = self.arriving(topology)
+        if self._replicas:
+            for name, sender in topology.senders.items():
+                counts[name] *= self.replicas(name) * self.replicas(sender)
+        return whole("secrets", secrets, 0) * sum(counts.values())
 
 
 class SSPS(_Protocol):
@@ -138,14 +162,23 @@ class ISSPS(_Protocol):
         n: number of fragments of a split; k by default.
         m: number of physical brokers of a logical one, k to n; n by default.
 
+    Attributes:
+        direct: True if enclaves are sent the secret itself: see `HyShare`.
+
     Example:
         >>> from ccbps.overlay import ISSPS, Topology
         >>> ISSPS(3).messages(Topology.line(3)) == 2 * 3**3 + 3**2 + 3
         True
     """
 
+    direct = False
+
     def splits(self, at: Party, to: Party) -> bool:
         return at is Party.PUBLISHER or to is Party.BROKER
+
+    def hybrid(self, enclaves: Iterable[str]) -> HyShare:
+        """Return HyShare with the same parameters and some enclaves."""
+        return HyShare(self.k, self.n, enclaves=enclaves, m=self.m, direct=self.direct)
 
 
 class HyShare(ISSPS):
@@ -162,6 +195,7 @@ class HyShare(ISSPS):
         k: number of fragments of a split that recover it, at least 2.
         n: number of fragments of a split; k by default.
         enclaves: names of the logical brokers that are enclaves.
+        replicas: number of replicas of some enclaves, by name; 1 of the others.
         m: number of physical brokers of a logical one, k to n; n by default.
         direct: True to send the secret itself, encrypted, from a publisher or enclave to an
             enclave, and from an enclave to a subscriber: one message, not n.
@@ -170,6 +204,9 @@ class HyShare(ISSPS):
         >>> from ccbps.overlay import HyShare, Topology
         >>> [HyShare(7, enclaves=[b]).messages(Topology.line(3)) for b in ("B1", "B2", "B3")]
         [112, 28, 112]
+        >>> three = HyShare(7, enclaves=["B2"], replicas={"B2": 3})
+        >>> three.messages(Topology.line(3))    # 2k + 2k for each replica
+        56
     """
 
     def __init__(
@@ -178,6 +215,7 @@ class HyShare(ISSPS):
         n: int | None = None,
         *,
         enclaves: Iterable[str],
+        replicas: Mapping[str, int] | None = None,
         m: int | None = None,
         direct: bool = False,
     ) -> None:
@@ -186,18 +224,16 @@ class HyShare(ISSPS):
         if isinstance(enclaves, str) or not all(isinstance(name, str) for name in names):
             raise ParameterError(f"enclaves must be a list of names, got {enclaves!r}")
         self.enclaves, self.direct = frozenset(names), direct
+        self._replicas = dict(replicas or {})
+        for name, count in self._replicas.items():
+            whole(f"replicas[{name!r}]", count, 1)
+            if name not in self.enclaves:
+                raise ParameterError(f"replicas must be of enclaves, and {name!r} is none: {names}")
 
     def __repr__(self) -> str:
         direct = ", direct=True" * self.direct
-        return f"{super().__repr__()[:-1]}, enclaves={sorted(self.enclaves)}{direct})"
-
-    def party(self, broker: str) -> Party:
-        return Party.ENCLAVE if broker in self.enclaves else Party.BROKER
-
-    def check(self, topology: Topology) -> None:
-        for name in sorted(self.enclaves):
-            if name not in topology.links:
-                raise ParameterError(f"enclaves must be brokers of the topology, {name!r} is none")
+        replicas = f", replicas={self._replicas}" if self._replicas else ""
+        return f"{super().__repr__()[:-1]}, enclaves={sorted(self.enclaves)}{replicas}{direct})"
 
     def splits(self, at: Party, to: Party) -> bool:
         if to is Party.BROKER:

@@ -4,6 +4,8 @@ Messages are events in time. Every link takes one unit, and an enclave waits for
 Fragments are real, so that what curious brokers saw can be joined, or compared as a distribution.
 Messages to and from an enclave are sealed: the view of its host has numbers and paths, and no
 values. (`ccbps.overlay.enclave.enclave` has the real encryption, between real processes.)
+Replicas of an enclave join and split on their own, with common coins, and receivers keep the first
+copy of each fragment.
 
 Everything follows from the seed, even the random bytes of fragments. So secrets that are simulated
 are not secret.
@@ -23,7 +25,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from ccbps.arrays import Bools, Bytes
+from ccbps.arrays import Bools, Bytes, Randomness
 from ccbps.checks import Printable, array, number, whole
 from ccbps.errors import ParameterError, ShapeError
 from ccbps.overlay.splits.bundles import Bundle, Tally, recovered
@@ -113,8 +115,8 @@ class Simulation(Printable):
     Args:
         topology: network of logical brokers.
         protocol: protocol by which secrets travel.
-        behaviours: behaviours of physical brokers that are not honest. The host of an enclave is
-            number 1.
+        behaviours: behaviours of physical brokers that are not honest. The hosts of an enclave's
+            replicas are numbers 1, 2 and so on.
         checked: True to give each split the checks of `CheckedShamir`. Then altered fragments are
             left out as if they had been dropped, if they are fewer than half of a split. It takes
             some 25 us a fragment.
@@ -225,14 +227,13 @@ class _Run:
         self.events: list[tuple[float, int, Node]] = []
         self.inbox: dict[tuple[float, Node], list[Any]] = {}
         self.pushed = 0
-        self.waiting: dict[str, list[Any]] = defaultdict(list)
-        self.closed: set[str] = set()
+        self.waiting: dict[Node, list[Any]] = defaultdict(list)
+        self.closed: set[Node] = set()
 
     def run(self) -> Outcome:
         """Run until no message is on its way."""
         last = 0.0
-        root = self.topology.root
-        self.send(0.0, PUBLISHER, Party.PUBLISHER, root, self.protocol.party(root), self.start)
+        self.send(0.0, PUBLISHER, self.start)
         while self.events:
             time, _, receiver = heapq.heappop(self.events)
             loads = self.inbox.pop((time, receiver))
@@ -248,33 +249,33 @@ class _Run:
         behaviour = self.behaviours.get(receiver, HONEST)
         if time >= behaviour.crash:
             return
-        if isinstance(receiver, str):
+        name = _name(receiver)
+        enclave = self.protocol.party(name) is Party.ENCLAVE
+        if behaviour.curious:
+            # An enclave's host sees numbers and paths without decryption, and no values.
+            self.outcome.views[receiver] += (
+                [load.with_values(load.value[:, :0]) for load in loads] if enclave else loads
+            )
+        if enclave and loads and not self.waiting[receiver]:
+            self.push(time + self.simulation.patience, receiver, None)
+        copies = self.protocol.replicas(self.topology.senders[name])
+        if copies > 1 and loads:
+            loads = loads[0].first_copies(loads, self.waiting[receiver], copies)
+        if copies > 1 or enclave or receiver == name:
             self.waiting[receiver] += loads
-            return
-        name = receiver.broker
-        if self.protocol.party(name) is not Party.ENCLAVE:
+        if enclave:
+            waiting = self.waiting[receiver]
+            complete = sum(load.count for load in waiting) == self.expected(name)
+            if receiver not in self.closed and (over or complete):
+                self.closed.add(receiver)
+                self.send(time, receiver, self.joined(waiting))
+        elif receiver != name and loads:
             load = loads[0].merged(loads)
-            if behaviour.curious:
-                self.outcome.views[receiver].append(load)
             if behaviour.alter:
                 chosen = self.chosen(load, behaviour.alter)
                 change = self.rng.integers(1, 256, load.value.shape, dtype=np.uint8)
                 load = load.with_values(load.value ^ change * chosen[:, None])
-            self.forward(time, receiver, Party.BROKER, load)
-            return
-        if behaviour.curious:
-            # Numbers and paths are visible without decryption.
-            sealed = [load.with_values(load.value[:, :0]) for load in loads]
-            self.outcome.views[receiver] += sealed
-        if loads and not self.waiting[name]:
-            self.push(time + self.simulation.patience, receiver, None)
-        self.waiting[name] += loads
-        arrived = sum(load.count for load in self.waiting[name])
-        if name not in self.closed and (over or arrived == self.expected(name)):
-            self.closed.add(name)
-            load = self.joined(self.waiting[name])
-            if load.count:
-                self.forward(time, receiver, Party.ENCLAVE, load)
+            self.send(time, receiver, load)
 
     def expected(self, name: str) -> int:
         """Return the number of fragments that a party receives if there are no faults."""
@@ -286,37 +287,52 @@ class _Run:
             return Tally(self.start.secrets, self.start.secrets)
         return recovered(loads, self.simulation.scheme)
 
-    def forward(self, time: float, sender: PhysicalBroker, at: Party, load: Any) -> None:
-        """Send a load to all next hops."""
-        for name, to in self.protocol.receivers(self.topology, sender.broker).items():
-            self.send(time, sender, at, name, to, load)
+    def send(self, time: float, sender: Node, load: Any) -> None:
+        """Send a load to all next hops, split where the protocol says so."""
+        if not load.count:
+            return
+        at = self.protocol.party(_name(sender))
+        for name, to in self.protocol.receivers(self.topology, _name(sender)).items():
+            split, parts = self.protocol.splits(at, to), [load]
+            if split:
+                parts = load.split(self.simulation.scheme, name, *self.coins(name))
+            for place, part in enumerate(parts):
+                receivers: list[Node] = [name]
+                if to is Party.ENCLAVE:
+                    receivers = [*self.protocol.hosts(name)]
+                elif to is Party.BROKER:
+                    number = place % self.protocol.m + 1
+                    if not split and isinstance(sender, PhysicalBroker):
+                        number = sender.number  # a path of SSPS
+                    receivers = [PhysicalBroker(name, number)]
+                for receiver in receivers:
+                    self.deliver(time, sender, receiver, part)
 
-    def send(self, time: float, sender: Node, at: Party, name: str, to: Party, load: Any) -> None:
-        """Send a load to one logical broker or subscriber, split if the protocol says so."""
-        behaviour, split = self.behaviours.get(sender, HONEST), self.protocol.splits(at, to)
-        parts = [load]
-        if split:
-            parts = load.split(self.simulation.scheme, name, self.rng.bytes)
-        for place, part in enumerate(parts):
-            receiver: Node = name
-            if to is Party.ENCLAVE:
-                receiver = PhysicalBroker(name, 1)
-            elif to is Party.BROKER:
-                receiver = PhysicalBroker(name, place % self.protocol.m + 1)
-                if isinstance(sender, PhysicalBroker) and not split:
-                    # A load that is not split stays on brokers of one number.
-                    receiver = PhysicalBroker(name, sender.number)
-            if behaviour.drop:
-                part = part.only(~self.chosen(part, behaviour.drop))
-            if not part.count or time + behaviour.delay >= behaviour.crash:
-                continue
-            self.outcome.links[str(sender), str(receiver)] += part.count
-            if behaviour.alter and at is Party.ENCLAVE:
-                chosen = self.chosen(part, behaviour.alter)
-                self.outcome.refused[str(receiver)] += int(chosen.sum())
-                part = part.only(~chosen)
-            if part.count:
-                self.push(time + LINK + behaviour.delay, receiver, part)
+    def coins(self, name: str) -> tuple[Randomness, int | None]:
+        """Return the source of a split for a receiver, and the secrets that have places in it.
+
+        Replicas of an enclave draw the same coins for a secret, also if one of them lost others.
+        """
+        if self.protocol.replicas(self.topology.senders[name]) == 1:
+            return self.rng.bytes, None
+        place = [*self.topology.senders].index(name)
+        common = np.random.default_rng([self.simulation.seed, place])
+        return common.bytes, int(self.start.count)
+
+    def deliver(self, time: float, sender: Node, receiver: Node, load: Any) -> None:
+        """Send a load to one physical broker or subscriber."""
+        behaviour = self.behaviours.get(sender, HONEST)
+        if behaviour.drop:
+            load = load.only(~self.chosen(load, behaviour.drop))
+        if not load.count or time + behaviour.delay >= behaviour.crash:
+            return
+        self.outcome.links[str(sender), str(receiver)] += load.count
+        if behaviour.alter and self.protocol.party(_name(sender)) is Party.ENCLAVE:
+            chosen = self.chosen(load, behaviour.alter)
+            self.outcome.refused[str(receiver)] += int(chosen.sum())
+            load = load.only(~chosen)
+        if load.count:
+            self.push(time + LINK + behaviour.delay, receiver, load)
 
     def chosen(self, load: Bundle, share: float) -> Bools:
         """Choose a share of the fragments at random."""
@@ -341,3 +357,8 @@ class _Run:
             right = (secrets.value == self.start.value[secrets.secret]).all(axis=1)
             intact[secrets.secret], wrong[secrets.secret] = right, ~right
         self.outcome.intact[subscriber], self.outcome.wrong[subscriber] = intact, wrong
+
+
+def _name(node: Node) -> str:
+    """Return the name of a client or logical broker."""
+    return node if isinstance(node, str) else node.broker

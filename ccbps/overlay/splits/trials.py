@@ -56,6 +56,7 @@ class Trial:
         k: number of fragments of a split that recover it.
         n: number of fragments of a split; k by default.
         enclaves: names of logical brokers that are enclaves, for HyShare.
+        replicas: number of replicas of each enclave.
         secrets: number of secrets of 32 bytes that the publisher shares.
         failing: probability of each physical broker to have crashed.
         colluding: probability of each physical broker to collude with the others that do.
@@ -78,6 +79,7 @@ class Trial:
     n: int | None = None
     fanout: int = 1
     enclaves: Collection[str] = ()
+    replicas: int = 1
     secrets: int = 1
     failing: float = 0.0
     colluding: float = 0.0
@@ -104,7 +106,8 @@ class Trial:
         """
         choice("protocol", self.protocol, ("SSPS", "ISSPS", "HyShare"))
         if self.protocol == "HyShare":
-            return HyShare(self.k, self.n, enclaves=self.enclaves)
+            replicas = dict.fromkeys(self.enclaves, self.replicas)
+            return HyShare(self.k, self.n, enclaves=self.enclaves, replicas=replicas)
         if self.enclaves:
             raise ParameterError(f"enclaves are for HyShare, and protocol is {self.protocol!r}")
         return SSPS(self.k, self.n) if self.protocol == "SSPS" else ISSPS(self.k, self.n)
