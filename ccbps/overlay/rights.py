@@ -69,6 +69,21 @@ _UNSIGNED: Final = bytes(64)
 class OverlayPolicy(Message, frozen=True):
     """A version of a policy, as an authority sends it to brokers of an overlay.
 
+    Example:
+        >>> from ccbps import Schema, UInt
+        >>> from ccbps.access import Authority, Grant, Guard, Policy
+        >>> from ccbps.keys import SigningKey
+        >>> from ccbps.overlay import OverlayPolicy, PlainRelation
+        >>> from ccbps.overlay.rights import Rights
+        >>> schema = Schema(age=UInt(7))
+        >>> roles, grants = {"doctor": ["ann"]}, [Grant("doctor", ("receive",), "age > 17")]
+        >>> policy = Policy(schema, version=1, roles=roles, grants=grants)
+        >>> authority = Authority(SigningKey.generate(), policy)
+        >>> rights = Rights(Guard(authority.identity), PlainRelation(schema))
+        >>> rights.enact(OverlayPolicy.of(authority, content=True))    # as GuardedBroker.enact
+        >>> rights
+        <Rights before matching by <Guard with policy 1, 0 clients>>
+
     Attributes:
         notice: the notice (`ccbps.access.Notice`).
         policy: the policy, for brokers that read content; empty for others.
