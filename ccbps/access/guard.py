@@ -84,6 +84,8 @@ class Guard(Printable):
         self._notice: Notice | None = None
         self._tokens: dict[str, Token] = {}
         self._counters: dict[str, int] = {}
+        # The last decision for each client and action, and the token and the notice behind it.
+        self._decided: dict[tuple[str, Action], tuple[Token, Notice, Entitlement]] = {}
         self._buckets: dict[tuple[str, Action], tuple[Entitlement, Bucket]] = {}
 
     def __repr__(self) -> str:
@@ -179,6 +181,8 @@ class Guard(Printable):
         """End a client's session. Its counter stays, so that no old presentation counts."""
         with self._lock:
             self._tokens.pop(client, None)
+            for action in ACTIONS:
+                self._decided.pop((client, action), None)
 
     def check_signed(self, message: bytes, signature: bytes) -> None:
         """Refuse a message that the authority did not sign.
@@ -243,8 +247,13 @@ class Guard(Printable):
         token = self._tokens.get(client)
         if token is None:
             raise RefusedError(f"{client} has presented no token in this session", reason="token")
-        token.check_time(self._clock())
+        now = self._clock()
+        if not token.starts <= now <= token.ends:
+            token.check_time(now)
         current = self.notice if notice is None else notice
+        decided = self._decided.get((client, action))
+        if decided is not None and decided[0] is token and decided[1] is current:
+            return decided[2]
         roles = self._check(token, current)
         right = current.right(roles, action) if action in token.actions else None
         if right is None:
@@ -255,6 +264,7 @@ class Guard(Printable):
             else:
                 why = f"policy version {current.version} lets {client} not {action}"
             raise RefusedError(why, reason=action)
+        self._decided[client, action] = token, current, right
         return right
 
     def require(self, client: str, action: Action, notice: Notice | None = None) -> Entitlement:
