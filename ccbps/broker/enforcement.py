@@ -179,6 +179,10 @@ def needed(notice: Notice, when: When) -> set[bytes]:
 class Enforcement(Printable):
     """Access control for one `MatchingBroker`.
 
+    At three brokers the authority says hello (`MatchingBroker.greet`) before it brings a policy.
+    What it encodes for clients before matching is under its own keys, so that they need not say
+    hello.
+
     Args:
         guard: guard of this broker.
         when: whether it enforces "before" or "after" matching.
