@@ -85,6 +85,8 @@ class Guard(Printable):
         self._oldest = 0
         self._tokens: dict[str, Token] = {}
         self._counters: dict[str, int] = {}
+        # The last decision for each client and action, and the token and the notice behind it.
+        self._decided: dict[tuple[str, Action], tuple[Token, Notice, Entitlement]] = {}
         self._buckets: dict[tuple[str, Action], tuple[Entitlement, Bucket]] = {}
 
     def __repr__(self) -> str:
@@ -196,6 +198,8 @@ class Guard(Printable):
         """End a client's session. Its counter stays, so that no old presentation counts."""
         with self._lock:
             self._tokens.pop(client, None)
+            for action in ACTIONS:
+                self._decided.pop((client, action), None)
 
     def check_signed(self, message: bytes, signature: bytes) -> None:
         """Refuse a message that the authority did not sign.
@@ -244,12 +248,15 @@ class Guard(Printable):
             return held
         return tuple(role for role in token.roles if role in held)
 
-    def _held(self, client: str, notice: Notice) -> tuple[Token, Roles]:
+    def _live(self, client: str) -> Token:
+        """Return the token of a client, if it has presented one that counts now."""
         token = self._tokens.get(client)
         if token is None:
             raise RefusedError(f"{client} has presented no token in this session", reason="token")
-        token.check_time(self._clock())
-        return token, self._check(token, notice)
+        now = self._clock()
+        if not token.starts <= now <= token.ends:
+            token.check_time(now)
+        return token
 
     def roles(self, client: str, notice: Notice) -> Roles:
         """Return the roles of a client that count: those of its token that its user still has.
@@ -261,7 +268,7 @@ class Guard(Printable):
         Raises:
             RefusedError: the client has presented no token, it ended or was revoked.
         """
-        return self._held(client, notice)[1]
+        return self._check(self._live(client), notice)
 
     def right(self, client: str, action: Action, notice: Notice | None = None) -> Entitlement:
         """Return a client's right to an action, without charging its rate.
@@ -277,7 +284,11 @@ class Guard(Printable):
                 allow the action, or no grant does.
         """
         current = self.notice if notice is None else notice
-        token, roles = self._held(client, current)
+        token = self._live(client)
+        decided = self._decided.get((client, action))
+        if decided is not None and decided[0] is token and decided[1] is current:
+            return decided[2]
+        roles = self._check(token, current)
         right = current.right(roles, action) if action in token.actions else None
         if right is None:
             if action not in token.actions:
@@ -287,6 +298,7 @@ class Guard(Printable):
             else:
                 why = f"policy version {current.version} lets {client} not {action}"
             raise RefusedError(why, reason=action)
+        self._decided[client, action] = token, current, right
         return right
 
     def require(self, client: str, action: Action, notice: Notice | None = None) -> Entitlement:

@@ -40,6 +40,9 @@ from ccbps.wire import Kind
 MOST_BYTES: Final = 1 << 13
 """Length of a token."""
 MOST_BLOCKS: Final = 16
+MOST_POLICY: Final = (1 << 63) - 1
+LATEST: Final = 253_402_300_799
+"""Last second of the year 9999, since 1970."""
 SESSION_BYTES: Final = 16
 _PURPOSE: Final = b"ccbps token presented 1\0"
 _FACT: Final = re.compile(r'(user|key|role)\("([^"\\]*)"\)')
@@ -138,10 +141,12 @@ def issue_token(
         seconds: time for which it counts.
 
     Raises:
+        ParameterError: an argument is out of its bounds, or the token would be too long.
         ImportError: biscuit-python, the extra ``access``, is missing.
     """
     biscuit = _biscuit()
-    number("seconds", seconds, 1)
+    number("seconds", seconds, 1, LATEST)
+    number("starts", starts, 0, LATEST - seconds)
     for name in (user, *roles):
         # biscuit shows quotes in texts as they are, so that they could end a text.
         if not name.isprintable() or {*name} & {*'"\\'}:
@@ -155,7 +160,7 @@ def issue_token(
         {
             "user": user,
             "key": octets("key", key, IDENTITY_BYTES).hex(),
-            "policy": whole("policy", policy, 0),
+            "policy": whole("policy", policy, 0, MOST_POLICY),
             "first": first,
             "last": last,
         },
@@ -163,7 +168,12 @@ def issue_token(
     for role in sorted(set(roles)):
         builder.add_fact(biscuit.Fact("role({role})", {"role": role}))
     secret = biscuit.PrivateKey.from_bytes(authority.export_secret(), biscuit.Algorithm.Ed25519)
-    return bytes(builder.build(secret).to_bytes())
+    token = bytes(builder.build(secret).to_bytes())
+    if len(token) > MOST_BYTES:
+        raise ParameterError(
+            f"a token has {MOST_BYTES} bytes at the most, got {len(token)}: name fewer roles"
+        )
+    return token
 
 
 def attenuate_token(
@@ -201,7 +211,7 @@ def attenuate_token(
         shown = ", ".join(f'"{one}"' for one in sorted(set(kept)))
         builder.add_check(biscuit.Check(f"check if action($a), [{shown}].contains($a)"))
     if until is not None:
-        last = {"last": _moment(int(until))}
+        last = {"last": _moment(int(number("until", until, 0, LATEST)))}
         builder.add_check(biscuit.Check("check if time($t), $t <= {last}", last))
     if actions is None and until is None:
         raise ParameterError("name the actions that stay, or the time until which it counts")

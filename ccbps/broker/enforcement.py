@@ -40,6 +40,7 @@ from typing import Any, ClassVar, Final, Literal
 from msgspec import structs
 
 from ccbps.access import Authority, Entitlement, Guard, Notice, Permit, Policy, Presentation
+from ccbps.access.notice import EVERYTHING
 from ccbps.access.policy import Action
 from ccbps.broker.mailbox import Matched
 from ccbps.broker.messages import Delivery, Subscription
@@ -177,6 +178,10 @@ def needed(notice: Notice, when: When) -> set[bytes]:
 
 class Enforcement(Printable):
     """Access control for one `MatchingBroker`.
+
+    At three brokers the authority says hello (`MatchingBroker.greet`) before it brings a policy.
+    What it encodes for clients before matching is under its own keys, so that they need not say
+    hello.
 
     Args:
         guard: guard of this broker.
@@ -443,12 +448,12 @@ class Enforcement(Printable):
                 reason="version",
             )
         filters = {
-            name.partition(".")[0]
+            bytes.fromhex(name.partition(".")[0])
             for client, names in matched
             if client == self.owner
             for name in names
-        }
-        if right.name and right.name.hex() not in filters:
+        } | {EVERYTHING}
+        if right.name not in filters:
             raise RefusedError(
                 f"policy version {notice.version} lets {publisher} not publish this event",
                 reason="publish",
@@ -463,10 +468,11 @@ class Enforcement(Printable):
                 receive = self.guard.right(client, "receive", notice)
             except RefusedError:
                 continue
-            wanted = subscribe.name, receive.name
             if self.when == "after":
-                allowed = names if all(not n or n.hex() in filters for n in wanted) else ()
+                both = subscribe.name in filters and receive.name in filters
+                allowed = names if both else ()
             else:
+                wanted = subscribe.name, receive.name
                 allowed = tuple(one for one in names if self._names(client, one) == wanted)
             if allowed:
                 passed.append((client, allowed))

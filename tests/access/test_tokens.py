@@ -171,3 +171,24 @@ def test_arguments_are_checked() -> None:
         token = attenuate_token(token, AUTHORITY.identity, until=1050)
     with pytest.raises(DecodeError):
         read_token(token, AUTHORITY.identity)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("starts", -1),
+        ("starts", 1e18),
+        ("starts", float("nan")),
+        ("seconds", 1e30),
+        ("policy", 1 << 63),
+        ("roles", [f"role {n} of many" for n in range(1000)]),
+    ],
+)
+def test_tokens_that_nobody_could_read_are_not_issued(name: str, value: object) -> None:
+    settings = {"roles": [], "policy": 1, "starts": 0.0, "seconds": 60.0, name: value}
+    key = SigningKey.generate()
+    with pytest.raises(ParameterError):
+        issue_token(key, "ann", key.identity, settings.pop("roles"), **settings)  # type: ignore[arg-type]
+    token = issue_token(key, "ann", key.identity, [], policy=1, starts=0, seconds=60)
+    with pytest.raises(ParameterError):
+        attenuate_token(token, key.identity, until=1e30)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,14 @@ from ccbps.access import (
     read_token,
 )
 from ccbps.access.rates import Bucket
-from ccbps.broker import Enforcement, MatchingBroker, Publication, Subscription, enactment
+from ccbps.broker import (
+    Enforcement,
+    MatchingBroker,
+    Payloads,
+    Publication,
+    Subscription,
+    enactment,
+)
 from ccbps.broker.enforcement import MOST_ENDED, When
 from ccbps.broker.subscriptions import Subscriptions
 from ccbps.errors import DecodeError, ParameterError, RefusedError, ReplayError
@@ -326,6 +334,55 @@ def test_a_client_that_is_revoked_during_a_delivery_gets_nothing(
     assert receipt.clients in ((), ("ann",))
     with refused("revoked"):
         world.broker.take("ann")
+
+
+@pytest.mark.parametrize("when", WHENS)
+def test_payloads_that_come_later_are_for_those_who_may_receive(when: When) -> None:
+    world = usual(when)
+    with refused("permit") if when == "before" else nullcontext():
+        world.broker.subscribe_all([("ann", Subscription("z", world.encode("TRUE")))])
+    every = [(user, one) for user in ("ann", "cem") for one in world.wants(user, "a", "TRUE")]
+    world.broker.subscribe_all(every)
+    sealed = structs.replace(world.event("feed", 6), payload=None)
+    receipt = world.broker.publish("feed", sealed)
+    assert receipt.clients == ("cem",)
+    with pytest.raises(ParameterError, match="ann does not match"):
+        world.broker.deliver("feed", Payloads(receipt.number, {"ann": b"6"}))
+    for publisher, reason in (("ann", "publish"), ("eve", "token")):
+        with refused(reason):
+            world.broker.deliver(publisher, Payloads(receipt.number, {"cem": b"6"}))
+    world.broker.deliver("feed", Payloads(receipt.number, {"cem": b"6"}))
+    assert [world.received(user) for user in ("ann", "cem")] == [[], [6]]
+    # A publisher that was revoked meanwhile delivers nothing.
+    receipt = world.broker.publish("feed", structs.replace(world.event("feed", 6), payload=None))
+    world.enact(revoked=["feed"])
+    with refused("revoked"):
+        world.broker.deliver("feed", Payloads(receipt.number, {"cem": b"6"}))
+
+
+def test_roles_of_a_token_decide_about_subscriptions_that_exist() -> None:
+    roles = {"feed": ["feed"], "low": ["ann"], "high": ["ann"]}
+    grants = [
+        Grant("feed", ("publish",)),
+        Grant("low", ("subscribe", "receive"), "x < 2"),
+        Grant("high", ("subscribe", "receive"), "x > 5"),
+    ]
+    for when in WHENS:
+        world = AccessWorld(roles, grants, (), when)
+        world.enter("feed")
+        chosen = ((["low"], [0, 1]), (["high"], [6, 7]), (None, [0, 1, 6, 7]))
+        tokens = [
+            world.authority.issue("ann", user_key("ann").identity, roles=some) for some, _ in chosen
+        ]
+        world.enter("ann")
+        world.subscribe("ann", "a", "TRUE")
+        for token, (some, passes) in zip(tokens, chosen, strict=True):
+            world.tokens["ann"] = token
+            world.present("ann")
+            for x in range(8):
+                world.publish("feed", x)
+            # Before matching, a subscription that was narrowed by other roles gets nothing.
+            assert world.received("ann") == (passes if when == "after" or some is None else [])
 
 
 # -- memory and time -----------------------------------------------------------------------------
