@@ -283,8 +283,8 @@ class Guard(Printable):
             RefusedError: the client has presented no token, it ended or was revoked, it does not
                 allow the action, or no grant does.
         """
-        current = self.notice if notice is None else notice
         token = self._live(client)
+        current = self.notice if notice is None else notice
         decided = self._decided.get((client, action))
         if decided is not None and decided[0] is token and decided[1] is current:
             return decided[2]
