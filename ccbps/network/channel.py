@@ -28,11 +28,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from selectors import EVENT_READ, DefaultSelector
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from ccbps.checks import shown, whole
 from ccbps.errors import KeyMismatchError, NetworkError, ParameterError, PeerError
-from ccbps.keys.secret import Confined, confined
+from ccbps.keys.secret import Closable, confined
 from ccbps.keys.used_rounds import this_process
 from ccbps.network.identity import Certificate, Credentials, Identity, tls_context
 
@@ -61,7 +61,7 @@ _ALERTS: Final = ("TLSV1_UNRECOGNIZED_NAME", "TLSV1_ALERT_UNKNOWN_CA")
 """OpenSSL's names of the alerts of a server that lacks a certificate or does not pin ours."""
 
 
-class Channel(Confined):
+class Channel(Closable):
     """A connection to a pinned peer. Frames are sent and received by one thread at a time.
 
     After an error, and in a process forked from the one that made it, a channel is closed.
@@ -93,12 +93,6 @@ class Channel(Confined):
 
     def __repr__(self) -> str:
         return f"<Channel to {self.peer!r}>"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def send(self, *parts: Content, seconds: float | None = None) -> None:
         """Send one frame.
@@ -338,7 +332,7 @@ def _raise_as_network_error(error: BaseException) -> None:
     raise kind(text) from None
 
 
-class Server(Confined):
+class Server(Closable):
     """A server of channels for pinned peers, in threads of this process.
 
     Example:
@@ -406,12 +400,6 @@ class Server(Confined):
 
     def __repr__(self) -> str:
         return f"<Server {self.address}>"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Stop listening, end all connections, and return when none is served any more.

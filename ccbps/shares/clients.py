@@ -43,9 +43,9 @@ Source: Araki et al., CCS 2016 (shares from keys in pairs); RFC 5869, RFC 7748.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
-from typing import Final, Self
+from typing import Final
 
 import numpy as np
 from cryptography.exceptions import InvalidTag
@@ -59,7 +59,7 @@ from ccbps.arrays import Bools, Bytes, Randomness
 from ccbps.checks import choice, octets, whole
 from ccbps.ciphers.row_mac import RowMac
 from ccbps.errors import DecodeError, ParameterError
-from ccbps.keys.plain_key import PARTIES, PlainKey
+from ccbps.keys.plain_key import PARTIES, DrawnKey
 from ccbps.keys.secret import Confined
 from ccbps.keys.stream import BLOCK, KeyStream, StreamKey, row_tags
 from ccbps.wire import VERSION, Cause, Kind, padding_causes, raise_for
@@ -99,7 +99,7 @@ def hello_bytes(party: int) -> int:
     return CLIENT_BYTES + PUBLIC_BYTES + len(HELD[party]) * KEY_BYTES + TAG_BYTES
 
 
-class BrokerKey(PlainKey):
+class BrokerKey(DrawnKey):
     """The secret half of a broker's key, by which it opens clients' hellos (X25519).
 
     Attributes:
@@ -115,11 +115,6 @@ class BrokerKey(PlainKey):
         super().__init__(secret)
         self._key = X25519PrivateKey.from_private_bytes(self._secret)
         self.public = self._key.public_key().public_bytes_raw()
-
-    @classmethod
-    def generate(cls, randomness: Callable[[int], bytes] = os.urandom) -> Self:
-        """Draw a broker's key."""
-        return cls(randomness(cls.length))
 
     def open(self, party: int, hello: bytes, context: bytes) -> SharedKeys:
         """Open a client's hello.

@@ -19,14 +19,14 @@ from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from itertools import count
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Index
 from ccbps.errors import CcbpsError, DecodeError, NetworkError, PeerError, RefusedError
 from ccbps.keys.plain_key import PARTIES, OperatorKey
-from ccbps.keys.secret import Confined
+from ccbps.keys.secret import Closable
 from ccbps.shares.clients import (
     CLIENT,
     CLIENT_BYTES,
@@ -73,7 +73,7 @@ class _Request:
         return self.result is not None or self.error is not None
 
 
-class Leader(Confined):
+class Leader(Closable):
     """Broker 0 together with its connections to brokers 1 and 2. Several threads may use it.
 
     Attributes:
@@ -129,12 +129,6 @@ class Leader(Confined):
 
     def __repr__(self) -> str:
         return f"<Leader of {self.matcher!r}>"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """End all connections and workers."""

@@ -22,11 +22,11 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import Final, Self
+from typing import Final
 
 from ccbps.checks import Printable, whole
 from ccbps.errors import CcbpsError, NetworkError, RefusedError
-from ccbps.keys.secret import Confined
+from ccbps.keys.secret import Closable, Confined
 from ccbps.network import Certificate, Channel, Credentials, Identity, Server, connect
 from ccbps.network.channel import split_address
 from ccbps.overlay.onion.cells import CELL_BYTES, CONTROL, DATA_BYTES, ID_BYTES, RelayKey
@@ -246,7 +246,7 @@ class _TcpEnd:
             self._pump.close()
 
 
-class RelayServer(Confined):
+class RelayServer(Closable):
     """A relay that listens for links, and opens links to the relays that it knows.
 
     Args:
@@ -295,12 +295,6 @@ class RelayServer(Confined):
 
     def __repr__(self) -> str:
         return f"<RelayServer {self.address}>"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """End all links, and stop listening."""
@@ -359,7 +353,7 @@ class RelayServer(Confined):
         return _TcpEnd(name, stream, self._lock)
 
 
-class Tunnel(Confined):
+class Tunnel(Closable):
     """A port of this machine from which each connection goes through a circuit to one server.
 
     Args:
@@ -394,12 +388,6 @@ class Tunnel(Confined):
 
     def __repr__(self) -> str:
         return f"<Tunnel {self.address}>"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Stop listening, and close all circuits."""
