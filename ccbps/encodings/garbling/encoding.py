@@ -480,7 +480,7 @@ def _width(layers: tuple[Layer, ...]) -> int:
 def _sums(rows: Words, layer: Layer, kernels: Any) -> None:
     """Write labels, or bits, that are sums of two."""
     if kernels is not None:
-        kernels.sums(rows, layer.operands, layer.first)
+        kernels.sums(rows.reshape(len(rows), -1), layer.operands, layer.first)
         return
     made = rows[layer.first : layer.first + layer.size]
     np.bitwise_xor(rows[layer.operands[::2]], rows[layer.operands[1::2]], out=made)
