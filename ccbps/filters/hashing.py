@@ -139,7 +139,7 @@ _MASK: Final = (1 << 64) - 1
 
 
 def kernels(rows: int, words: int) -> Any:
-    """Return the compiled kernels if they are to treat a batch of rows of words, else None."""
+    """Return the compiled kernels if they pay off for so many rows of so many words, else None."""
     if not rows_compiled(rows, words, "filters.compiled_filters"):
         return None
     from ccbps.filters import compiled_filters

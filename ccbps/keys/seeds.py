@@ -65,7 +65,7 @@ class _Seeds:
         return Marks([name for name, _ in marking], index, tags)
 
     def _seeds_of(self, pairs: Pairs | None) -> tuple[list[SharedSeed], NDArray[np.intp] | None]:
-        """Return the seeds that rows use, and the index of each row's; None for the only seed."""
+        """Return the seeds in use, and the place of each row's seed; None for the only seed."""
         raise NotImplementedError
 
 

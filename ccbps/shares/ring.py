@@ -380,7 +380,7 @@ class Ring(Closable):
             return self._by_party(told)
 
     def _by_party(self, told: list[bytes]) -> list[bytes]:
-        """Return what this broker, the one above it and the one above that told, 0 first."""
+        """Put what this broker and the two above it told in the order of brokers 0, 1, 2."""
         first = -self._party % PARTIES  # place of broker 0's content
         return told[first:] + told[:first]
 

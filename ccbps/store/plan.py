@@ -93,7 +93,7 @@ def meetings(events: Index, interests: Index) -> tuple[Places, Places]:
 
 
 def last_so_far(label: Numbers, last: Numbers) -> Numbers:
-    """Return the last round of each run and those of its label before it, which grows in a label.
+    """Return for each run the greatest last round of all runs of its label up to this one.
 
     Args:
         label: labels of the runs, small numbers in ascending order.
