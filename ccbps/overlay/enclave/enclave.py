@@ -21,12 +21,12 @@ import threading
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from ccbps.checks import Printable
 from ccbps.errors import DecodeError, EnclaveError, ParameterError
 from ccbps.keys.plain_key import SigningKey
-from ccbps.keys.secret import Closable, Confined
+from ccbps.keys.secret import Confined
 from ccbps.overlay.enclave.attestation import ENCLAVE, Opening, Policy, Quote, measure
 from ccbps.overlay.enclave.enclave_process import DONE, REFUSED, read_frame, write_frame
 from ccbps.overlay.enclave.sessions import WAITING, SealedFragment
@@ -109,7 +109,7 @@ class SimulatedPlatform(Confined):
         return SimulatedEnclave(name, policy, self, seconds=seconds)
 
 
-class SimulatedEnclave(Closable):
+class SimulatedEnclave(Confined):
     """Handle of an enclave in a process of its own, from `SimulatedPlatform.launch`.
 
     All methods raise EnclaveError if the process has ended or does not answer in time. Its sessions
@@ -142,6 +142,12 @@ class SimulatedEnclave(Closable):
 
     def __repr__(self) -> str:
         return f"<SimulatedEnclave {self.name}, process {self.pid}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """End the process, and lose what it holds."""
