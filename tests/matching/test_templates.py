@@ -221,7 +221,7 @@ def test_a_template_without_private_constants_answers(template: str, name: str) 
 
 
 @pytest.mark.parametrize(
-    ("pairs", "matchers"), [(1_600, 2), pytest.param(1_000_000, 12, marks=pytest.mark.slow)]
+    ("pairs", "matchers"), [(1_600, 5), pytest.param(1_000_000, 12, marks=pytest.mark.slow)]
 )
 @pytest.mark.parametrize("shape", ["box", "template", "hidden"])
 @pytest.mark.parametrize("scheme", [FormulaMatch, BroadcastMatch])
