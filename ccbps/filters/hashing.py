@@ -26,7 +26,7 @@ import mmh3
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbps.arrays import Bytes, Index, Numbers, Words
+from ccbps.arrays import Bytes, Index, Numbers, Words, slices
 from ccbps.checks import Printable, instance, octets, whole
 from ccbps.compiled import rows_compiled
 from ccbps.errors import ParameterError
@@ -166,10 +166,9 @@ class Hashing(Printable, ABC):
         if compiled := kernels(len(keys), 4):
             self._compute(compiled, keys, first, second)
         else:
-            for start in range(0, len(keys), _AT_ONCE):
-                place = slice(start, start + _AT_ONCE)
-                part = KeyBytes(keys.data, keys.offsets[start : start + _AT_ONCE + 1])
-                self._compute(None, part, first[place], second[place])
+            for at in slices(len(keys), _AT_ONCE):
+                part = KeyBytes(keys.data, keys.offsets[at.start : at.stop + 1])
+                self._compute(None, part, first[at], second[at])
         return first, second
 
     @abstractmethod

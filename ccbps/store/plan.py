@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ccbps.arrays import Bytes, Numbers
+from ccbps.arrays import Bytes, Numbers, slices
 from ccbps.arrays import Index as Places
 from ccbps.store.files import PartReader
 from ccbps.store.index import Index
@@ -297,8 +297,7 @@ def _blocks(segments: Segments, events: PartReader, interests: PartReader) -> It
             for first in (segments.events, segments.interests)
         )
         step = max(1, BLOCK_BYTES // width)
-        for start in range(0, total, step):
-            at = slice(start, min(start + step, total))
+        for at in slices(total, step):
             yield at, events.gather(rows[at]), interests.gather(others[at])
         return
     before = 0

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 import msgspec
 import numpy as np
 
-from ccbps.arrays import Bools, Bytes, Index
+from ccbps.arrays import Bools, Bytes, Index, slices
 from ccbps.errors import DecodeError
 from ccbps.records import Message, Number
 
@@ -139,8 +139,7 @@ def lane_bytes(chosen: Any) -> bytes:
 
 def pieces(count: int) -> Iterator[slice]:
     """Yield slices of rows, each for one order."""
-    for start in range(0, count, MOST_ROWS):
-        yield slice(start, start + MOST_ROWS)
+    return slices(count, MOST_ROWS)
 
 
 def as_rows(content: Sequence[bytes]) -> Bytes:
