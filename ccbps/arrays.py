@@ -1,6 +1,6 @@
-"""Names of the array types that all layers share."""
+"""Array types, and slices of arrays, which all layers share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,3 +20,9 @@ Words: TypeAlias = NDArray[np.uint64]
 Randomness: TypeAlias = Callable[[int], bytes]
 """Source of uniform bytes: ``randomness(n)`` returns n fresh ones. The default is the operating
 system's; tests pass their own."""
+
+
+def slices(count: int, size: int) -> Iterator[slice]:
+    """Cut `count` rows into slices of `size` rows, the last one perhaps of fewer."""
+    for start in range(0, count, max(1, size)):
+        yield slice(start, min(start + max(1, size), count))

@@ -46,9 +46,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def process_state() -> dict[str, Any]:
     """What tests share and must leave alone: processors, environment, threads."""
     numba = sys.modules.get("numba")
+    # Raw: to decode each variable, before and after each test, takes seconds of a whole run.
+    environment: dict[Any, Any] = {**os.environ._data}  # type: ignore[attr-defined]
+    environment.pop(os.environ.encodekey("PYTEST_CURRENT_TEST"), None)
     return {
         "processors": os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None,
-        "environment": {k: v for k, v in os.environ.items() if k != "PYTEST_CURRENT_TEST"},
+        "environment": environment,
         # Daemons and executors' workers are libraries' own, PySpark's for instance.
         "threads": {
             t.ident
@@ -74,7 +77,11 @@ def changes(before: dict[str, Any], seconds: float = 1) -> list[str]:
     if "environment" in names:
         ours, theirs = before["environment"], now["environment"]
         names[names.index("environment")] = "environment: " + ", ".join(
-            sorted(k for k in ours.keys() | theirs.keys() if ours.get(k) != theirs.get(k))
+            sorted(
+                os.fsdecode(name)
+                for name in ours.keys() | theirs.keys()
+                if ours.get(name) != theirs.get(name)
+            )
         )
     return names
 
@@ -103,17 +110,17 @@ SECONDS = {
     "tests/spark/test_poison.py": 60,
     "tests/project/test_examples.py": 60,
     "tests/matching/test_conformance.py": 52,
-    "tests/matching/test_templates.py": 26,
-    "tests/forms/test_hidden_trees.py": 20,
-    "tests/security/test_group_perfect.py": 20,
-    "tests/matching/test_group.py": 18,
-    "tests/security/test_branching_perfect.py": 17,
-    "tests/network/test_network.py": 16,
-    "tests/rounds/test_event_ledger.py": 14,
-    "tests/cli/test_cli.py": 11,
+    "tests/matching/test_templates.py": 16,
+    "tests/forms/test_hidden_trees.py": 12,
+    "tests/rounds/test_event_ledger.py": 12,
     "tests/matching/test_conformance_bites.py": 11,
+    "tests/matching/test_group.py": 10,
+    "tests/network/test_network.py": 10,
+    "tests/security/test_group_perfect.py": 9,
     "tests/security/test_formula_perfect.py": 9,
     "tests/project/test_docs.py": 9,
+    "tests/security/test_branching_perfect.py": 8,
+    "tests/cli/test_cli.py": 8,
     "tests/matching/test_new_scheme.py": 7,
     "tests/matching/test_hidden.py": 7,
     "tests/overlay/test_collusion.py": 7,

@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from ccbps.algebra import sl24
 from ccbps.algebra.group import Bits, Bulk, Group, Reserve, require_rows
 from ccbps.algebra.sl24 import LANES, PLANES, Lanes, empty, scratch
-from ccbps.arrays import Bytes, Ranks, Words
+from ccbps.arrays import Bytes, Ranks, Words, slices
 from ccbps.checks import array, whole
 from ccbps.errors import ShapeError
 
@@ -279,11 +279,9 @@ class AlternatingGroup(Group):
         count = max(1, DRAWN_BLOCK // (steps * form.columns))
         size = min(count, batch) * steps * form.columns
         work = scratch(DRAWN_PLANES + PLANES + sl24.COMPLETE_SCRATCH, size)
-        for begin in range(0, batch, count):
-            some = slice(begin, begin + count)
+        for some in slices(batch, count):
             spare = Reserve(spares[some])
-            for step in range(0, form.steps, steps):
-                at = slice(step, step + steps)
+            for at in slices(form.steps, steps):
                 block, target = planes[some, :, at].swapaxes(0, 1), out[:, at, some]
                 size = block[0].size
                 rows = work[:, :size]
@@ -437,16 +435,15 @@ def _blocks(*bulks: Bulk) -> Iterator[tuple[int, list[Any]]]:
 def _runs(batch: int, columns: int) -> Iterator[slice]:
     """Yield the sequences to treat together, so that a step of them is about one block."""
     count = max(1, BLOCK // columns)
-    for start in range(0, batch, count):
-        yield slice(start, min(start + count, batch))
+    return slices(batch, count)
 
 
 def _parts(steps: int, batch: int, columns: int) -> Iterator[tuple[slice, slice]]:
     """Yield steps and sequences that are about one block of words."""
     for some in _runs(batch, columns):
         count = max(1, BLOCK // ((some.stop - some.start) * columns))
-        for step in range(0, steps, count):
-            yield slice(step, step + count), some
+        for at in slices(steps, count):
+            yield at, some
 
 
 def _steps_product(source: Source, steps: int, batch: int, columns: int) -> Words:

@@ -23,14 +23,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from itertools import combinations, permutations
+from itertools import combinations, permutations, product
 from math import isqrt
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbps.arrays import Bytes, Ranks
+from ccbps.arrays import Bytes, Ranks, slices
 from ccbps.checks import Printable, array, whole
 from ccbps.errors import ParameterError, SamplingError, ShapeError
 
@@ -453,9 +453,7 @@ def _products(table: Bytes, x: Bytes, y: Bytes, out: Bytes | None = None) -> Byt
 def _blocks(x: Bytes) -> Iterator[tuple[slice, slice]]:
     """Yield parts of an array (batch, length), about `BLOCK` elements each."""
     step = max(1, BLOCK // max(1, x.shape[1]))
-    for row in range(0, len(x), step):
-        for start in range(0, x.shape[1], BLOCK):
-            yield slice(row, row + step), slice(start, start + BLOCK)
+    return product(slices(len(x), step), slices(x.shape[1], BLOCK))
 
 
 def _reduced(draws: Bytes) -> Bytes:

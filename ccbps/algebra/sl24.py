@@ -39,7 +39,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbps.arrays import Words
+from ccbps.arrays import Words, slices
 from ccbps.errors import ParameterError
 
 Rows = Sequence[NDArray[Any]]
@@ -272,8 +272,6 @@ def _chunks(
     lanes_last = values.reshape(batch, LANES, columns, steps).transpose(3, 0, 2, 1)
     wide = max(1, min(columns, CHUNK // (LANES * steps)))
     count = max(1, CHUNK // (LANES * steps * columns))
-    for first in range(0, batch, count):
-        rows = slice(first, first + count)
-        for column in range(0, columns, wide):
-            at = slice(column, column + wide)
+    for rows in slices(batch, count):
+        for at in slices(columns, wide):
             yield lanes_last[:, rows, at], planes[:, :, rows, at]

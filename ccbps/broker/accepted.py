@@ -171,6 +171,11 @@ class Publishers(dict[str, Numbers]):
         numbers = self[publisher] = Numbers(publisher, self._remember)
         return numbers
 
+    def next_round(self, publisher: str) -> int:
+        """Return the first round that a publisher may use."""
+        numbers = self.get(publisher)
+        return 0 if numbers is None else numbers.next_round
+
 
 class Kept:
     """The last publications, for subscribers that come later.

@@ -509,9 +509,7 @@ class MatchingBroker(Confined):
             results, told = self._ingress.take_in(publisher, publications)
             self._tell(told)
             with self._lock:
-                numbers = self._publishers.get(publisher)
-                following = 0 if numbers is None else numbers.next_round
-                due = self._last_rounds.due(publisher, following)
+                due = self._last_rounds.due(publisher, self._publishers.next_round(publisher))
         self._call(self.on_notice, due)
         return results
 
@@ -594,10 +592,10 @@ class MatchingBroker(Confined):
             return []
         with self._door.serving(client), self._lock:
             texts: list[str | None] = [*self.access.notices(client)]
-            for name, (publisher, rounds) in self._last_rounds.of(client).items():
-                numbers = self._publishers.get(publisher)
-                following = 0 if numbers is None else numbers.next_round
-                texts.append(notice(name, publisher, rounds, following))
+            texts += [
+                notice(name, publisher, rounds, self._publishers.next_round(publisher))
+                for name, (publisher, rounds) in self._last_rounds.of(client).items()
+            ]
         return [text for text in texts if text is not None]
 
     def knows(self, client: str) -> bool:

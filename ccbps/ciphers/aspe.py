@@ -48,7 +48,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.algebra.residues import Residues
-from ccbps.arrays import Randomness, Reals, Words
+from ccbps.arrays import Randomness, Reals, Words, slices
 from ccbps.checks import array, whole
 from ccbps.errors import ParameterError, ShapeError
 from ccbps.keys.secret import Confined
@@ -218,9 +218,8 @@ class RealAspe(_Aspe):
         """Multiply rows, filled in as columns, by a matrix; as many at a time as fit the cache."""
         out, matrix = np.empty((count, self.dimension + 1)), np.ascontiguousarray(matrix)
         room = np.empty((self.dimension + 1, min(ROWS, count)))
-        for start in range(0, count, ROWS):
-            at = slice(start, min(start + ROWS, count))
-            rows = room[:, : at.stop - start]
+        for at in slices(count, ROWS):
+            rows = room[:, : at.stop - at.start]
             with np.errstate(invalid="ignore", over="ignore"):
                 fill(rows, at)
             # The sum of all squares is finite only if every number is, and below 2^511.

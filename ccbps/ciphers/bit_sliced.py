@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ccbps.arrays import Bytes, Words
+from ccbps.arrays import Bytes, Words, slices
 
 LANES: Final = 1 << 13
 """Blocks treated together: enough to make up for the calls, few enough for the cache."""
@@ -82,8 +82,7 @@ _STEPS, _PLACES = _gates()
 def encipher_rows(keys: Bytes, blocks: Bytes, out: Bytes) -> None:
     """Encipher rows as `ccbps.ciphers.many_keys.encipher_rows` does."""
     step = max(64, LANES // max(1, blocks.shape[1]) // 64 * 64)
-    for start in range(0, len(keys), step):
-        at = slice(start, start + step)
+    for at in slices(len(keys), step):
         state = _enciphered(_planes(keys[at, None]), _planes(blocks[at]))
         _write(state, out[at])
 

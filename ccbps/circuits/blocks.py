@@ -52,7 +52,7 @@ def _constant_bits(value: int, width: int) -> list[bool]:
 
 
 def _literals(a: Bits, value: int) -> list[Wire]:
-    """Return for each bit of a the wire that is true if it is that of a constant."""
+    """Return for each bit of `a` a wire that is true if the bit is that of the constant `value`."""
     return [x if bit else ~x for x, bit in zip(a, _constant_bits(value, len(a)), strict=True)]
 
 

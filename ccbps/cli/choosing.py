@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ccbps import matching
-from ccbps.cli.answers import JSON, answer
-from ccbps.cli.command import REPEATED, Command, OneOf, Option
+from ccbps.cli.command import JSON, REPEATED, Command, OneOf, Option, answer
 from ccbps.cli.inputs import (
     SCHEMA,
     read_matcher,

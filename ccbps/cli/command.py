@@ -1,13 +1,17 @@
-"""Commands as data: the name, the help, the options and the function of each command."""
+"""Commands as data, each with its name, help, options and function; and their answers."""
 
 from __future__ import annotations
 
 import argparse
+import sys
+from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import cleandoc
 from textwrap import dedent
 from typing import Any, Final, NoReturn
+
+import msgspec
 
 from ccbps.errors import ParameterError
 
@@ -75,7 +79,7 @@ class Command:
     """
 
     name: str
-    run: Callable[[argparse.Namespace], int]
+    run: Callable[[Namespace], int]
     options: tuple[Option | OneOf, ...] = ()
     kinds: tuple[Command, ...] = ()
 
@@ -105,3 +109,22 @@ class Command:
             kinds = parser.add_subparsers(title="kinds", metavar="KIND [options]", required=True)
             for kind in self.kinds:
                 kind.add_to(kinds)
+
+
+JSON: Final = Option("--json", "print one JSON object in place of text", action="store_true")
+
+
+def answer(arguments: Namespace, text: str, /, *, aside: bool = False, **values: Any) -> None:
+    """Print the answer of a command, under its option `JSON`.
+
+    Args:
+        arguments: options of the command.
+        text: answer for people.
+        aside: whether standard output has the records, so that the answer goes to standard error.
+        values: answer for programs, by name.
+    """
+    if arguments.json:
+        text = msgspec.json.encode(values).decode()
+    elif aside:
+        text = f"ccbps: {text}"
+    print(text, file=sys.stderr if aside else sys.stdout, flush=True)

@@ -9,9 +9,8 @@ from typing import Any, Final
 import numpy as np
 
 from ccbps.arrays import Rounds
-from ccbps.cli.answers import JSON, answer
 from ccbps.cli.client import LEDGER, marked, role_secret
-from ccbps.cli.command import REPEATED, Command, OneOf, Option
+from ccbps.cli.command import JSON, REPEATED, Command, OneOf, Option, answer
 from ccbps.cli.files import writer_of
 from ccbps.cli.inputs import (
     MATCHER,

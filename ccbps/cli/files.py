@@ -15,8 +15,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Index, Rounds
-from ccbps.cli.answers import JSON, answer
-from ccbps.cli.command import REPEATED, Command, OneOf, Option
+from ccbps.cli.command import JSON, REPEATED, Command, OneOf, Option, answer
 from ccbps.cli.inputs import MATCHER, SCHEMA, read_matcher, read_predicate
 from ccbps.cli.record_writing import RecordWriter
 from ccbps.cli.records import (

@@ -6,9 +6,8 @@ from argparse import Namespace
 from typing import Final
 
 from ccbps.broker import SealedGrants
-from ccbps.cli.answers import JSON, answer
 from ccbps.cli.client import CLIENT, connected
-from ccbps.cli.command import Command, OneOf, Option
+from ccbps.cli.command import JSON, Command, OneOf, Option, answer
 from ccbps.cli.inputs import MATCHER, read_file, read_shares_matcher, read_text
 from ccbps.cli.secret_files import key_file
 from ccbps.cli.signals import interrupted_by_termination

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Final, TypeAlias
 
-from ccbps.cli.answers import JSON, answer
-from ccbps.cli.command import REPEATED, Command, OneOf, Option
+from ccbps.cli.command import JSON, REPEATED, Command, OneOf, Option, answer
 from ccbps.cli.inputs import (
     MATCHER,
     OPERATORS,

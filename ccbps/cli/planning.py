@@ -6,8 +6,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Final
 
-from ccbps.cli.answers import JSON, answer
-from ccbps.cli.command import REPEATED, Command, Option
+from ccbps.cli.command import JSON, REPEATED, Command, Option, answer
 from ccbps.cli.inputs import SCHEMA_NEEDED, read_schema, read_settings, read_text
 from ccbps.planner import plan
 from ccbps.planner.candidates import SECURITY

@@ -11,6 +11,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Final
 
 from ccbps import __version__
@@ -58,8 +59,9 @@ Where an argument is TEXT, @FILE stands for the text of a file, and @- for stand
 of this machine can see arguments. They cannot see files."""
 
 
+@cache
 def make_parser() -> Parser:
-    """Make the parser of all commands."""
+    """Make the parser of all commands, once in a process."""
     parser = Parser(prog="ccbps", description=ABOUT)
     parser.add_argument("--version", action="version", version=f"ccbps {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)

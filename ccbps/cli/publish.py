@@ -18,7 +18,6 @@ import numpy as np
 
 from ccbps import checks
 from ccbps.broker import Publication
-from ccbps.cli.answers import JSON, answer
 from ccbps.cli.client import (
     CLIENT,
     FILTER,
@@ -33,7 +32,7 @@ from ccbps.cli.client import (
     sealed,
     topic_tokens,
 )
-from ccbps.cli.command import REPEATED, Command, OneOf, Option
+from ccbps.cli.command import JSON, REPEATED, Command, OneOf, Option, answer
 from ccbps.cli.inputs import MATCHER, NUMBERS, numbers_from, read_matcher
 from ccbps.cli.pipeline import Pipeline
 from ccbps.cli.progress import progress

@@ -22,9 +22,8 @@ from typing import Any, Final
 from ccbps import checks
 from ccbps.broker import MatchingBroker, Quota
 from ccbps.broker.metrics import metrics_page
-from ccbps.cli.answers import JSON, answer
 from ccbps.cli.client import ACCESS, MARK, marked, mqtt_url, naming_server
-from ccbps.cli.command import REPEATED, Command, OneOf, Option
+from ccbps.cli.command import JSON, REPEATED, Command, OneOf, Option, answer
 from ccbps.cli.inputs import MATCHER, read_matcher, read_settings
 from ccbps.cli.secret_files import SHARED_KEYS, key_file, read_users
 from ccbps.cli.signals import ended_by_signals

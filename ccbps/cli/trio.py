@@ -7,8 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
-from ccbps.cli.answers import answer
-from ccbps.cli.command import Command, Option
+from ccbps.cli.command import Command, Option, answer
 from ccbps.cli.inputs import (
     MATCHER,
     OPERATORS,

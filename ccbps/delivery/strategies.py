@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ccbps.arrays import Bools, Bytes, Index, Words
+from ccbps.arrays import Bools, Bytes, Index, Words, slices
 from ccbps.delivery.groups import group_sizes, members_of, unpack_groups
 from ccbps.delivery.key_cache import Eviction, KeyCache
 from ccbps.delivery.plans import NO_SNAPSHOT, Plan, Strategy, Wrap, group_name, node_name
@@ -226,8 +226,7 @@ class KeyHierarchy(Strategy):
 
     def _count(self, groups: Bytes) -> Index:
         counts = np.zeros(len(groups), dtype=np.intp)
-        for start in range(0, len(groups), 1 << 10):
-            block = slice(start, start + (1 << 10))
+        for block in slices(len(groups), 1 << 10):
             for nodes in self._cover(groups[block]):
                 counts[block] += nodes.sum(axis=1)
         return counts

@@ -26,9 +26,9 @@ from typing import Final
 import numpy as np
 
 from ccbps.algebra.binary_field import BinaryField
-from ccbps.arrays import Bools, Bytes, Index, Words
+from ccbps.arrays import Bools, Bytes, Index, Words, slices
 from ccbps.checks import array, whole
-from ccbps.encodings.rows import Draw, PairEncoding, blocks, draw_rows, message_index
+from ccbps.encodings.rows import Draw, PairEncoding, draw_rows, message_index
 from ccbps.errors import ParameterError, SamplingError
 
 BLOCK: Final = 1 << 11
@@ -154,7 +154,7 @@ class EqualityEncoding(PairEncoding):
         return first, second
 
     def _blocks(self, batch: int) -> Iterator[slice]:
-        return blocks(batch, BLOCK // self.slots)
+        return slices(batch, BLOCK // self.slots)
 
     def _parts(self, rows: Bytes) -> tuple[Bytes, Words, Words]:
         """Return the bytes of the turn, the multipliers and the sums, (limbs, rows * slots)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -169,12 +169,6 @@ def message_index(interests: int, batch: int, index: Index | None) -> Index:
     if index is not None:
         return index
     return np.arange(batch) if interests == batch else np.zeros(batch, dtype=np.intp)
-
-
-def blocks(batch: int, rows: int) -> Iterator[slice]:
-    """Yield slices of at most so many rows, and at least one, that make up a batch."""
-    for start in range(0, batch, max(1, rows)):
-        yield slice(start, min(start + max(1, rows), batch))
 
 
 def draw_rows(

@@ -30,12 +30,11 @@ import numpy as np
 from ccbps.algebra import modular
 from ccbps.algebra.sign_primes import sign_prime
 from ccbps.algebra.small_prime import MOST_BITS, SmallPrime
-from ccbps.arrays import Bools, Bytes, Index, Numbers, Words
+from ccbps.arrays import Bools, Bytes, Index, Numbers, Words, slices
 from ccbps.checks import array, whole
 from ccbps.encodings.rows import (
     Draw,
     PairEncoding,
-    blocks,
     draw_rows,
     message_index,
     used_bits,
@@ -224,7 +223,7 @@ class ThresholdEncoding(PairEncoding):
         return "little" if self._small else "big"
 
     def _blocks(self, batch: int, numbers: int = BLOCK) -> Iterator[slice]:
-        return blocks(batch, numbers // (self.bits + 2))
+        return slices(batch, numbers // (self.bits + 2))
 
     def _drawn(self, rows: Bytes) -> tuple[Bytes, Any]:
         """Return the bits b, shape (rows, bits), and the numbers r, z and a of each row."""

@@ -18,9 +18,9 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from ccbps.arrays import Bools, Bytes, Index, Numbers, Words
+from ccbps.arrays import Bools, Bytes, Index, Numbers, Words, slices
 from ccbps.checks import array, whole
-from ccbps.encodings.rows import PairEncoding, blocks, used_bits
+from ccbps.encodings.rows import PairEncoding, used_bits
 
 MOST_BITS: Final = 20
 """Largest number of bits of an event: a table of 128 KiB."""
@@ -71,7 +71,7 @@ class TruthTableEncoding(PairEncoding):
             pieces: shared randomness.
             out: place of the messages, shape (batch, event_bytes).
         """
-        for at in blocks(len(values), BLOCK_EVENTS):
+        for at in slices(len(values), BLOCK_EVENTS):
             first = pieces(at.start, at.stop, 0)
             sent = values[at] ^ self._turns(first)
             piece, place = np.divmod(sent >> 3, self._piece)
@@ -96,7 +96,7 @@ class TruthTableEncoding(PairEncoding):
         words[:, : self.interest_bytes] = tables
         flat, count = words.view("<u8").reshape(-1), words.shape[1] // 8
         size, each = self._piece, count // self.pieces  # bytes and words of a piece
-        for at in blocks(len(index), BLOCK_BYTES // self.interest_bytes):
+        for at in slices(len(index), BLOCK_BYTES // self.interest_bytes):
             first = index[at, None] * count
             turns = np.empty((0, 1), dtype=np.int64)
             for piece in range(self.pieces):

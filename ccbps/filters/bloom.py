@@ -19,7 +19,7 @@ from typing import ClassVar, Final, Self
 
 import numpy as np
 
-from ccbps.arrays import Bools, Bytes, Index, Words
+from ccbps.arrays import Bools, Bytes, Index, Words, slices
 from ccbps.checks import number, whole
 from ccbps.errors import FilterFullError, ParameterError
 from ccbps.filters.filter import Filter, Numbers
@@ -96,8 +96,7 @@ class Bloom(Filter):
 
     def _parts(self, first: Words, second: Words) -> Iterator[tuple[slice, Index]]:
         """Yield parts of a column that fit the cache, each with its places."""
-        for start in range(0, len(first), AT_ONCE):
-            part = slice(start, start + AT_ONCE)
+        for part in slices(len(first), AT_ONCE):
             yield part, self._places(first[part], second[part])
 
     def _require_room(self, new: int) -> None:

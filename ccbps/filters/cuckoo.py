@@ -20,7 +20,7 @@ from typing import Any, Final, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbps.arrays import Bools, Index, Words
+from ccbps.arrays import Bools, Index, Words, slices
 from ccbps.checks import choice, flag, whole
 from ccbps.errors import FilterFullError, ParameterError
 from ccbps.filters.filter import Filter, Numbers
@@ -308,8 +308,7 @@ class CuckooFilter(Filter):
         if compiled := kernels(len(marks), self.slots):
             compiled.cuckoo_has(self._cells, marks, places, present)
             return present
-        for start in range(0, len(marks), AT_ONCE):
-            part = slice(start, start + AT_ONCE)
+        for part in slices(len(marks), AT_ONCE):
             mark, place = marks[part, None], places[part]
             present[part] = (self._cells[place] == mark).any(axis=1)
             present[part] |= (self._cells[self._others(marks[part], place)] == mark).any(axis=1)

@@ -26,7 +26,7 @@ import mmh3
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbps.arrays import Bytes, Index, Numbers, Words
+from ccbps.arrays import Bytes, Index, Numbers, Words, slices
 from ccbps.checks import Printable, instance, octets, whole
 from ccbps.compiled import rows_compiled
 from ccbps.errors import ParameterError
@@ -139,7 +139,7 @@ _MASK: Final = (1 << 64) - 1
 
 
 def kernels(rows: int, words: int) -> Any:
-    """Return the compiled kernels if they are to treat a batch of rows of words, else None."""
+    """Return the compiled kernels if they pay off for so many rows of so many words, else None."""
     if not rows_compiled(rows, words, "filters.compiled_filters"):
         return None
     from ccbps.filters import compiled_filters
@@ -166,10 +166,9 @@ class Hashing(Printable, ABC):
         if compiled := kernels(len(keys), 4):
             self._compute(compiled, keys, first, second)
         else:
-            for start in range(0, len(keys), _AT_ONCE):
-                place = slice(start, start + _AT_ONCE)
-                part = KeyBytes(keys.data, keys.offsets[start : start + _AT_ONCE + 1])
-                self._compute(None, part, first[place], second[place])
+            for at in slices(len(keys), _AT_ONCE):
+                part = KeyBytes(keys.data, keys.offsets[at.start : at.stop + 1])
+                self._compute(None, part, first[at], second[at])
         return first, second
 
     @abstractmethod

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from ccbps.arrays import Bools, Bytes, Words
+from ccbps.arrays import Bools, Bytes, Words, slices
 from ccbps.predicates.attributes import Events
 from ccbps.predicates.codes import unpack
 
@@ -52,8 +52,7 @@ def event_words(events: Events) -> Words:
         octets = _reversed_octets(value, bits).ljust(8 * words, b"\0")
         return np.frombuffer(octets, LITTLE).reshape(words, 1)
     out = np.zeros((words, events.count), dtype=np.uint64)
-    for start in range(0, events.count, BLOCK):
-        at = slice(start, start + BLOCK)
+    for at in slices(events.count, BLOCK):
         # First the most significant bit on top of each word, then all words turned round.
         for name, position in events.schema.first_bits.items():
             last = position + widths[name] - 1

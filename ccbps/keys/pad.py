@@ -102,7 +102,7 @@ class OneTimePad(SecretBytes):
         return self._ledgers[side]
 
     def owner(self, digest: bytes) -> Marks:
-        """Return the marks, as of one round, by which a ledger on disk knows the pad's matcher."""
+        """Return marks, in the form of one round's, that tell a ledger the pad's matcher."""
         tags = np.frombuffer(name_of(digest), dtype=np.uint8).reshape(1, TAG_BYTES)
         return Marks([name_of(b"one-time pad")], None, tags)
 

@@ -8,6 +8,7 @@ from itertools import count
 from typing import Final, Self
 
 from ccbps import primitives
+from ccbps.arrays import Randomness
 from ccbps.checks import octets
 from ccbps.errors import DecodeError, ParameterError
 from ccbps.keys.secret import SecretBytes
@@ -27,7 +28,19 @@ class PlainKey(SecretBytes, TextKey):
         return cls(secret)
 
 
-class FilterKey(PlainKey):
+class DrawnKey(PlainKey):
+    """Base of keys that are random bytes, as many as their `length`."""
+
+    __slots__ = ()
+
+    @classmethod
+    def generate(cls, randomness: Randomness = os.urandom) -> Self:
+        """Draw a key from the operating system, or from another source of uniform bytes."""
+        assert cls.length is not None
+        return cls(randomness(cls.length))
+
+
+class FilterKey(DrawnKey):
     """A key of 16 bytes for the tokens of topics, shared by publishers and subscribers.
 
     Brokers do not have it.
@@ -43,11 +56,6 @@ class FilterKey(PlainKey):
     length = 16
     text_kind = "filter-key"
     __slots__ = ()
-
-    @classmethod
-    def generate(cls) -> Self:
-        """Draw a key from the operating system."""
-        return cls(os.urandom(cls.length))
 
 
 class LedgerKey(PlainKey):
@@ -71,7 +79,7 @@ class LedgerKey(PlainKey):
     __slots__ = ()
 
 
-class SigningKey(PlainKey):
+class SigningKey(DrawnKey):
     """The secret half of an identity, by which a writer signs messages (Ed25519).
 
     Attributes:
@@ -94,17 +102,12 @@ class SigningKey(PlainKey):
         self._key = primitives.Ed25519PrivateKey.from_private_bytes(self._secret)
         self.identity = self._key.public_key().public_bytes_raw()
 
-    @classmethod
-    def generate(cls, randomness: Callable[[int], bytes] = os.urandom) -> Self:
-        """Draw a signing key."""
-        return cls(randomness(cls.length))
-
     def sign(self, message: bytes) -> bytes:
         """Return the signature of a message, 64 bytes."""
         return self._key.sign(message)
 
 
-class ExchangeKey(PlainKey):
+class ExchangeKey(DrawnKey):
     """The secret half of a key by which a machine gets keys from others (X25519).
 
     Attributes:
@@ -127,11 +130,6 @@ class ExchangeKey(PlainKey):
         self._key = primitives.X25519PrivateKey.from_private_bytes(self._secret)
         self.public = self._key.public_key().public_bytes_raw()
 
-    @classmethod
-    def generate(cls, randomness: Callable[[int], bytes] = os.urandom) -> Self:
-        """Draw an exchange key."""
-        return cls(randomness(cls.length))
-
     def agree(self, public: bytes) -> bytes:
         """Return the secret that this key and another one's public half have together, 32 bytes.
 
@@ -149,7 +147,7 @@ PARTIES: Final = 3
 PUBLIC_BYTES: Final = 32
 
 
-class OperatorKey(PlainKey):
+class OperatorKey(DrawnKey):
     """A key of 32 bytes of the operator of one of three brokers.
 
     From it follow the key that opens clients' hellos, and the identity by which the other two
@@ -166,11 +164,6 @@ class OperatorKey(PlainKey):
     length = 32
     text_kind = "operator-key"
     __slots__ = ()
-
-    @classmethod
-    def generate(cls) -> Self:
-        """Draw a key from the operating system."""
-        return cls(os.urandom(cls.length))
 
 
 class ClientKey(PlainKey):

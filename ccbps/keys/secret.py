@@ -17,7 +17,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Generator
 from functools import wraps
-from typing import Any, NoReturn, ParamSpec, TypeVar
+from typing import Any, NoReturn, ParamSpec, Self, TypeVar
 
 from ccbps import primitives
 from ccbps.checks import Printable
@@ -83,6 +83,22 @@ class Confined(Printable):
             f"a {type(self).__name__} must not be pickled or copied, since it holds a secret: hand "
             "out a KeySource (FileKey, EnvKey) and make it where it is needed"
         )
+
+
+class Closable(Confined):
+    """Base of confined objects with a method `close`, which the end of a `with` block calls."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all that the object has begun."""
+        raise NotImplementedError
 
 
 class SecretBytes(Confined):

@@ -16,7 +16,6 @@ Sources: RFC 5869 (HKDF), NIST SP 800-38A (CTR), Bellare and Yee, CT-RSA 2003 (f
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Final, NoReturn, Self
 
@@ -28,7 +27,7 @@ from ccbps import primitives
 from ccbps.arrays import Bytes, Rounds
 from ccbps.checks import instance, whole
 from ccbps.errors import KeyMismatchError, ParameterError
-from ccbps.keys.plain_key import LedgerKey, PlainKey
+from ccbps.keys.plain_key import DrawnKey, LedgerKey
 from ccbps.keys.randomness import NAME_BYTES, Marks, Pairs, RandomnessReader
 from ccbps.keys.secret import Confined, confined
 from ccbps.keys.stream import BLOCK, KeyStream, StreamKey, row_tags
@@ -66,11 +65,11 @@ class _Seeds:
         return Marks([name for name, _ in marking], index, tags)
 
     def _seeds_of(self, pairs: Pairs | None) -> tuple[list[SharedSeed], NDArray[np.intp] | None]:
-        """Return the seeds that rows use, and the index of each row's; None for the only seed."""
+        """Return the seeds in use, and the place of each row's seed; None for the only seed."""
         raise NotImplementedError
 
 
-class SharedSeed(_Seeds, PlainKey):
+class SharedSeed(_Seeds, DrawnKey):
     """A 32-byte seed that a publisher and a subscriber share.
 
     A publisher with many subscribers keeps one master seed and gives subscriber "alice" the seed
@@ -104,11 +103,6 @@ class SharedSeed(_Seeds, PlainKey):
         self._pairs: dict[str, SharedSeed] = {}
         self._streams: dict[bytes, StreamKey] = {}
         self._marking: dict[bytes, tuple[bytes, primitives.AES256]] = {}
-
-    @classmethod
-    def generate(cls) -> Self:
-        """Draw a seed from the operating system."""
-        return cls(os.urandom(32))
 
     @confined
     def to_shares(self, k: int, n: int) -> list[Share]:

@@ -234,7 +234,14 @@ class RoundLedger(Confined):
     def _refuse(
         self, wrong: NDArray[np.bool_], owner: NDArray[np.intp], rounds: Rounds, reason: str
     ) -> None:
-        """Raise for the second of the first two neighbours that are wrong."""
+        """Raise an error if a round does not fit the one before it: about the first that does not.
+
+        Args:
+            wrong: for each round but the first, whether it does not fit.
+            owner: place of each round's pair.
+            rounds: the rounds, in order.
+            reason: reason, as the error says it.
+        """
         if wrong.any():
             row = int(np.argmax(wrong)) + 1
             self._refuse_round(int(owner[row]), int(rounds[row]), reason)

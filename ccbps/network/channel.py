@@ -25,15 +25,14 @@ import socket
 import ssl
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from selectors import EVENT_READ, DefaultSelector
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from ccbps.checks import shown, whole
 from ccbps.errors import KeyMismatchError, NetworkError, ParameterError, PeerError
-from ccbps.keys.secret import Confined, confined
+from ccbps.keys.secret import Closable, confined
 from ccbps.keys.used_rounds import this_process
 from ccbps.network.identity import Certificate, Credentials, Identity, tls_context
 
@@ -62,21 +61,7 @@ _ALERTS: Final = ("TLSV1_UNRECOGNIZED_NAME", "TLSV1_ALERT_UNKNOWN_CA")
 """OpenSSL's names of the alerts of a server that lacks a certificate or does not pin ours."""
 
 
-class Closing(ABC):
-    """Base of connections and servers that a ``with`` statement closes."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    @abstractmethod
-    def close(self) -> None:
-        """End all connections."""
-
-
-class Channel(Closing, Confined):
+class Channel(Closable):
     """A connection to a pinned peer. Frames are sent and received by one thread at a time.
 
     After an error, and in a process forked from the one that made it, a channel is closed.
@@ -347,7 +332,7 @@ def _raise_as_network_error(error: BaseException) -> None:
     raise kind(text) from None
 
 
-class Server(Closing, Confined):
+class Server(Closable):
     """A server of channels for pinned peers, in threads of this process.
 
     Example:

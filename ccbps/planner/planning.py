@@ -24,7 +24,7 @@ from ccbps.planner.candidates import (
     ways,
 )
 from ccbps.planner.leaks import Leak, fronts, read_leaks
-from ccbps.planner.tables import explanation
+from ccbps.planner.tables import explanation, figure
 from ccbps.planner.timings import Timings, rates_name
 from ccbps.predicates import Predicate, Schema
 
@@ -110,8 +110,6 @@ class Plan:
         Raises:
             ImportError: matplotlib is not installed.
         """
-        from ccbps.planner.figure import figure  # here, since few plans are drawn
-
         return figure(self.load, self.candidates, path)
 
     def to_dict(self) -> dict[str, Any]:

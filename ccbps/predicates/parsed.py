@@ -134,7 +134,7 @@ class Shape:
 def _filled(
     node: tree.Expression, values: Mapping[int, Any], places: Mapping[int, int]
 ) -> tree.Expression:
-    """Return a tree with other constants, by their position, in other places."""
+    """Copy a tree with new values and new places, both looked up by the old place."""
     place = places[node.position]
     if isinstance(node, tree.Condition):
         operands = tuple(
@@ -155,12 +155,12 @@ def _filled(
 
 
 def _check(kind: AttributeType, use: str) -> Callable[[Any], object]:
-    """Return a check of constants for a use that fits the type."""
+    """Return a function that raises ConstantError for constants that do not fit type and use."""
     return partial(kind.code_range, use) if use in ("like", "hamming") else kind.bisect
 
 
 class _Kept(Generic[V]):
-    """The values used last, up to a number of characters in all."""
+    """The values used last, while their texts have at most so many characters in all."""
 
     def __init__(self, characters: int) -> None:
         self._most, self._used = characters, 0

@@ -466,7 +466,7 @@ def _negated(node: exp.Expr, condition: tree.Expression) -> tree.Expression:
 
 
 def _is(node: tree.Expression, value: bool) -> tree.Expression:
-    """Write that a condition is TRUE (FALSE): never unknown, and no longer than the condition."""
+    """Write [the condition is TRUE], or [it is FALSE]: it is never unknown, and grows linearly."""
     if isinstance(node, tree.Not):
         return _is(node.part, not value)
     if isinstance(node, tree.Truth):

@@ -169,7 +169,7 @@ def _sorted(rounds: Rounds, marks: Marks) -> _Batch:
 
 
 def _edges(owner: NDArray[np.intp], number: Shifted, gap: int) -> list[tuple[int, int]]:
-    """Return begin and end of the stretches of one stream in which no step is wider than `gap`."""
+    """Cut where the stream changes or a step is wider than `gap`; return begin and end of each."""
     # The difference of neighbours of one stream is positive: as uint64 it does not wrap around.
     step = number[1:].view(np.uint64) - number[:-1].view(np.uint64)
     new = np.flatnonzero((owner[1:] != owner[:-1]) | (step > np.uint64(gap))) + 1
@@ -182,7 +182,7 @@ def _sum(stream: bytes, first: int, tags: bytes) -> int:
 
 
 def _sums(batch: _Batch, kept: list[tuple[int, int, bytes]]) -> Iterator[tuple[int, int, Any]]:
-    """Yield the rows that the other table has for these; none that is equal for damaged ones."""
+    """Yield what the table of checksums must hold for rows; -1, no checksum, for damaged rows."""
     for owner, first, tags in kept:
         whole = type(first) is int and type(tags) is bytes and not len(tags) % TAG_BYTES
         yield owner, first, _sum(batch.names[owner], first, tags) if whole else -1
@@ -191,7 +191,7 @@ def _sums(batch: _Batch, kept: list[tuple[int, int, bytes]]) -> Iterator[tuple[i
 def _stored(
     file: sqlite3.Connection, batch: _Batch
 ) -> tuple[list[tuple[int, int, bytes]], list[tuple[int, int, int]]]:
-    """Read rows that may hold rounds of the batch, or end before one.
+    """Read the rows that may hold rounds of the batch, or that may end right before one.
 
     Returns:
         stream, first, tags of each; and stream, first, checksum of each.

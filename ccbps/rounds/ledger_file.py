@@ -65,7 +65,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def identity_bytes(identity: str | None) -> bytes:
-    """Return a ledger's identity as bytes; None, for any ledger, is all zero, which no ledger has.
+    """Convert a ledger's identity to bytes: zeros, which no ledger has, for None (any ledger).
 
     Raises:
         ParameterError: the text is no identity.

@@ -150,7 +150,7 @@ def _reach(below: Operator, worker: int, own: Identity) -> Channel:
 
 
 def _arrival(arrived: queue.SimpleQueue[Channel], lower: Channel, until: float) -> Channel:
-    """Return the last connection of the operator above; it has left the ones before."""
+    """Return the newest connection of the operator above, which has given up all older ones."""
     _wait(lower, until, lambda: not arrived.empty())
     channel = arrived.get()
     while not arrived.empty():

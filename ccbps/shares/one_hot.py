@@ -19,17 +19,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Final
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from ccbps.arrays import Bools, Bytes, Words
 from ccbps.checks import octets
-from ccbps.shares.replicated import WORD, Masks, Steps
-
-TESTS: Final = WORD
-"""Random sums of an event."""
+from ccbps.shares.replicated import Masks, Steps
 
 
 def one_hot_steps(

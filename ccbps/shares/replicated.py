@@ -28,7 +28,6 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Words
-from ccbps.keys.plain_key import PARTIES
 from ccbps.programs.layers import Gate, Layers
 
 WORD: Final = 64
@@ -248,19 +247,3 @@ def add_rows(rows: Words, chosen: Bytes, out: Words) -> None:
             np.bitwise_xor(sums[: 1 << bit], added, out=sums[1 << bit : 2 << bit])
         weights = (1 << np.arange(len(part))).astype(np.uint8)
         out ^= sums.take(chosen[:, start : start + len(part)] @ weights, axis=0)
-
-
-def run_together(brokers: Sequence[Steps]) -> list[Shares]:
-    """Run three brokers in step in one process, and return what each returns."""
-    sent = [next(broker) for broker in brokers]
-    while True:
-        done: list[Shares] = []
-        following = []
-        for number, broker in enumerate(brokers):
-            try:
-                following.append(broker.send(sent[(number + 1) % PARTIES]))
-            except StopIteration as stop:
-                done.append(stop.value)
-        if done:
-            return done
-        sent = following

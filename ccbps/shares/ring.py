@@ -17,7 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from hashlib import sha256
 from queue import SimpleQueue
-from typing import Annotated, Any, Final, NamedTuple, Protocol, Self, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -27,7 +27,7 @@ from ccbps.checks import octets, whole
 from ccbps.ciphers.row_mac import RowMac
 from ccbps.errors import DecodeError, NetworkError, PeerError
 from ccbps.keys.plain_key import PARTIES
-from ccbps.keys.secret import Confined
+from ccbps.keys.secret import Closable
 from ccbps.records import Message, Number
 from ccbps.shares.masks import FRESH_BYTES, MaskStreams, mask_key
 from ccbps.shares.replicated import Masks, Shares, Steps
@@ -165,7 +165,7 @@ def local_links() -> list[tuple[LocalLink, LocalLink]]:
     return [(pairs[i][0], pairs[(i + 1) % PARTIES][1]) for i in range(PARTIES)]
 
 
-class Ring(Confined):
+class Ring(Closable):
     """Connections of one broker to its two neighbours, with their masks.
 
     Attributes:
@@ -212,12 +212,6 @@ class Ring(Confined):
         self._sending: Future[None] = Future()
         self._sending.set_result(None)
         self._sender = ThreadPoolExecutor(1, thread_name_prefix=f"ccbps broker {party}")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """End both connections."""
@@ -386,7 +380,7 @@ class Ring(Confined):
             return self._by_party(told)
 
     def _by_party(self, told: list[bytes]) -> list[bytes]:
-        """Return what this broker, the one above it and the one above that told, 0 first."""
+        """Put what this broker and the two above it told in the order of brokers 0, 1, 2."""
         first = -self._party % PARTIES  # place of broker 0's content
         return told[first:] + told[:first]
 

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ccbps.arrays import Bools, Bytes, Index
+from ccbps.arrays import Bools, Bytes, Index, slices
 from ccbps.checks import whole
 from ccbps.errors import ParameterError
 from ccbps.shares.event_check import EventCheck
@@ -482,5 +482,4 @@ def batches(count: int, lanes: int) -> Iterator[slice]:
     as often as it has layers, however small it is.
     """
     size = max(BATCH_EVENTS, min(MOST_EVENTS, UNIT_PAIRS // max(1, lanes)))
-    for start in range(0, count, size):
-        yield slice(start, start + size)
+    return slices(count, size)

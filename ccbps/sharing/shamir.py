@@ -26,7 +26,7 @@ from typing import Final
 import numpy as np
 
 from ccbps.algebra.gf256 import Points, WordRows, power
-from ccbps.arrays import Bytes, Randomness, Words
+from ccbps.arrays import Bytes, Randomness, Words, slices
 from ccbps.checks import Printable, array, whole
 from ccbps.errors import DecodeError, ParameterError, ShapeError
 from ccbps.sharing.polynomials import (
@@ -136,11 +136,10 @@ class Shamir(Printable):
         out = np.empty((self.n, *secrets.shape), dtype=np.uint8)
         count, size = secrets.shape
         step = max(1, BLOCK_BYTES // size)
-        for start in range(0, count, step):
-            block = secrets[start : start + step]
+        for at in slices(count, step):
+            block = secrets[at]
             random = np.frombuffer(randomness((self.k - 1) * block.size), dtype=np.uint8)
-            shares = out[:, start : start + step]
-            self._fill(block, random.reshape(self.k - 1, *block.shape), shares)
+            self._fill(block, random.reshape(self.k - 1, *block.shape), out[:, at])
         return out
 
     def join_rows(self, values: Bytes, points: Sequence[int]) -> Bytes:
@@ -169,8 +168,8 @@ class Shamir(Printable):
         first = (*points[:k],)
         plans = [(place, byte_weights(first, points[place])) for place in range(k, len(points))]
         step = max(1, BLOCK_BYTES // size)
-        for start in range(0, count, step):
-            block = values[:, start : start + step]
+        for at in slices(count, step):
+            block = values[:, at]
             rows = _as_words(block)
             work, result = WordRows(rows.shape[1]), np.empty(rows.shape[1], dtype=np.uint64)
             for place, plan in plans:
@@ -178,12 +177,12 @@ class Shamir(Printable):
                 if not np.array_equal(result, rows[place]):
                     differs = (_as_bytes(result, block.shape[1:]) != block[place]).any(axis=1)
                     raise DecodeError(
-                        f"secret {start + int(np.argmax(differs))}: the share of point "
+                        f"secret {at.start + int(np.argmax(differs))}: the share of point "
                         f"{points[place]} does not fit the first {k}; one of them was altered, and "
                         "join finds out which"
                     )
             work.combine(byte_weights(first, 0), [*rows[:k]], result)
-            out[start : start + step] = _as_bytes(result, block.shape[1:])
+            out[at] = _as_bytes(result, block.shape[1:])
         return out
 
     def _fill(self, secrets: Bytes, random: Bytes, out: Bytes) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ccbps.arrays import Bytes, Numbers
+from ccbps.arrays import Bytes, Numbers, slices
 from ccbps.arrays import Index as Places
 from ccbps.store.files import PartReader
 from ccbps.store.index import Index
@@ -93,7 +93,7 @@ def meetings(events: Index, interests: Index) -> tuple[Places, Places]:
 
 
 def last_so_far(label: Numbers, last: Numbers) -> Numbers:
-    """Return the last round of each run and those of its label before it, which grows in a label.
+    """Return for each run the greatest last round of all runs of its label up to this one.
 
     Args:
         label: labels of the runs, small numbers in ascending order.
@@ -297,8 +297,7 @@ def _blocks(segments: Segments, events: PartReader, interests: PartReader) -> It
             for first in (segments.events, segments.interests)
         )
         step = max(1, BLOCK_BYTES // width)
-        for start in range(0, total, step):
-            at = slice(start, min(start + step, total))
+        for at in slices(total, step):
             yield at, events.gather(rows[at]), interests.gather(others[at])
         return
     before = 0

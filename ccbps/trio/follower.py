@@ -17,7 +17,7 @@ from functools import partial
 from hashlib import sha256
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import numpy as np
 from msgspec import structs
@@ -26,7 +26,7 @@ from ccbps.arrays import Bytes
 from ccbps.checks import whole
 from ccbps.errors import CcbpsError, DecodeError, LedgerError, NetworkError, PeerError
 from ccbps.keys.plain_key import OperatorKey
-from ccbps.keys.secret import Confined
+from ccbps.keys.secret import Closable
 from ccbps.network import Channel, Credentials, Server
 from ccbps.shares.clients import CLIENT, GRANT_HEAD_BYTES, HEAD_BYTES, sealed_width
 from ccbps.shares.operators import broker_key, identity
@@ -38,7 +38,7 @@ from ccbps.trio.worker import Workers
 _log: Final = logging.getLogger(__name__)
 
 
-class Follower(Confined):
+class Follower(Closable):
     """Broker 1 or 2, in a thread of this process and in worker processes.
 
     Attributes:
@@ -94,12 +94,6 @@ class Follower(Confined):
             self.close()
             raise
         self.address = self._server.address
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """End all connections and workers, and release the file."""

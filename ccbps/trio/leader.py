@@ -13,20 +13,20 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from itertools import count
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Index
-from ccbps.errors import CcbpsError, DecodeError, NetworkError, PeerError, RefusedError
+from ccbps.errors import DecodeError, NetworkError, PeerError, RefusedError
 from ccbps.keys.plain_key import PARTIES, OperatorKey
-from ccbps.keys.secret import Confined
+from ccbps.keys.secret import Closable
 from ccbps.shares.clients import (
     CLIENT,
     CLIENT_BYTES,
@@ -35,14 +35,12 @@ from ccbps.shares.clients import (
     head_causes,
     hello_bytes,
     sealed_bytes,
-    sealed_part,
 )
 from ccbps.shares.ring import DIGEST_BYTES
 from ccbps.trio.granted import Granted
 from ccbps.trio.members import Trio
-from ccbps.trio.orders import MOST_ROWS, MOST_VERIFIED, Order, Reply, lane_bytes
+from ccbps.trio.orders import Order, as_rows, pieces
 from ccbps.trio.others import FOLLOWERS, Others
-from ccbps.trio.worker import Workers
 from ccbps.wire import Cause, raise_for
 
 T = TypeVar("T")
@@ -73,7 +71,7 @@ class _Request:
         return self.result is not None or self.error is not None
 
 
-class Leader(Confined):
+class Leader(Closable):
     """Broker 0 together with its connections to brokers 1 and 2. Several threads may use it.
 
     Attributes:
@@ -118,23 +116,14 @@ class Leader(Confined):
         self._owners: dict[bytes, str] = {}
         self._keys: dict[bytes, SharedKeys] = {}
         self._held: dict[int, dict[int, bytes]] = {}
-        # Heads of interests that were verified over these connections and not put yet, in order.
-        self._verified: dict[bytes, None] = {}
         # Changes that the other brokers may not have made yet, in order.
         self._late: list[Callable[[], object]] = []
         self._table_numbers, self._attempt = count(1), 0
         self._is_closed = False
-        self._full: dict[int, str] = {}
         self._took, self._spent = 0.0, threading.local()
 
     def __repr__(self) -> str:
         return f"<Leader of {self.matcher!r}>"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """End all connections and workers."""
@@ -197,7 +186,7 @@ class Leader(Confined):
                 if [*self._hellos[name]] != [*hellos]:
                     raise DecodeError("the client has said another hello under this name")
                 return name
-            if self._ordered(lambda: self._greet([hellos])).any():
+            if self._ordered(lambda: self._others.greet([hellos])).any():
                 self.forget([name])
                 raise DecodeError("a hello is not for these brokers, the matcher and epoch")
             self._hellos[name], self._owners[name] = [*hellos], owner
@@ -215,10 +204,8 @@ class Leader(Confined):
             for client in clients:
                 self._keys.pop(client, None)
                 self._hellos.pop(client, None)
-            gone = {*clients}
-            for head in [head for head in self._verified if head[CLIENT] in gone]:
-                del self._verified[head]
-            self._change(lambda: self._others.all("forget", rows=_rows(clients)))
+            self._others.lose_verified(clients)
+            self._change(lambda: self._others.all("forget", rows=as_rows(clients)))
 
     def check(self, kind: str, messages: Bytes, owner: str) -> None:
         """Refuse sealed messages that are none, or of another client.
@@ -262,9 +249,9 @@ class Leader(Confined):
             DecodeError: the brokers refuse some of them.
             RefusedError: the other brokers cannot be reached.
         """
-        for rows in _pieces(len(grants)):
+        for rows in pieces(len(grants)):
             with self._lock:
-                refused = self._ordered(partial(self._examine, grants[rows]))
+                refused = self._ordered(partial(self._others.examine, grants[rows]))
                 self._charge(self._took)
             if refused.any():
                 raise DecodeError(
@@ -282,7 +269,7 @@ class Leader(Confined):
         """
         with self._lock:
             self._granted.put(grants)
-            self._change(lambda: self._grant(grants))
+            self._change(lambda: self._others.grant(grants))
 
     # -- interests --------------------------------------------------------------------------------
 
@@ -300,9 +287,9 @@ class Leader(Confined):
             DecodeError: some were altered on their way, or two brokers got different ones.
             RefusedError: the other brokers cannot be reached, or cannot keep the interests.
         """
-        for rows in _pieces(len(interests)):
+        for rows in pieces(len(interests)):
             with self._lock:
-                refused = self._ordered(partial(self._verify, interests[rows]))
+                refused = self._ordered(partial(self._others.verify, interests[rows]))
                 self._charge(self._took)
             raise_for(refused.astype(np.uint8) * np.uint8(Cause.VALUE))
 
@@ -333,11 +320,11 @@ class Leader(Confined):
         with self._lock:
             held = self._held.get(table, {})
             gone = [lane for lane in chosen.tolist() if lane in held]
-            heads = _rows([held.pop(lane)[:HEAD_BYTES] for lane in gone])
+            heads = as_rows([held.pop(lane)[:HEAD_BYTES] for lane in gone])
             if not held:
                 self._held.pop(table, None)
             if gone:
-                self._change(lambda: self._remove(table, np.array(gone), heads))
+                self._change(lambda: self._others.remove(table, np.array(gone), heads))
 
     def match(self, tables: Sequence[int], events: Bytes) -> tuple[list[Bools], Bools]:
         """Match events with tables. Calls of several threads are matched together.
@@ -415,7 +402,7 @@ class Leader(Confined):
             return
         try:
             rows = np.concatenate([request.rows for request in good])
-            answers, refused = self._ordered(lambda: self._match(first.tables, rows))
+            answers, refused = self._ordered(lambda: self._others.match(first.tables, rows))
         except Exception as error:
             for request in good:
                 request.error = error
@@ -444,7 +431,7 @@ class Leader(Confined):
                     before = self._others.workers.seconds
                     done = act()
                 except (NetworkError, PeerError) as error:
-                    self._part(error)
+                    self._others.part(error)
                     pause = next(pauses, PAUSES[-1])
                     if self._is_closed or time.monotonic() + pause > until:
                         self._is_away = True
@@ -472,7 +459,7 @@ class Leader(Confined):
             self._catch_up()
         except (NetworkError, PeerError) as error:
             _log.info("the other brokers will be told later: %s", error)
-            self._part(error)
+            self._others.part(error)
 
     def _catch_up(self) -> None:
         """Let the other brokers make all changes that they may lack; twice does no harm."""
@@ -483,11 +470,6 @@ class Leader(Confined):
                 self._others.sessions.clear()  # it lacks a client: all get everything anew
                 raise NetworkError(f"a change was refused: {error}") from None
             del self._late[0]
-
-    def _part(self, error: CcbpsError) -> None:
-        """End all connections after an error."""
-        self._verified.clear()
-        self._others.part(error)
 
     def _join(self) -> None:
         """Connect with the other brokers, and let them have what they lack."""
@@ -513,8 +495,8 @@ class Leader(Confined):
     def _restore(self) -> None:
         """Give the other brokers all clients and interests, and let them forget all others."""
         hellos = [*self._hellos.values()]
-        for rows in _pieces(len(hellos)):
-            if self._greet(hellos[rows]).any():
+        for rows in pieces(len(hellos)):
+            if self._others.greet(hellos[rows]).any():
                 _log.error("brokers refuse hellos that they had taken: their keys are others")
         self._restore_grants()
         for table in self._held:
@@ -524,18 +506,23 @@ class Leader(Confined):
     def _restore_grants(self) -> None:
         """Give the other brokers all grants, and forget those that they refuse."""
         grants = self._granted.rows()
-        for rows in _pieces(len(grants)):
-            refused = self._examine(grants[rows])
+        for rows in pieces(len(grants)):
+            refused = self._others.examine(grants[rows])
             if refused.any():
                 _log.error("brokers 1 and 2 have later grants than %d of those here", refused.sum())
                 self._granted.drop(grants[rows][refused])
-            self._grant(grants[rows][~refused])
+            self._others.grant(grants[rows][~refused])
+
+    def _put(self, table: int, chosen: Index, interests: Bytes) -> None:
+        # Clients may have been forgotten before the other brokers were told.
+        known = self._known(interests)
+        self._others.put(table, chosen[known], interests[known])
 
     def _put_all(self, table: int) -> None:
         """Put all interests of a table into their lanes."""
         lanes, content = [*self._held[table]], [*self._held[table].values()]
-        for rows in _pieces(len(lanes)):
-            self._put(table, np.array(lanes[rows]), _rows(content[rows]))
+        for rows in pieces(len(lanes)):
+            self._put(table, np.array(lanes[rows]), as_rows(content[rows]))
 
     def _mend(self) -> None:
         """Give the other brokers the tables anew that they hold differently, or all if need be."""
@@ -557,129 +544,3 @@ class Leader(Confined):
         for place in differing:
             self._others.all("drop", tables=(tables[place - 1],))
             self._put_all(tables[place - 1])
-
-    # -- orders -----------------------------------------------------------------------------------
-
-    def _greet(self, hellos: Sequence[Sequence[bytes]]) -> Bools:
-        orders = [Order("greet", rows=_rows([*own])) for own in zip(*hellos, strict=True)]
-        return self._others.marked(orders)
-
-    def _examine(self, grants: Bytes) -> Bools:
-        return self._others.marked(self._parts("examine", grants, "grant"))
-
-    def _grant(self, grants: Bytes) -> None:
-        for rows in _pieces(len(grants)):
-            orders = self._parts("grant", grants[rows], "grant")
-            replies, refused = self._others.give(orders, _obeyed(orders[0]))
-            for party, reply in replies.items():
-                if reply.unkept:
-                    self._tell_full(party, reply)
-            if refused.any():
-                raise PeerError("broker 0 refuses grants that it examined")
-
-    @staticmethod
-    def _parts(verb: Any, messages: Bytes, kind: str) -> list[Order]:
-        """Return an order to each broker, with its parts of sealed messages."""
-        parts = (sealed_part(party, messages, kind) for party in range(PARTIES))
-        return [Order(verb, rows=part) for part in parts]
-
-    def _verify(self, interests: Bytes) -> Bools:
-        """Verify interests, and return those that are refused.
-
-        Raises:
-            RefusedError: a broker cannot keep them.
-        """
-        orders = self._parts("verify", interests, "interest")
-        replies, refused = self._others.give(orders, _obeyed(orders[0]))
-        self._require_room(replies)
-        for party in FOLLOWERS:
-            refused |= replies[party].marked(len(interests))
-        good = interests[~refused, :HEAD_BYTES]
-        self._verified.update(dict.fromkeys(head.tobytes() for head in good))
-        for head in [*self._verified][: max(0, len(self._verified) - MOST_VERIFIED)]:
-            del self._verified[head]
-        return refused
-
-    def _require_room(self, replies: dict[int, Reply]) -> None:
-        """Raise an error if a broker could not write to its file."""
-        for party, reply in replies.items():
-            if reply.unkept:
-                self._tell_full(party, reply)
-                raise RefusedError(
-                    f"broker {party} cannot keep interests: {reply.unkept}", reason="brokers"
-                )
-            self._full.pop(party, None)
-
-    def _put(self, table: int, chosen: Index, interests: Bytes) -> None:
-        # Clients may have been forgotten before the other brokers were told.
-        known = self._known(interests)
-        chosen, interests = chosen[known], interests[known]
-        for rows in _pieces(len(interests)):
-            self._put_piece(table, chosen[rows], interests[rows])
-
-    def _put_piece(self, table: int, lanes: Index, interests: Bytes) -> None:
-        heads = np.ascontiguousarray(interests[:, :HEAD_BYTES])
-        names = [head.tobytes() for head in heads]
-        verified = all(name in self._verified for name in names)
-        if not verified:
-            kept = self._stored(heads, interests)
-            heads, lanes = heads[kept], lanes[kept]
-        for name in names:
-            self._verified.pop(name, None)
-        put = Order("put", tables=(table,), rows=heads, lanes=lane_bytes(lanes), verified=verified)
-        refused = self._others.marked([put] * PARTIES)
-        if refused.any():
-            _log.warning("%d interests are held differently, and match nothing", refused.sum())
-
-    def _stored(self, heads: Bytes, interests: Bytes) -> Bools:
-        """Let the other brokers have their parts; return the interests that both can keep."""
-        asked = Order("missing", rows=heads)
-        replies, _ = self._others.give([None, asked, asked], lambda _: None)
-        kept = np.ones(len(heads), dtype=np.bool_)
-        store: list[Order | None] = [None] * PARTIES
-        missing = {party: reply.marked(len(heads)) for party, reply in replies.items()}
-        for party, lacks in missing.items():
-            if lacks.any():
-                store[party] = Order("store", rows=sealed_part(party, interests[lacks]))
-        for party, reply in self._others.give(store, lambda _: None)[0].items():
-            if reply.unkept:
-                kept &= ~missing[party]
-                self._tell_full(party, reply)
-        if not kept.all():
-            _log.error("%d interests match nothing until all brokers keep them", (~kept).sum())
-        return kept
-
-    def _tell_full(self, party: int, reply: Reply) -> None:
-        if party not in self._full:
-            _log.error("broker %d cannot keep interests: %s", party, reply.unkept)
-        self._full[party] = reply.unkept
-
-    def _remove(self, table: int, chosen: Index, heads: Bytes) -> None:
-        for rows in _pieces(len(heads)):
-            lanes = lane_bytes(chosen[rows])
-            self._others.all("remove", tables=(table,), rows=heads[rows], lanes=lanes)
-
-    def _match(self, tables: tuple[int, ...], events: Bytes) -> tuple[list[Bools], Bools]:
-        orders = [
-            Order("match", tables=tables, rows=sealed_part(party, events))
-            for party in range(PARTIES)
-        ]
-        return self._others.give(orders, lambda w: w.match(orders[0]))[1]
-
-
-def _obeyed(order: Order) -> Callable[[Workers], Bools]:
-    """Return a function that lets workers obey an order."""
-    return lambda workers: workers.obey(order)
-
-
-def _pieces(count: int) -> Iterator[slice]:
-    """Yield slices of the rows of orders."""
-    for start in range(0, count, MOST_ROWS):
-        yield slice(start, start + MOST_ROWS)
-
-
-def _rows(content: Sequence[bytes]) -> Bytes:
-    """Return texts of equal length as rows, shape (count, bytes)."""
-    if not content:
-        return np.zeros((0, 0), dtype=np.uint8)
-    return np.frombuffer(bytearray(b"".join(content)), np.uint8).reshape(len(content), -1)

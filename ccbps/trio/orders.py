@@ -6,12 +6,13 @@ an order after any failure of a broker or a connection.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 import numpy as np
 
-from ccbps.arrays import Bools, Bytes, Index
+from ccbps.arrays import Bools, Bytes, Index, slices
 from ccbps.errors import DecodeError
 from ccbps.records import Message, Number
 
@@ -134,3 +135,15 @@ class Reply(Message, frozen=True):
 def lane_bytes(chosen: Any) -> bytes:
     """Return lanes as `Order.lanes` has them."""
     return np.asarray(chosen, dtype="<i8").tobytes()
+
+
+def pieces(count: int) -> Iterator[slice]:
+    """Yield slices of rows, each for one order."""
+    return slices(count, MOST_ROWS)
+
+
+def as_rows(content: Sequence[bytes]) -> Bytes:
+    """Return texts of equal length as rows, shape (count, bytes)."""
+    if not content:
+        return _NOTHING
+    return np.frombuffer(bytearray(b"".join(content)), np.uint8).reshape(len(content), -1)

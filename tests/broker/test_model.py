@@ -21,8 +21,8 @@ from ccbps.broker import Payloads, Publication, Quota
 from ccbps.errors import ReplayError
 from ccbps.matching import TagMatch
 from ccbps.matching.broken import PrefixMatch
+from tests.support import effort
 from tests.support.broker_world import PREDICATES, TOPICS, World, count, meant, refused
-from tests.support.effort import examples
 
 WORLDS = {"tag": World(TagMatch), "prefix": World(PrefixMatch)}
 CLIENTS = ["alice", "bob", "carol"]
@@ -285,6 +285,7 @@ def test_any_sequence_of_what_clients_do(tmp_path: Path) -> None:
     class Here(Running):
         path = tmp_path / "broker.db"
 
+    count = 400 if effort.everything else 25
     run_state_machine_as_test(
-        Here, settings=settings(max_examples=examples(400), stateful_step_count=30, deadline=None)
+        Here, settings=settings(max_examples=count, stateful_step_count=30, deadline=None)
     )

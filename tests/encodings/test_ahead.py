@@ -193,8 +193,14 @@ def test_messages_of_any_formula_are_as_defined(seed: int) -> None:
 # -- kernels and batches ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize("name", ["literal", "always", "comparison", "box", "wide", "hidden"])
+@pytest.mark.parametrize(
+    ("name", "batch"),
+    [
+        pytest.param(name, batch, marks=[pytest.mark.slow] * ((name, batch) == ("wide", 4097)))
+        for name in ("literal", "always", "comparison", "box", "wide", "hidden")
+        for batch in BATCHES
+    ],
+)
 def test_both_kernels_complete_to_the_whole_message(name: str, batch: int) -> None:
     case = Case(NAMED[name], batch, batch)
     found = []

@@ -165,7 +165,8 @@ def test_trees_are_true_where_the_form_is_on_every_event(
 
 
 ONE_ATTRIBUTE = [
-    *(UInt(bits) for bits in range(1, 5)),
+    *(UInt(bits) for bits in range(1, 4)),
+    pytest.param(UInt(4), marks=pytest.mark.slow),
     UInt(3, nullable=True),
     *(Category([str(number) for number in range(count)]) for count in (1, 3, 5, 6, 11)),
 ]

@@ -107,7 +107,7 @@ def opens(key: UserKey, sealed: bytes) -> bool:
 
 
 @given(drawn(small=True))
-@settings(max_examples=examples(10_000) // 10)
+@settings(max_examples=examples(10_000) // 20)
 def test_keys_open_what_the_policy_says(case: tuple[Any, list[dict[str, Any]]]) -> None:
     check(*case, "transparent", [CpAbe, KpAbe, HiddenVectors])
 

@@ -98,15 +98,18 @@ def make(kind: type[SecretBytes], secret: Any) -> SecretBytes:
 
 
 def hidden(kind: type[SecretBytes]) -> bytes:
-    """What must not show: of keys that have fields, the secret one."""
+    """What must not show: of keys that have fields, the secret one.
+
+    Of hex digits, the bytes: four digits may stand in a word, as in "needed".
+    """
     if issubclass(kind, RoleKey):
-        return str(kind(raw(kind)).export_secret_data()["k"]).encode()
+        return bytes.fromhex(str(kind(raw(kind)).export_secret_data()["k"]))
     if issubclass(kind, ClientKey):
         return raw(kind)[:32]  # public keys stand behind
     if issubclass(kind, BrokerState):
         return kind(raw(kind)).parts(3)[0]
     if issubclass(kind, PaillierSecretKey):
-        return str(json.loads(raw(kind))["p"]).encode()
+        return bytes.fromhex(str(json.loads(raw(kind))["p"]))
     return raw(kind)
 
 

@@ -428,7 +428,7 @@ def altered(
     with relayed(address, change, side, records) as relay:
         try:
             # What was left out is waited for.
-            with to_bob(relay.address, seconds=2) as client:
+            with to_bob(relay.address, seconds=1) as client:
                 for number in range(12):
                     client.send(bytes([number]))
                 for _ in range(12):
@@ -516,9 +516,10 @@ def test_peers_that_are_slow_are_given_up_and_others_are_served(
 ) -> None:
     """Silent before the handshake or after it, byte by byte, or writing and never reading."""
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr(channel, "HANDSHAKE_SECONDS", 1.5)
+    monkeypatch.setattr(channel, "HANDSHAKE_SECONDS", 1)
+    monkeypatch.setattr(channel, "PARTING_SECONDS", 0.2)
     with (
-        serving(frame_seconds=1.5, connections=4) as server,
+        serving(frame_seconds=1, connections=4) as server,
         ExitStack() as stack,
         ThreadPoolExecutor(3) as others,
     ):

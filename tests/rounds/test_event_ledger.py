@@ -371,6 +371,7 @@ def test_connections_are_bounded_and_those_that_say_nothing_end(
     tmp_path: Path, source: FileKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(channel, "HANDSHAKE_SECONDS", 0.5)
+    monkeypatch.setattr(channel, "PARTING_SECONDS", 0.1)
     monkeypatch.setattr(remote_ledger, "CONNECTIONS", 2)
     with LedgerServer(EventLedger(tmp_path / "events"), source) as server, ExitStack() as stack:
         for _ in range(5):

@@ -21,7 +21,6 @@ from ccbps.shares.replicated import (
     Shares,
     Steps,
     lanes,
-    run_together,
     unpacked,
     whole_vectors,
 )
@@ -34,7 +33,7 @@ from tests.support.statistics import (
     bit_statistics,
     corrected,
 )
-from tests.support.three_brokers import recorded
+from tests.support.three_brokers import recorded, run_together
 
 SCHEMA = Schema(price=UInt(16), volume=UInt(16), issue=UInt(20))
 MATCHER = ThreeBrokerMatch.box(SCHEMA)

@@ -20,6 +20,7 @@ from ccbps.encodings import BranchingEncoding
 from ccbps.programs import branching as programs
 from ccbps.programs.branching import BranchingProgram
 from tests.reference.ishai_kushilevitz import positions
+from tests.support import effort
 from tests.support.formula_strategies import binary, packed
 from tests.support.program_strategies import (
     bit_rows,
@@ -74,6 +75,15 @@ SMALL: dict[str, tuple[BranchingProgram, int]] = {
     "AND of two 1-bit intervals": (box_program([1, 1]), 4),
     "2-bit interval": (box_program([2]), 4),
 }  # fmt: skip
+
+
+small_programs = pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name == "AND of two 1-bit intervals"))
+        for name in SMALL
+    ],
+)
 
 
 def rows_with(bits: Sequence[int], width: int) -> Bytes:
@@ -148,7 +158,7 @@ def real_views(name: str) -> dict[bool, Views]:
     return views
 
 
-@pytest.mark.parametrize("name", SMALL)
+@small_programs
 def test_joint_view_is_the_same_for_all_inputs_with_one_answer(name: str) -> None:
     program, size = SMALL[name]
     views = real_views(name)
@@ -158,13 +168,13 @@ def test_joint_view_is_the_same_for_all_inputs_with_one_answer(name: str) -> Non
         assert views[answer].differing == []
 
 
-@pytest.mark.parametrize("name", SMALL)
+@small_programs
 def test_joint_views_of_the_two_answers_have_nothing_in_common(name: str) -> None:
     views = real_views(name)
     assert not ((views[True].first > 0) & (views[False].first > 0)).any()
 
 
-@pytest.mark.parametrize("name", SMALL)
+@small_programs
 @pytest.mark.parametrize("answer", [True, False])
 def test_joint_view_is_distributed_as_the_simulator_says(name: str, answer: bool) -> None:
     encoding = BranchingEncoding(SMALL[name][0])
@@ -179,7 +189,7 @@ def test_joint_view_is_distributed_as_the_simulator_says(name: str, answer: bool
 
 BOX = box_program(BITS)
 ENCODING = BranchingEncoding(BOX)
-SAMPLES = 12_000
+SAMPLES = 12_000 if effort.everything else 4_000
 SEED = 20_261_121
 
 Randomness = Callable[[Bytes], None]

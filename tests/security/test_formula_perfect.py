@@ -249,7 +249,7 @@ def test_what_messages_tell_depends_on_the_answer_only(name: str) -> None:
 
 @pytest.mark.parametrize("name", LARGE)
 def test_what_larger_messages_tell_depends_on_the_answer_only(name: str) -> None:
-    inputs = some(*LARGE[name], events=2, interests=5)
+    inputs = some(*LARGE[name], events=2, interests=3)
     assert len(set(inputs.answers().ravel().tolist())) == 2
     check_perfect(inputs)
 

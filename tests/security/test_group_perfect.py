@@ -27,6 +27,7 @@ from ccbps.matching.group.group_match import GroupMatch, sizes_of
 from ccbps.wire import ROUND_HEADER_BYTES
 from tests.reference import group_programs as twin
 from tests.reference.permutation_groups import inverse
+from tests.support import effort
 from tests.support.circuit_strategies import all_rows
 from tests.support.planted_encoding import PlantedEncoding, encoded, laid_out, positions, view
 from tests.support.program_strategies import every_formula
@@ -316,7 +317,7 @@ def test_joint_view_of_two_positions_over_all_randomness(scheme: str, name: str)
 
 # -- the real size, sampled ---------------------------------------------------------------------
 
-SAMPLES = 3000
+SAMPLES = 3000 if effort.everything else 1200
 SCHEMA = Schema(a=UInt(4), b=UInt(4))
 EVENT = {"a": 9, "b": 3}
 INTERESTS = {"point": "a = 9 AND b = 3", "all": "TRUE", "other": "a = 8 AND b = 3", "none": "FALSE"}

@@ -16,10 +16,10 @@ from ccbps.predicates import Schema, UInt
 from ccbps.shares.answers import SealedAnswers, add_pads, attempt_names, commitments, opened_answers
 from ccbps.shares.clients import HEAD_BYTES, BrokerKey, Client
 from ccbps.shares.party import Party
-from ccbps.shares.replicated import Evaluation, lanes, run_together, unpacked, whole_vectors
+from ccbps.shares.replicated import Evaluation, lanes, unpacked, whole_vectors
 from ccbps.shares.ring import Ring
 from tests.reference import three_brokers
-from tests.support.three_brokers import Three, recorded, share, together
+from tests.support.three_brokers import Three, recorded, run_together, share, together
 
 SCHEMA = Schema(price=UInt(8), volume=UInt(6))
 ONE = dict.fromkeys(SCHEMA, 1)

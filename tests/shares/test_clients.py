@@ -13,8 +13,8 @@ from ccbps.forms.branching import box_form
 from ccbps.forms.digits import FormulaDigits
 from ccbps.predicates import Schema, UInt
 from ccbps.shares.clients import HEAD_BYTES, BrokerKey, Client, SharedKeys, expand
-from ccbps.shares.replicated import Evaluation, lanes, run_together, unpacked, whole_vectors
-from tests.support.three_brokers import Three, share
+from ccbps.shares.replicated import Evaluation, lanes, unpacked, whole_vectors
+from tests.support.three_brokers import Three, run_together, share
 
 CONTEXT = b"digest and epoch"
 KEYS = [BrokerKey.generate() for _ in range(3)]

@@ -15,7 +15,8 @@ from ccbps.forms.digits import FormulaDigits
 from ccbps.predicates import Schema, UInt
 from ccbps.shares.masks import MaskStreams
 from ccbps.shares.one_hot import one_hot_steps
-from ccbps.shares.replicated import run_together, whole_vectors
+from ccbps.shares.replicated import whole_vectors
+from tests.support.three_brokers import run_together
 
 SCHEMA = Schema(price=UInt(9), volume=UInt(6))
 FORM = FormulaDigits(SCHEMA, {"price": 4, "volume": 3}, box_form(SCHEMA))

@@ -25,9 +25,9 @@ from ccbps.shares.clients import (
 from ccbps.shares.event_check import EventCheck
 from ccbps.shares.one_hot import _vectors, _weighted
 from ccbps.shares.party import Party
-from ccbps.shares.replicated import Evaluation, lanes, run_together, unpacked, whole_vectors
+from ccbps.shares.replicated import Evaluation, lanes, unpacked, whole_vectors
 from ccbps.shares.ring import Ring, in_bytes, local_links
-from tests.support.three_brokers import Three, share
+from tests.support.three_brokers import Three, run_together, share
 
 SCHEMA = Schema(price=UInt(8), volume=UInt(6))
 FORM = FormulaDigits(SCHEMA, {"price": 4, "volume": 3}, box_form(SCHEMA))

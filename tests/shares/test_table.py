@@ -150,8 +150,8 @@ def test_interests_go_to_any_lanes_and_replace_others() -> None:
 
 @pytest.mark.parametrize(("lanes", "size"), [(0, 256), (64, 256), (1024, 64), (10**6, 16)])
 def test_units_of_few_lanes_have_more_events(lanes: int, size: int) -> None:
-    found = [*batches(1000, lanes)]
-    assert [row for rows in found for row in range(1000)[rows]] == [*range(1000)]
+    found = [*batches(1024, lanes)]
+    assert [row for rows in found for row in range(1024)[rows]] == [*range(1024)]
     assert {rows.stop - rows.start for rows in found} == {size}
 
 

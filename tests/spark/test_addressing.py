@@ -140,7 +140,7 @@ def test_interests_are_encoded_ahead(spark: SparkSession, monkeypatch: pytest.Mo
     by_hand = by_hand.select("subscription", "turn", "owner", "interest_message")
     expected = sorted(map(tuple, by_hand.collect()))
     options["rounds"] = range(7, 60)
-    for partitions in (None, 1, 12) if effort.everything else (12,):
+    for partitions in (None, 1, 12) if effort.everything else (4,):
         made = cs.encode_interests(wanted, MATCHER, KEY, partitions=partitions, **options)
         assert made.columns == ["subscription", "turn", "owner", "interest_message"]
         assert made.dtypes == by_hand.dtypes

@@ -13,12 +13,29 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ccbps.arrays import Bytes, Words
+from ccbps.keys.plain_key import PARTIES
 from ccbps.network import Channel, Credentials, Identity, Server, connect
 from ccbps.shares.clients import HEAD_BYTES, Client, part_of
-from ccbps.shares.replicated import Shares, Steps, run_together
+from ccbps.shares.replicated import Shares, Steps
 
 Three: TypeAlias = tuple[Bytes, Bytes, Bytes]
 """Messages for brokers 0, 1 and 2."""
+
+
+def run_together(brokers: Sequence[Steps]) -> list[Shares]:
+    """Run three brokers in step in one thread, and return what each returns."""
+    sent = [next(broker) for broker in brokers]
+    while True:
+        done: list[Shares] = []
+        following = []
+        for number, broker in enumerate(brokers):
+            try:
+                following.append(broker.send(sent[(number + 1) % PARTIES]))
+            except StopIteration as stop:
+                done.append(stop.value)
+        if done:
+            return done
+        sent = following
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
-from ccbps.arrays import Bools, Bytes, Index, Words
+from ccbps.arrays import Bools, Bytes, Index, Words, slices
 from ccbps.compiled import rows_compiled
 from ccbps.encodings.formula.rank_one import SIDES, RankOne, Side
 from ccbps.encodings.formula.slot_programs import Decoding, encoder_program
@@ -167,8 +167,7 @@ class FormulaEncoding(PairEncoding):
         events, interests = self.pair_rows(events, interests, heads)
         answers, stray = np.empty((2, len(events)), dtype=np.bool_)
         decoder = self._decoder(len(events))
-        for start in range(0, len(events), decoder.rows):
-            at = slice(start, start + decoder.rows)
+        for at in slices(len(events), decoder.rows):
             decoder.decode(events[at], interests[at], heads[:, at], answers[at], stray[at])
         return answers, stray
 
@@ -217,9 +216,8 @@ class FormulaEncoding(PairEncoding):
         else:
             places = np.arange(batch) if len(inputs) == batch else np.zeros(batch, dtype=np.int64)
         encoder = self._encoder(program, width, batch)
-        for start in range(0, batch, encoder.rows):
-            stop = min(start + encoder.rows, batch)
-            encoder.encode(draw(start, stop), inputs, places[start:stop], out[start:stop])
+        for at in slices(batch, encoder.rows):
+            encoder.encode(draw(at.start, at.stop), inputs, places[at], out[at])
         if isinstance(encoder, ArrayEncoder):
             encoder.keep()
         return out

@@ -42,12 +42,27 @@ def _sources(labels, operands, tweak, delta, each, garbling, out):  # type: igno
 
 
 @compile_kernel(types.void(_LABELS, _PLACES, _ROWS, _ROWS, _NUMBER, _FLAT))
-def _garbling_sources(labels, operands, tweak, delta, each, out):  # type: ignore[no-untyped-def]
+def garbling_sources(
+    labels: Words, operands: Index, tweak: Rounds, delta: Words, each: int, out: Words
+) -> None:
+    """Write sigma(Z) + t and sigma(Z + Delta) + t of all operands.
+
+    Args:
+        labels: labels with select bit 0, shape (places, rows, 2).
+        operands: places of the operands.
+        tweak: shape (2, rows).
+        delta: sigma(Delta), shape (rows, 2).
+        each: operands of a gate.
+        out: place for the blocks, of one axis.
+    """
     _sources(labels, operands, tweak, delta, each, True, out)
 
 
 @compile_kernel(types.void(_LABELS, _PLACES, _ROWS, _NUMBER, _FLAT))
-def _evaluating_sources(labels, operands, tweak, each, out):  # type: ignore[no-untyped-def]
+def evaluating_sources(
+    labels: Words, operands: Index, tweak: Rounds, each: int, out: Words
+) -> None:
+    """Write sigma(label) + t of all operands; arguments as for `garbling_sources`."""
     _sources(labels, operands, tweak, tweak, each, False, out)
 
 
@@ -57,9 +72,36 @@ def _evaluating_sources(labels, operands, tweak, each, out):  # type: ignore[no-
         _TABLES,
     )
 )  # fmt: skip
-def _garble(  # type: ignore[no-untyped-def]
-    labels, bits, operands, turns, known, each, sources, enciphered, delta, spread, first, tables
-):
+def garble(
+    labels: Words,
+    bits: Words,
+    operands: Index,
+    turns: Words,
+    known: Words,
+    each: int,
+    sources: Words,
+    enciphered: Words,
+    delta: Words,
+    spread: Words,
+    first: int,
+    tables: Words,
+) -> None:
+    """Write ciphertexts, and the labels and bits that gates make.
+
+    Args:
+        labels: labels with select bit 0, shape (places, rows, 2).
+        bits: the bits that they stand for, as masks, shape (places, rows).
+        operands: places of the operands.
+        turns: masks that are added to them, shape (operands, rows or 1).
+        known: masks of the known bits of half gates, shape (gates, rows or 1).
+        each: operands of a gate.
+        sources: the blocks of `garbling_sources`.
+        enciphered: the same, enciphered.
+        delta: Delta, shape (rows, 2).
+        spread: sigma(Delta), likewise.
+        first: place of the first output.
+        tables: place of ciphertexts, shape (gates, each, rows, 2).
+    """
     rows = labels.shape[1]
     step = np.int64(4 * rows)
     one = np.uint64(1)
@@ -117,9 +159,16 @@ def _garble(  # type: ignore[no-untyped-def]
 
 
 @compile_kernel(types.void(_LABELS, _PLACES, _NUMBER, _FLAT, _FLAT, _NUMBER, _TABLES))
-def _evaluate(  # type: ignore[no-untyped-def]
-    labels, operands, each, sources, enciphered, first, tables
-):
+def evaluate(
+    labels: Words,
+    operands: Index,
+    each: int,
+    sources: Words,
+    enciphered: Words,
+    first: int,
+    tables: Words,
+) -> None:
+    """Write the labels that gates give; arguments as for `garble`."""
     rows = labels.shape[1]
     step = np.int64(2 * rows)
     one = np.uint64(1)
@@ -154,92 +203,16 @@ def _evaluate(  # type: ignore[no-untyped-def]
 
 
 @compile_kernel(types.void(_BITS, _PLACES, _NUMBER))
-def _sums(rows, operands, first):  # type: ignore[no-untyped-def]
+def sums(rows: Words, operands: Index, first: int) -> None:
+    """Write labels, or bits, that are sums of two.
+
+    Args:
+        rows: words of each label, shape (places, words).
+        operands: places of the operands, two of each sum together.
+        first: place of the first sum.
+    """
     for place in range(len(operands) // 2):
         left, right = rows[operands[2 * place]], rows[operands[2 * place + 1]]
         out = rows[first + place]
         for word in range(rows.shape[1]):
             out[word] = left[word] ^ right[word]
-
-
-def sums(labels: Words, operands: Index, first: int) -> None:
-    """Write labels, or bits, that are sums of two.
-
-    Args:
-        labels: shape (places, ...), contiguous.
-        operands: places of the operands, two of each sum together.
-        first: place of the first sum.
-    """
-    _sums(labels.reshape(len(labels), -1), operands, first)
-
-
-def garbling_sources(
-    labels: Words, operands: Index, tweak: Rounds, delta: Words, each: int, out: Words
-) -> None:
-    """Write sigma(Z) + t and sigma(Z + Delta) + t of all operands.
-
-    Args:
-        labels: labels with select bit 0, shape (places, rows, 2).
-        operands: places of the operands.
-        tweak: shape (2, rows).
-        delta: sigma(Delta), shape (rows, 2).
-        each: operands of a gate.
-        out: place for the blocks, of one axis.
-    """
-    _garbling_sources(labels, operands, tweak, delta, each, out)
-
-
-def garble(
-    labels: Words,
-    bits: Words,
-    operands: Index,
-    turns: Words,
-    known: Words,
-    each: int,
-    sources: Words,
-    enciphered: Words,
-    delta: Words,
-    spread: Words,
-    first: int,
-    tables: Words,
-) -> None:
-    """Write ciphertexts, and the labels and bits that gates make.
-
-    Args:
-        labels: labels with select bit 0, shape (places, rows, 2).
-        bits: the bits that they stand for, as masks, shape (places, rows).
-        operands: places of the operands.
-        turns: masks that are added to them, shape (operands, rows or 1).
-        known: masks of the known bits of half gates, shape (gates, rows or 1).
-        each: operands of a gate.
-        sources: the blocks of `garbling_sources`.
-        enciphered: the same, enciphered.
-        delta: Delta, shape (rows, 2).
-        spread: sigma(Delta), likewise.
-        first: place of the first output.
-        tables: place of ciphertexts, shape (gates, each, rows, 2).
-    """
-    _garble(
-        labels, bits, operands, turns, known, each, sources, enciphered, delta, spread, first,
-        tables,
-    )  # fmt: skip
-
-
-def evaluating_sources(
-    labels: Words, operands: Index, tweak: Rounds, each: int, out: Words
-) -> None:
-    """Write sigma(label) + t of all operands; arguments as for `garbling_sources`."""
-    _evaluating_sources(labels, operands, tweak, each, out)
-
-
-def evaluate(
-    labels: Words,
-    operands: Index,
-    each: int,
-    sources: Words,
-    enciphered: Words,
-    first: int,
-    tables: Words,
-) -> None:
-    """Write the labels that gates give; arguments as for `garble`."""
-    _evaluate(labels, operands, each, sources, enciphered, first, tables)

@@ -43,7 +43,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbps.arrays import Bools, Bytes, Index, Rounds, Words
+from ccbps.arrays import Bools, Bytes, Index, Rounds, Words, slices
 from ccbps.checks import array
 from ccbps.circuits.circuit import Circuit
 from ccbps.compiled import rows_compiled
@@ -132,13 +132,12 @@ class GarbledEncoding(PairEncoding):
         words = max(1, -(-self.plan.event_bits // 64))
         require_inputs("event", event, words, len(out), None, exact=True)
         bits = _unpacked(event, self.plan.event_bits)[:, self.plan.used]
-        for start in range(0, len(out), self._rows):
-            stop = min(start + self._rows, len(out))
-            delta, labels = self._labels(draw(start, stop))
-            mask = _masks(bits if len(bits) == 1 else bits[start:stop])
+        for at in slices(len(out), self._rows):
+            delta, labels = self._labels(draw(at.start, at.stop))
+            mask = _masks(bits if len(bits) == 1 else bits[at])
             for word in range(2):
                 labels[..., word] ^= mask & delta[:, word, None]
-            out[start:stop] = labels.view(np.uint8).reshape(stop - start, -1)
+            out[at] = labels.view(np.uint8).reshape(len(labels), -1)
         return out
 
     def encode_interest(
@@ -170,10 +169,9 @@ class GarbledEncoding(PairEncoding):
         if index is None and len(interest) > 1:
             index = np.arange(len(out))
         kernels, room = self._compiled(len(out)), None
-        for start in range(0, len(out), self._rows):
-            stop = min(start + self._rows, len(out))
-            delta, labels = self._labels(draw(start, stop))
-            own, chosen = rounds[start:stop], None if index is None else index[start:stop]
+        for at in slices(len(out), self._rows):
+            delta, labels = self._labels(draw(at.start, at.stop))
+            own, chosen = rounds[at], None if index is None else index[at]
             for block, rows in groups_of(own):
                 numbers = own[rows]
                 if room is None or room.rows != len(numbers):
@@ -181,11 +179,11 @@ class GarbledEncoding(PairEncoding):
                 part = None if chosen is None else chosen[rows]
                 inputs = delta[rows], labels[rows], known
                 if isinstance(rows, slice):
-                    room.garble(*inputs, part, block, numbers, out[start:stop])
+                    room.garble(*inputs, part, block, numbers, out[at])
                 else:
                     messages = np.empty((len(rows), self.interest_bytes), dtype=np.uint8)
                     room.garble(*inputs, part, block, numbers, messages)
-                    out[start + rows] = messages
+                    out[at.start + rows] = messages
         return out
 
     def decode_with_heads(
@@ -218,8 +216,7 @@ class GarbledEncoding(PairEncoding):
         turns = np.unpackbits(tail[:, ROUND_BYTES:], axis=1, bitorder="little")
         out = turns[:, : self.outputs].view(np.bool_)
         kernels, room = self._compiled(len(events)), None
-        for start in range(0, len(events), self._rows):
-            at = slice(start, min(start + self._rows, len(events)))
+        for at in slices(len(events), self._rows):
             own = rounds[at]
             for block, rows in groups_of(own):
                 sent, wanted, numbers = events[at][rows], interests[at][rows], own[rows]
@@ -480,7 +477,7 @@ def _width(layers: tuple[Layer, ...]) -> int:
 def _sums(rows: Words, layer: Layer, kernels: Any) -> None:
     """Write labels, or bits, that are sums of two."""
     if kernels is not None:
-        kernels.sums(rows, layer.operands, layer.first)
+        kernels.sums(rows.reshape(len(rows), -1), layer.operands, layer.first)
         return
     made = rows[layer.first : layer.first + layer.size]
     np.bitwise_xor(rows[layer.operands[::2]], rows[layer.operands[1::2]], out=made)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbps.arrays import Bools, Words
+from ccbps.arrays import Bools, Words, slices
 from ccbps.compiled import rows_compiled
 from ccbps.encodings.straight_line.program import WORD, StraightLine
 
@@ -77,9 +77,8 @@ def run_rows(
     edges = np.cumsum([0, *sizes]).tolist()
     parts = [joined.view(np.uint8)[:, start:stop] for start, stop in pairwise(edges)]
     words = np.empty((rows, program.outputs), dtype=np.uint64)
-    for start in range(0, count, rows):
-        at = slice(start, min(start + rows, count))
-        here = at.stop - start
+    for at in slices(count, rows):
+        here = at.stop - at.start
         fill(at, *(part[:here] for part in parts))
         if program.outputs:
             runner.run(joined[:here], words[:here])

@@ -308,7 +308,7 @@ class RoundAccess(Access):
         return role.encode() + b" " + self._scheme.digest
 
     def _side(self, role: RoleName) -> Marks:
-        """Return the marks, as of one round, by which a ledger on disk knows a broadcast's side."""
+        """Return marks, in the form of one round's, that tell a ledger a broadcast's side."""
         nothing = np.zeros((1, 0), dtype=np.uint8)
         return self._seed.marks(b"side " + self._purpose(role), _ONCE, None, nothing)
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ccbps.arrays import Bools, Bytes
+from ccbps.arrays import Bools, Bytes, slices
 from ccbps.checks import instance, whole
 from ccbps.errors import DecodeError, KeyMismatchError, ParameterError
 from ccbps.keys.role_key import LAST_EPOCH, KeyUpdate, RoleKey
@@ -421,8 +421,8 @@ class Broker(MatcherRole):
             opened = matcher.open_events(key, self._body(events, "event"))
             return matcher.match(key, opened, parts[0].content)
         out = np.zeros((len(events), sum(part.live for part in parts)), dtype=np.bool_)
-        for start in range(0, len(events) if parts else 0, MATCH_ROWS):
-            at, column = slice(start, start + MATCH_ROWS), 0
+        for at in slices(len(events) if parts else 0, MATCH_ROWS):
+            column = 0
             opened = matcher.open_events(key, self._body(events[at], "event"))
             for part in parts:
                 answers = matcher.match(key, opened, part.content)

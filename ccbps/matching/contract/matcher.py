@@ -63,7 +63,7 @@ _from_text: ContextVar[bool] = ContextVar("_from_text", default=False)
 
 @contextmanager
 def making(*, again: bool = False, from_text: bool = False) -> Iterator[None]:
-    """Make matchers in here under circumstances that their constructors may ask for.
+    """Tell constructors of matchers, while the block runs, what they are called for.
 
     Args:
         again: True for no warnings of broken schemes: their cards and reprs say it.

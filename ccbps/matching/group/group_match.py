@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.algebra import A5, S5, Group
-from ccbps.arrays import Bools, Bytes, Index, Randomness, Ranks
+from ccbps.arrays import Bools, Bytes, Index, Randomness, Ranks, slices
 from ccbps.checks import choice
 from ccbps.circuits import Circuit
 from ccbps.circuits.bristol import BristolCircuit
@@ -203,8 +203,7 @@ class GroupMatch(Matcher, PairScheme):
         """Yield slices of rows that are encoded together."""
         segments = self.encoding.segments
         rows = 1 if len(segments) > 1 else max(1, BLOCK_POSITIONS // segments[0].padded)
-        for start in range(0, batch, rows):
-            yield slice(start, min(start + rows, batch))
+        return slices(batch, rows)
 
     def _raw_event(self, bits: Bools, segment: Segment) -> NDArray[Any]:
         """Return a segment of the publisher's elements before blinding.

@@ -4,7 +4,7 @@ Publisher and subscriber share one-time randomness. Each sends one message; from
 computes whether the event matches the predicate, and learns nothing else: not the event, not the
 constants, and (for `BranchingMatch.box`) not even which attributes are constrained.
 
-`ccbps.matching.one_time.templates` says what templates and boxes are.
+`ccbps.matching.templates` says what templates and boxes are.
 
 Security: perfect against the broker, given fresh shared randomness for every pair of messages
 (`OneTimePad`); with a `SharedSeed`, computational. Broker and one client together learn the other
@@ -22,7 +22,7 @@ from ccbps.encodings.branching.encoding import BranchingEncoding
 from ccbps.forms.bits import event_words
 from ccbps.forms.branching import CompiledForm, too_many_nodes
 from ccbps.matching.contract.scheme import Draw
-from ccbps.matching.one_time.templates import TemplateScheme
+from ccbps.matching.one_time.encoded import TemplateScheme
 from ccbps.matching.templates import MAX_SIZE
 from ccbps.predicates import Events, Predicate, Schema
 from ccbps.predicates.form import Form

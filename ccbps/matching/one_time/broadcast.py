@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import numpy as np
 from msgspec.structs import replace
 
-from ccbps.arrays import Bytes, Words
+from ccbps.arrays import Bytes, Words, slices
 from ccbps.checks import whole
 from ccbps.dictionary import DictionaryColumn
 from ccbps.encodings.broadcast.encoding import LAYOUT, BroadcastEncoding
@@ -235,8 +235,7 @@ class BroadcastMatch(FormulaScheme):
 
     def encode_events(self, key: Mapping[str, Any], events: Events, draw: Draw, out: Bytes) -> None:
         digits = digit_values(events, self._form.public, self._positions)
-        for start in range(0, len(out), ENCODE_ROWS):
-            at = slice(start, min(start + ENCODE_ROWS, len(out)))
+        for at in slices(len(out), ENCODE_ROWS):
             self.encoding.encode_event(digits[at], draw.rows(at.start, at.stop), out[at])
 
     def encode_interests(

@@ -32,7 +32,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import ArrayLike
 
-from ccbps.arrays import Bytes, Randomness, Rounds, Words
+from ccbps.arrays import Bytes, Randomness, Rounds, Words, slices
 from ccbps.checks import array, instance
 from ccbps.encodings.formula.ahead import LAYOUT, AheadEncoding
 from ccbps.errors import DecodeError, ParameterError, ShapeError
@@ -239,13 +239,10 @@ class DeferredPublisher(Confined):
             purpose, content = b"labels " + self._digest, event_content(batch)
             self._disk.claim(numbers, self._own.marks(purpose, numbers, None, content))
         bits, size = self._event_rows(batch), self._encoding.labels.round_bytes
-        for start in range(0, batch.count, ENCODE_ROWS):
-            stop = min(start + ENCODE_ROWS, batch.count)
-            rows, messages = reader(start, stop), out[start:stop]
+        for at in slices(batch.count, ENCODE_ROWS):
+            rows, messages = reader(at.start, at.stop), out[at]
             write_round_headers(messages, Kind.LABELS, self._digest, rows[:, size:])
-            self._encoding.encode_event(
-                bits[start:stop], rows[:, :size], messages[:, ROUND_HEADER_BYTES:]
-            )
+            self._encoding.encode_event(bits[at], rows[:, :size], messages[:, ROUND_HEADER_BYTES:])
         return out
 
     def _names(self, rounds: Rounds) -> Bytes:

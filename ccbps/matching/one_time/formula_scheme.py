@@ -20,7 +20,7 @@ from ccbps.checks import whole
 from ccbps.errors import CcbpsError, ParameterError
 from ccbps.forms.formula import FormulaForm, HiddenForm, TooManyGates
 from ccbps.forms.leaves import Leaves
-from ccbps.matching.one_time.templates import TemplateScheme
+from ccbps.matching.one_time.encoded import TemplateScheme
 from ccbps.matching.templates import HiddenMatcher
 from ccbps.predicates import Predicate, Schema
 from ccbps.programs.formula import Formula, Sum, as_json, depth, gates

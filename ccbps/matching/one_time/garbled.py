@@ -42,7 +42,7 @@ from ccbps.forms.garbled import GarbledForm
 from ccbps.leakage import LeakageCard, Protects
 from ccbps.matching.contract.matcher import within_text
 from ccbps.matching.contract.scheme import Cost, Draw, Operation
-from ccbps.matching.one_time.templates import TemplateScheme
+from ccbps.matching.one_time.encoded import TemplateScheme
 from ccbps.matching.public_circuits import (
     CIRCUIT_FIELDS,
     answers,

@@ -53,7 +53,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from ccbps.arrays import Bools, Bytes, Index, Randomness, Words
+from ccbps.arrays import Bools, Bytes, Index, Randomness, Words, slices
 from ccbps.checks import fields, instance, whole
 from ccbps.ciphers.word_prf import KEY_BYTES, NonceHash, WordKeys, to_blocks
 from ccbps.dictionary import DictionaryColumn
@@ -309,8 +309,7 @@ class TagMatch(ReusableMatcher):
         hashed = NonceHash(bytes.fromhex(key["permutation"]))
         nonces = to_blocks(draw.fresh(NONCE_BYTES * events.count))
         out[:, :NONCE_BYTES] = bytes_of(nonces)
-        for start in range(0, events.count, step):
-            rows = slice(start, start + step)
+        for rows in slices(events.count, step):
             codes = {name: limbs[:, rows] for name, limbs in events.codes.items()}
             tags = [
                 self._tags(WordKeys(bytes.fromhex(group)), hashed, codes, nonces[rows], draw.fresh)

@@ -19,7 +19,7 @@ from typing import Final, Self
 
 import numpy as np
 
-from ccbps.arrays import Bools, Index, Numbers, Words
+from ccbps.arrays import Bools, Index, Numbers, Words, slices
 from ccbps.ciphers.word_prf import NonceHash
 from ccbps.matching.contract.clauses import all_of
 
@@ -121,8 +121,7 @@ class TagTable:
         out = np.empty((len(nonces), count), dtype=np.bool_)
         step = max(_EVENTS[0], min(_EVENTS[1], _PAIRS // len(first.keys)))
         bits = _SLOT_BITS[bisect_right(_MANY, len(first.keys))]
-        for start in range(0, len(nonces), step):
-            events = slice(start, start + step)
+        for events in slices(len(nonces), step):
             look_up = _LookUp(hashed, nonces[events], tags[events], bits)
             held = all_of(
                 look_up.all_sets(first).take(self.rows[0], axis=1),

@@ -33,7 +33,7 @@ from ccbps.encodings.rows import used_bits
 from ccbps.errors import CcbpsError, ParameterError
 from ccbps.forms.digits import MAX_WINDOW, BoxDigits, DigitForm, FormulaDigits, HiddenDigits
 from ccbps.keys.plain_key import PARTIES, ClientKey
-from ccbps.leakage import LeakageCard, Protects
+from ccbps.leakage import LeakageCard
 from ccbps.matching.contract.matcher import ANSWERS_ONLY
 from ccbps.matching.contract.scheme import (
     Cost,
@@ -45,6 +45,7 @@ from ccbps.matching.contract.scheme import (
 )
 from ccbps.matching.contract.traffic import Traffic
 from ccbps.matching.templates import MAX_SIZE, MOST_PROPOSED, HiddenMatcher
+from ccbps.matching.three_brokers.card import FOR_BROKERS, FOR_SUBSCRIBERS, GRANTS
 from ccbps.matching.three_brokers.local import LocalBrokers
 from ccbps.matching.three_brokers.roles import (
     ThreeBrokerAuthority,
@@ -74,11 +75,11 @@ LAYOUT = 1
 MOST_TABLES = 4
 """Greatest number of tables for each gate that is allowed."""
 DIGITS = 4
-COMPARED_BYTES: Final = 32
-"""Bytes that a broker sends another one to compare what they hold of an event."""
+"""Bits of a digit by default: the fewest bytes and bits a pair together, and the fastest."""
 COMPARED_DIGITS: Final = (2, 3, 4, 5, 6)
 """Bits of a digit that a planner compares."""
-"""Bits of a digit by default: the fewest bytes and bits a pair together, and the fastest."""
+COMPARED_BYTES: Final = 32
+"""Bytes that a broker sends another one to compare what they hold of an event."""
 PREPARED = 1 << 12
 """Interests whose tables are filled at a time."""
 
@@ -354,9 +355,9 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
         public, hidden, protects = self._hidden_part()
         if self.intervals is not None:
             public += ", and how many intervals an attribute of a predicate has at the most"
-        fields = self._subscribers_card() if self._for_subscribers else self._brokers_card()
+        fields = dict(FOR_SUBSCRIBERS if self._for_subscribers else FOR_BROKERS)
         if self.grants:
-            for name, texts in _GRANTS_CARD.items():
+            for name, texts in GRANTS.items():
                 fields[name] = (*fields[name], *texts)
         protected = ANSWERS_ONLY.union(protects, fields.pop("protects"))
         return self._card(
@@ -379,39 +380,6 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
             with_client="nothing",
             **fields,
         )
-
-    def _brokers_card(self) -> dict[str, Any]:
-        """Return what the card says where the brokers learn the answers."""
-        return {
-            "event": "every attribute of the event, beyond what the answers say about it",
-            "hides": (),
-            "protects": (),
-            "learns": ("whether each event matches each subscription",),
-            "assumption": "",
-            "hazards": ("a broker that does not follow the protocol may change answers",),
-            "integrity": "a broker that deviates may change answers",
-        }
-
-    def _subscribers_card(self) -> dict[str, Any]:
-        """Return what the card says where the subscriber learns the answers."""
-        return {
-            "event": "every attribute of the event",
-            "hides": ("whether an event matches a subscription",),
-            "protects": (Protects.MATCH,),
-            "learns": (),
-            "assumption": "SHA-256 as a commitment, ",
-            "hazards": (
-                "payloads are sent to matching subscribers only, or fetched by them: their way "
-                "shows who matches",
-                "subscribers let others see which answers do not fit a commitment: a publisher may "
-                "make wrong commitments, which only those notice who match",
-                "a broker that does not follow the protocol may turn answers: then those get an "
-                "event who do not match, or others miss it",
-            ),
-            "integrity": "a subscriber refuses an answer that does not fit the event's commitment, "
-            "so that no broker makes up a key; a broker that deviates may still turn answers",
-            "answers": False,
-        }
 
     @property
     def costs(self) -> tuple[Cost, ...]:
@@ -617,21 +585,6 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
 
     def check(self, key: Mapping[str, Any], side: Side, bodies: Bytes) -> Bytes:
         return padding_causes((bodies[:, -1] & ~used_bits(self._bits(side))) != 0)
-
-
-_GRANTS_CARD: Final[Mapping[str, tuple[str, ...]]] = {
-    "hides": (
-        "which events a grant allows, and whether a subscription asks for more, beyond what the "
-        "answers to both together say",
-    ),
-    "learns": ("which client is the authority, which clients have a grant, and when each got one",),
-    "hazards": (
-        "the authority gives a grant to the name of another client than it means",
-        "brokers that lost all grants accept an earlier one again",
-        "clients pass on what they may see",
-    ),
-}
-"""Lines of the card where clients need grants."""
 
 
 def _windows(schema: Schema, digits: int | Mapping[str, int]) -> dict[str, int]:

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ccbps.arrays import Bools, Bytes, Index, Numbers, Words
+from ccbps.arrays import Bools, Bytes, Index, Numbers, Words, slices
 from ccbps.ciphers.word_prf import KEY_BYTES, NonceHash, WordKeys
 from ccbps.errors import ParameterError, UnsupportedPredicateError
 from ccbps.forms.words import (
@@ -238,8 +238,7 @@ class KeywordDictionaryMatch(WordMatcher):
         numbers = places[numbers]
         nonces = self._nonces(draw.fresh, out)
         step = max(1, _BITS // self.size)
-        for start in range(0, events.count, step):
-            rows = slice(start, start + step)
+        for rows in slices(events.count, step):
             bits = (hashed.all_pairs(keys, nonces[rows]) & np.uint64(1)).astype(np.bool_)
             row, column = np.nonzero(holds[rows])
             bits[row, numbers[rows][row, column]] ^= True

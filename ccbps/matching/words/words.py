@@ -30,7 +30,7 @@ from typing import Any, ClassVar, Final, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ccbps.arrays import Bools, Bytes, Index, Randomness, Words
+from ccbps.arrays import Bools, Bytes, Index, Randomness, Words, slices
 from ccbps.checks import number, whole
 from ccbps.ciphers.word_prf import KEY_BYTES, NonceHash, WordKeys, to_blocks
 from ccbps.dictionary import DictionaryColumn
@@ -185,8 +185,7 @@ class WordMatcher(ReusableMatcher):
             rows = events[start : start + step]
             nonces = to_blocks(rows[:, :NONCE_BYTES].tobytes())
             bits = np.ascontiguousarray(rows[:, NONCE_BYTES:])
-            for low in range(0, interests, _PAIRS):
-                columns = slice(low, low + _PAIRS)
+            for columns in slices(interests, _PAIRS):
                 arrays = slots[..., columns], keys[..., columns, :]
                 look_up = self.look_up(hashed, nonces, bits, *arrays)
                 out[start : start + step, columns] = look_up.answers()

@@ -27,9 +27,9 @@ from typing import Final
 
 from ccbps.checks import Printable, whole
 from ccbps.errors import CcbpsError, NetworkError, ParameterError, RefusedError
-from ccbps.keys.secret import Confined
+from ccbps.keys.secret import Closable, Confined
 from ccbps.network import Certificate, Channel, Credentials, Identity, Server, connect
-from ccbps.network.channel import POLL_SECONDS, Closing, split_address
+from ccbps.network.channel import POLL_SECONDS, split_address
 from ccbps.overlay.onion.cells import CELL_BYTES, CONTROL, DATA_BYTES, ID_BYTES, RelayKey
 from ccbps.overlay.onion.circuit import Circuit
 from ccbps.overlay.onion.relay import WINDOW, Relay, Stream
@@ -257,7 +257,7 @@ class _TcpEnd:
             self._pump.close()
 
 
-class RelayServer(Closing, Confined):
+class RelayServer(Closable):
     """A relay that listens for links, and opens links to the relays that it knows.
 
     Args:
@@ -377,7 +377,7 @@ class RelayServer(Closing, Confined):
         return _TcpEnd(name, stream, self._lock, self._ends)
 
 
-class Tunnel(Closing, Confined):
+class Tunnel(Closable):
     """A port of this machine from which each connection goes through a circuit to one server.
 
     Args:

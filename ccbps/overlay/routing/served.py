@@ -29,9 +29,8 @@ from ccbps.errors import (
     PeerError,
     RefusedError,
 )
-from ccbps.keys.secret import Confined
+from ccbps.keys.secret import Closable, Confined
 from ccbps.network import Certificate, Channel, Credentials, Identity, Server, connect
-from ccbps.network.channel import Closing
 from ccbps.overlay.routing.relations import Relation
 from ccbps.overlay.routing.reliable import (
     Acknowledge,
@@ -193,7 +192,7 @@ class _Way(Confined):
                 self._closed()
 
 
-class ServedRouter(Closing, Confined):
+class ServedRouter(Closable):
     """A broker of a network, in threads of this process.
 
     Args:
