@@ -82,7 +82,6 @@ class Guard(Printable):
         self._lock = RLock()
         self._notices: dict[int, Notice] = {}
         self._notice: Notice | None = None
-        self._oldest = 0
         self._tokens: dict[str, Token] = {}
         self._counters: dict[str, int] = {}
         # The last decision for each client and action, and the token and the notice behind it.

@@ -8,8 +8,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from ccbps.access.policy import ACTIONS, ON_FILTERS, Policy
-from ccbps.cli.answers import JSON, answer
-from ccbps.cli.command import Command, Option
+from ccbps.cli.command import JSON, Command, Option, answer
 from ccbps.cli.inputs import read_file, read_text
 from ccbps.errors import ParameterError
 
