@@ -535,7 +535,7 @@ class Enforcement(Printable):
 class NoEnforcement:
     """Access control of a broker without a policy: everybody may do everything."""
 
-    session = b""
+    session, owner = b"", ""
 
     def encoder(self, client: str) -> str:
         """Return the client itself."""

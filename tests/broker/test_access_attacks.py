@@ -36,6 +36,7 @@ from ccbps.broker import (
 from ccbps.broker.enforcement import MOST_ENDED, When
 from ccbps.broker.subscriptions import Subscriptions
 from ccbps.errors import DecodeError, ParameterError, RefusedError, ReplayError
+from ccbps.filters import CuckooFilter, FilterKey, TopicTokens
 from ccbps.matching import ObliviousTopicMatch
 from tests.support.access_world import AUTHORITY, SCHEMA, AccessWorld, Clock, user_key
 from tests.support.broker_world import in_match, refused
@@ -226,6 +227,30 @@ def test_a_token_that_is_newer_than_the_policy_waits_for_it() -> None:
     guard.install(world.enactment().notice)
     world.enact()
     world.present("ann")
+
+
+def test_a_broker_whose_clock_is_late_takes_new_tokens() -> None:
+    world = usual()
+    world.clock.now += 30
+    token = world.authority.issue("ann", user_key("ann").identity, seconds=60)
+    world.clock.now -= 30
+    world.tokens["ann"] = token
+    world.present("ann")
+    world.clock.now += 30 + 61
+    with refused("expired"):
+        world.broker.take("ann")
+
+
+def test_filters_are_no_subscriptions_to_all_topics() -> None:
+    world, tokens = usual("after"), TopicTokens(FilterKey(bytes(16)))
+    (wanted,) = world.wants("ann", "a", "TRUE")
+    world.broker.subscribe("ann", structs.replace(wanted, token=tokens.one("news")))
+    assert tokens.one("news") in CuckooFilter.from_bytes(world.broker.topic_filter())
+    world.broker.subscribe("ann", structs.replace(wanted, name="b"))
+    with pytest.raises(ParameterError, match="subscribed to all topics"):
+        world.broker.topic_filter()
+    world.broker.unsubscribe("ann", "b")
+    world.broker.topic_filter()
 
 
 # -- files ---------------------------------------------------------------------------------------
