@@ -32,6 +32,7 @@ from ccbps.broker import (
     Publication,
     Subscription,
     enactment,
+    permitted,
 )
 from ccbps.broker.enforcement import MOST_ENDED, When
 from ccbps.broker.subscriptions import Subscriptions
@@ -123,6 +124,38 @@ def test_an_earlier_enactment_of_a_version_does_not_come_back() -> None:
     renumbered = structs.replace(earlier, number=later.number + 1)
     with pytest.raises(DecodeError):
         world.broker.enact(renumbered)
+
+
+@pytest.mark.parametrize("when", WHENS)
+def test_an_authority_that_starts_again_takes_no_rights_away(when: When) -> None:
+    roles = {"feed": ["feed"], "low": ["ann"], "high": ["ann"]}
+    grants = [
+        Grant("feed", ("publish",)),
+        Grant("low", ("subscribe", "receive"), "x < 2"),
+        Grant("high", ("subscribe", "receive"), "x > 5"),
+    ]
+    world = AccessWorld(roles, grants, (), when)
+    world.enter("feed")
+    world.enter("ann", roles=["low"])
+    old = world.authority
+    if when == "before":
+        narrowed = old.policy.narrow(("low",), "TRUE")
+        bare = Subscription("a", world.encode(narrowed))
+        wanted = permitted(old, "ann", bare, ("low",), policy=old.policy)
+    else:
+        (wanted,) = world.wants("ann", "a", "TRUE")
+    world.broker.subscribe("ann", wanted)
+    # It does not know for which roles it issued tokens.
+    world.authority = Authority(AUTHORITY, old.policy, clock=lambda: 2000.0)
+    world.enact()
+    for x in range(8):
+        world.publish("feed", x)
+    assert world.received("ann") == [0, 1]
+    # Nobody makes two policies of one version.
+    other = Policy(SCHEMA, version=1, roles=roles, grants=grants[:2])
+    world.authority = Authority(AUTHORITY, other, clock=lambda: 3000.0)
+    with pytest.raises(ReplayError, match="another notice"):
+        world.enact()
 
 
 def test_a_rate_is_not_refilled_by_other_roles_or_policies() -> None:
