@@ -32,6 +32,8 @@ from ccbps.keys.secret import Confined
 from ccbps.predicates import Predicate
 
 TOKEN_SECONDS: Final = 3600.0
+LEEWAY: Final = 60.0
+"""Seconds before it was issued from which a token counts."""
 _NAMING: Final = b"ccbps names of filters 1\0"
 
 
@@ -211,14 +213,15 @@ class Authority(Confined):
             raise RefusedError(f"{user} does not have all of these roles", reason="roles")
         self._issued.add(chosen)
         now = self._clock()
+        early = min(LEEWAY, now)  # clocks of brokers may be late
         return issue_token(
             self._key,
             user,
             key,
             chosen,
             policy=self.policy.version,
-            starts=now,
-            seconds=seconds,
+            starts=now - early,
+            seconds=seconds + early,
         )
 
     def renew(self, presentation: Presentation, *, seconds: float = TOKEN_SECONDS) -> bytes:

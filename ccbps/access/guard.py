@@ -106,14 +106,19 @@ class Guard(Printable):
             raise ReplayError(f"notice {notice.version} is older than {self._oldest}, the oldest")
         if old is not None and notice.version < old.version:
             raise ReplayError(f"notice {notice.version} is older than {old.version}, in force")
-        if old is not None and notice.version == old.version and not _adds_only(old, notice):
+        if old is not None and notice.version == old.version and not _agree(old, notice):
             raise ReplayError(f"there is another notice {notice.version} in force")
         return notice
 
     def install(self, message: bytes) -> None:
-        """Put a notice into force; errors are those of `check_new`."""
+        """Put a notice into force; errors are those of `check_new`.
+
+        A notice of the version in force adds rights of further sets of roles.
+        """
         with self._lock:
-            notice = self.check_new(message)
+            notice, old = self.check_new(message), self._notice
+            if old is not None and old.version == notice.version:
+                notice = _joined(old, notice)
             self._notices[notice.version] = self._notice = notice
 
     def keep(self, message: bytes) -> None:
@@ -375,7 +380,15 @@ class Guard(Printable):
             )
 
 
-def _adds_only(old: Notice, new: Notice) -> bool:
-    """Tell whether a notice differs from another one by rights of further sets of roles only."""
+def _agree(old: Notice, new: Notice) -> bool:
+    """Tell whether two notices of a version differ by sets of roles only."""
     same = (old.users, old.revoked, old.tokens) == (new.users, new.revoked, new.tokens)
-    return same and {*old.entitled} <= {*new.entitled}
+    known = {one.roles: one for one in old.entitled}
+    return same and all(known.get(one.roles, one) == one for one in new.entitled)
+
+
+def _joined(old: Notice, new: Notice) -> Notice:
+    """Return a notice with the rights of two that agree."""
+    known = {one.roles: one for one in (*old.entitled, *new.entitled)}
+    entitled = tuple(known[roles] for roles in sorted(known))
+    return Notice(new.version, new.users, entitled, new.revoked, new.tokens, new.signature)

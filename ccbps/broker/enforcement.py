@@ -287,6 +287,8 @@ class Enforcement(Printable):
         version, names = self.guard.stamp(), {one.name for one in filters}
         self.guard.forget(version)  # publications have the notice itself
         before = [pair for pair in self._lasting if pair[0] != version]
+        # Another authority's process may have named filters for further roles.
+        names.update(*(same for one, same in self._lasting if one == version))
         self._lasting, self._number = [*before[-1:], (version, names)], new.number
 
     @property
@@ -535,7 +537,7 @@ class Enforcement(Printable):
 class NoEnforcement:
     """Access control of a broker without a policy: everybody may do everything."""
 
-    session = b""
+    session, owner = b"", ""
 
     def encoder(self, client: str) -> str:
         """Return the client itself."""

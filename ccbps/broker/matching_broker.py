@@ -628,7 +628,7 @@ class MatchingBroker(Confined):
             FilterFullError: a client has chosen tokens that do not fit.
         """
         with self._lock:
-            if self._subscriptions.to_all_topics:
+            if self._subscriptions.to_all_topics(self.access.owner):
                 raise ParameterError("somebody subscribed to all topics: every event is wanted")
             return self._subscriptions.topics.to_bytes()
 

@@ -118,10 +118,16 @@ class Subscriptions:
         self._secret = os.urandom(16)
         self._added: list[Added] = []
 
-    @property
-    def to_all_topics(self) -> bool:
-        """Whether there is a subscription without a token."""
-        return any(token is None for token, _ in self._books)
+    def to_all_topics(self, owner: str) -> bool:
+        """Tell whether there is a subscription without a token. Called with the lock.
+
+        Args:
+            owner: client whose subscriptions do not count: all of them are without a token.
+        """
+        own = len(self.registry.of(owner))
+        if not own:
+            return any(token is None for token, _ in self._books)
+        return sum(token is None for token, _ in self._keys.values()) > own
 
     def gauges(self) -> dict[str, int]:
         """Return numbers of clients, subscriptions, interests and topics, for metrics."""

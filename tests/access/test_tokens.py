@@ -65,7 +65,11 @@ def test_attenuations_only_take_away(steps: list[tuple[list[Action] | None, int]
         for now in (1000, ends, ends + 1):
             code = f'allow if true; action("{action}"); time({{now}})'
             moment = datetime.datetime.fromtimestamp(now, datetime.UTC)
-            authorizer = biscuit_auth.AuthorizerBuilder(code, {"now": moment}).build(parsed)
+            builder = biscuit_auth.AuthorizerBuilder(code, {"now": moment})
+            limits = builder.limits()
+            limits.max_time = datetime.timedelta(seconds=60)  # a millisecond, if nobody says so
+            builder.set_limits(limits)
+            authorizer = builder.build(parsed)
             allowed = True
             try:
                 authorizer.authorize()

@@ -32,10 +32,12 @@ from ccbps.broker import (
     Publication,
     Subscription,
     enactment,
+    permitted,
 )
 from ccbps.broker.enforcement import MOST_ENDED, When
 from ccbps.broker.subscriptions import Subscriptions
 from ccbps.errors import DecodeError, ParameterError, RefusedError, ReplayError
+from ccbps.filters import CuckooFilter, FilterKey, TopicTokens
 from ccbps.matching import ObliviousTopicMatch
 from tests.support.access_world import AUTHORITY, SCHEMA, AccessWorld, Clock, user_key
 from tests.support.broker_world import in_match, refused
@@ -122,6 +124,38 @@ def test_an_earlier_enactment_of_a_version_does_not_come_back() -> None:
     renumbered = structs.replace(earlier, number=later.number + 1)
     with pytest.raises(DecodeError):
         world.broker.enact(renumbered)
+
+
+@pytest.mark.parametrize("when", WHENS)
+def test_an_authority_that_starts_again_takes_no_rights_away(when: When) -> None:
+    roles = {"feed": ["feed"], "low": ["ann"], "high": ["ann"]}
+    grants = [
+        Grant("feed", ("publish",)),
+        Grant("low", ("subscribe", "receive"), "x < 2"),
+        Grant("high", ("subscribe", "receive"), "x > 5"),
+    ]
+    world = AccessWorld(roles, grants, (), when)
+    world.enter("feed")
+    world.enter("ann", roles=["low"])
+    old = world.authority
+    if when == "before":
+        narrowed = old.policy.narrow(("low",), "TRUE")
+        bare = Subscription("a", world.encode(narrowed))
+        wanted = permitted(old, "ann", bare, ("low",), policy=old.policy)
+    else:
+        (wanted,) = world.wants("ann", "a", "TRUE")
+    world.broker.subscribe("ann", wanted)
+    # It does not know for which roles it issued tokens.
+    world.authority = Authority(AUTHORITY, old.policy, clock=lambda: 2000.0)
+    world.enact()
+    for x in range(8):
+        world.publish("feed", x)
+    assert world.received("ann") == [0, 1]
+    # Nobody makes two policies of one version.
+    other = Policy(SCHEMA, version=1, roles=roles, grants=grants[:2])
+    world.authority = Authority(AUTHORITY, other, clock=lambda: 3000.0)
+    with pytest.raises(ReplayError, match="another notice"):
+        world.enact()
 
 
 def test_a_rate_is_not_refilled_by_other_roles_or_policies() -> None:
@@ -226,6 +260,30 @@ def test_a_token_that_is_newer_than_the_policy_waits_for_it() -> None:
     guard.install(world.enactment().notice)
     world.enact()
     world.present("ann")
+
+
+def test_a_broker_whose_clock_is_late_takes_new_tokens() -> None:
+    world = usual()
+    world.clock.now += 30
+    token = world.authority.issue("ann", user_key("ann").identity, seconds=60)
+    world.clock.now -= 30
+    world.tokens["ann"] = token
+    world.present("ann")
+    world.clock.now += 30 + 61
+    with refused("expired"):
+        world.broker.take("ann")
+
+
+def test_filters_are_no_subscriptions_to_all_topics() -> None:
+    world, tokens = usual("after"), TopicTokens(FilterKey(bytes(16)))
+    (wanted,) = world.wants("ann", "a", "TRUE")
+    world.broker.subscribe("ann", structs.replace(wanted, token=tokens.one("news")))
+    assert tokens.one("news") in CuckooFilter.from_bytes(world.broker.topic_filter())
+    world.broker.subscribe("ann", structs.replace(wanted, name="b"))
+    with pytest.raises(ParameterError, match="subscribed to all topics"):
+        world.broker.topic_filter()
+    world.broker.unsubscribe("ann", "b")
+    world.broker.topic_filter()
 
 
 # -- files ---------------------------------------------------------------------------------------

@@ -135,6 +135,24 @@ def test_a_client_that_is_revoked_is_told_at_once(address: str, when: When) -> N
             ann.present(attenuated(place, "ann"), user_key("ann"))
 
 
+@pytest.mark.parametrize("when", WHENS)
+def test_a_client_whose_revocation_is_taken_back_goes_on(address: str, when: When) -> None:
+    with placed(address, when) as place:
+        ann, _ = place.enter("ann"), place.enter("feed")
+        place.subscribe("ann")
+        for value in (1, 2):
+            place.world.enact(revoked=["ann", "feed"])
+            with refused("revoked"):
+                ann.receive(WAIT)
+            with refused("revoked"):
+                place.publish(3)
+            place.world.enact(revoked=[])
+            place.subscribe("ann")
+            place.publish(value)
+            assert place.received("ann", 1) == [value]
+            place.enter("ann")
+
+
 def attenuated(place: Place, name: str) -> bytes:
     """A token that the authority issued to a user who was revoked since then."""
     key = user_key(name).identity
