@@ -110,23 +110,19 @@ class EqualityEncoding(PairEncoding):
             self._write(here, parts, out[at])
         return out
 
-    def decode_with_heads(
-        self, events: Bytes, interests: Bytes, heads: Bytes
-    ) -> tuple[Bools, Bools]:
-        events, interests = self.pair_rows(events, interests, heads)
-        batch, skip, size = len(events), heads.shape[2], self.field.element_bytes
-        heads[0], heads[1] = events[:, :skip], interests[:, :skip]
+    def _decode(self, events: Bytes, interests: Bytes) -> tuple[Bools, Bools]:
+        batch, size = len(events), self.field.element_bytes
         answers, stray = np.empty(batch, dtype=np.bool_), np.zeros(batch, dtype=np.bool_)
         unit, most = gcd(size, 8), (1 << self.field.bits) - 1  # of an element in a byte
         for at in self._blocks(batch):
-            apart = events[at, skip:] ^ interests[at, skip:]
+            apart = events[at] ^ interests[at]
             words = apart.view(f"u{unit}").reshape(-1, self.slots, size // unit)
             some = words[:, :, 0].copy()
             for place in range(1, size // unit):
                 some |= words[:, :, place]
             answers[at] = (some == 0).any(axis=1)
             if self.field.bits < 8:
-                stray[at] = ((events[at, skip:] | interests[at, skip:]) > most).any(axis=1)
+                stray[at] = ((events[at] | interests[at]) > most).any(axis=1)
         return answers, stray
 
     def simulate(self, answers: Bools, uniform: Bytes) -> tuple[Bytes, Bytes]:

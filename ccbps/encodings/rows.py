@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
@@ -19,7 +18,7 @@ FEW_ROWS: Final = 64
 """Largest number of rows that are copied byte by byte."""
 
 
-class PairEncoding(ABC):
+class PairEncoding:
     """Randomized encoding in two messages, one of each party.
 
     Attributes:
@@ -49,11 +48,12 @@ class PairEncoding(ABC):
         heads = np.empty((2, len(events), 0), dtype=np.uint8)
         return self.decode_with_heads(events, interests, heads)[0]
 
-    @abstractmethod
     def decode_with_heads(
         self, events: Bytes, interests: Bytes, heads: Bytes
     ) -> tuple[Bools, Bools]:
         """Decode messages that stand behind headers, and copy the headers.
+
+        Override this where a kernel does both in one pass over the memory, else `_decode`.
 
         Args:
             events: shape (batch, skip + event_bytes), uint8; copied if rows are not contiguous.
@@ -68,6 +68,14 @@ class PairEncoding(ABC):
         Raises:
             ShapeError: a shape does not fit.
         """
+        events, interests = self.pair_rows(events, interests, heads)
+        skip = heads.shape[2]
+        heads[0], heads[1] = events[:, :skip], interests[:, :skip]
+        return self._decode(events[:, skip:], interests[:, skip:])
+
+    def _decode(self, events: Bytes, interests: Bytes) -> tuple[Bools, Bools]:
+        """Decode messages without headers; rows are contiguous, and need not follow one another."""
+        raise NotImplementedError
 
     def pair_rows(self, events: Bytes, interests: Bytes, heads: Bytes) -> tuple[Bytes, Bytes]:
         """Return messages with contiguous rows; copy them if needed.

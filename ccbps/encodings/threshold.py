@@ -164,26 +164,22 @@ class ThresholdEncoding(PairEncoding):
                 out[at.start + number] = octets.reshape(-1)
         return out
 
-    def decode_with_heads(
-        self, events: Bytes, interests: Bytes, heads: Bytes
-    ) -> tuple[Bools, Bools]:
-        events, interests = self.pair_rows(events, interests, heads)
-        skip, split = heads.shape[2], heads.shape[2] + self._bit_bytes
-        heads[0], heads[1] = events[:, :skip], interests[:, :skip]
+    def _decode(self, events: Bytes, interests: Bytes) -> tuple[Bools, Bools]:
+        split = self._bit_bytes
         answers = np.empty(len(events), dtype=np.bool_)
         stray = events[:, split - 1] & ~used_bits(self.bits) != 0
         for at in self._blocks(len(events), DECODED):
-            bits = np.unpackbits(events[at, skip:split], axis=1, bitorder="little")
+            bits = np.unpackbits(events[at, :split], axis=1, bitorder="little")
             chosen = np.ones((len(bits), self.bits + 1), dtype=np.uint8)
             chosen[:, :-1] = bits[:, : self.bits]
             if self._small:
-                values = self._loaded(interests[at, skip:], self.bits + 1)
+                values = self._loaded(interests[at], self.bits + 1)
                 corrections = self._loaded(events[at, split:], 1)[:, 0]
                 wide = (values.max(axis=1) >= self.prime) | (corrections >= self.prime)
                 sums = np.einsum("rn,rn->r", values, chosen) + corrections
                 answers[at] = self._small.symbols(self._small.reduced(sums)) == 1
             else:
-                numbers = interests[at, skip:].reshape(len(bits), -1, self.number_bytes)
+                numbers = interests[at].reshape(len(bits), -1, self.number_bytes)
                 long_sums, wide = self._long_sums(numbers, chosen, events[at, split:])
                 answers[at] = [modular.jacobi(value, self.prime) == 1 for value in long_sums]
             stray[at] |= wide

@@ -126,15 +126,10 @@ class TruthTableEncoding(PairEncoding):
             room <<= shift
             words ^= room
 
-    def decode_with_heads(
-        self, events: Bytes, interests: Bytes, heads: Bytes
-    ) -> tuple[Bools, Bools]:
-        events, interests = self.pair_rows(events, interests, heads)
-        skip = heads.shape[2]
-        heads[0], heads[1] = events[:, :skip], interests[:, :skip]
-        sent = _numbers(events[:, skip:])
+    def _decode(self, events: Bytes, interests: Bytes) -> tuple[Bools, Bools]:
+        sent = _numbers(events)
         places = sent & (1 << self.bits) - 1
-        octets = interests[np.arange(len(sent)), skip + (places >> 3)].astype(np.int64)
+        octets = interests[np.arange(len(sent)), places >> 3].astype(np.int64)
         answers = (octets >> (places & 7) ^ sent >> self.bits) & 1 != 0
         stray = sent >> (self.bits + 1) != 0
         if self.bits < 3:

@@ -119,13 +119,7 @@ class BroadcastEncoding(PairEncoding):
         sizes = free_bytes, labels.select_bytes, pads, octets.shape[1]
         run_rows(self.subscriber, sizes, fill, out[:, NONCE_BYTES:])
 
-    def decode_with_heads(
-        self, events: Bytes, interests: Bytes, heads: Bytes
-    ) -> tuple[Bools, Bools]:
-        events, interests = self.pair_rows(events, interests, heads)
-        skip = heads.shape[2]
-        heads[0], heads[1] = events[:, :skip], interests[:, :skip]
-        events, interests = events[:, skip:], interests[:, skip:]
+    def _decode(self, events: Bytes, interests: Bytes) -> tuple[Bools, Bools]:
         answers = np.empty(len(events), dtype=np.bool_)
 
         def fill(at: slice, body: Bytes, select: Bytes, pads: Bytes) -> None:

@@ -186,13 +186,8 @@ class GarbledEncoding(PairEncoding):
                     out[at.start + rows] = messages
         return out
 
-    def decode_with_heads(
-        self, events: Bytes, interests: Bytes, heads: Bytes
-    ) -> tuple[Bools, Bools]:
-        events, interests = self.pair_rows(events, interests, heads)
-        skip = heads.shape[2]
-        heads[0], heads[1] = events[:, :skip], interests[:, :skip]
-        answers = self.open(events[:, skip:], interests[:, skip:])
+    def _decode(self, events: Bytes, interests: Bytes) -> tuple[Bools, Bools]:
+        answers = self.open(events, interests)
         unused = ~used_bits(self.outputs)
         return answers[:, 0], interests[:, -1] & unused != 0
 
