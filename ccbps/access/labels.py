@@ -117,6 +117,9 @@ class Label(WithSets, Message, frozen=True):
     def __repr__(self) -> str:
         return f"<Label: secrecy {_listed(self.secrecy)}; integrity {_listed(self.integrity)}>"
 
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [("secrecy", sorted(self.secrecy)), ("integrity", sorted(self.integrity))]
+
     def flows_to(self, other: Label) -> bool:
         """Tell whether information with this label may flow to a place with another one."""
         return self.secrecy <= other.secrecy and other.integrity <= self.integrity
