@@ -45,7 +45,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from functools import reduce
 from hashlib import sha256
-from typing import Annotated, ClassVar, Final, Literal, NoReturn, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, Literal, NoReturn, Self, TypeAlias
 
 from msgspec import Meta
 from msgspec.structs import force_setattr, replace
