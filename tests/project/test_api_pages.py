@@ -23,6 +23,7 @@ PACKAGES = (
     "ccbps.delivery",
     "ccbps.functional",
     "ccbps.p3s",
+    "ccbps.anonymity",
     "ccbps.filters",
     "ccbps.circuits",
     "ccbps.encodings",
