@@ -69,6 +69,7 @@ class ContentFilter(Confined):
     Attributes:
         schema: attributes of events.
         levels: number of prefixes of each attribute that are in an event's mask.
+        rate: probability that was asked for, with one need unmet.
         bits: bits of a mask m, a multiple of 64.
         hashes: bits of each truth k.
         masks: number of masks of a subscription.
@@ -116,9 +117,10 @@ class ContentFilter(Confined):
             for name in schema
         }
         self.elements = sum(self.levels.values()) + len(schema)
-        if not 0 < number("rate", rate) < 1:
+        self.rate = number("rate", rate)
+        if not 0 < self.rate < 1:
             raise ParameterError(f"rate must be above 0 and below 1, got {rate!r}")
-        size = bloom_size(self.elements, rate) if bits is None else whole("bits", bits, 1)
+        size = bloom_size(self.elements, self.rate) if bits is None else whole("bits", bits, 1)
         self.bits = 64 * ceil(size / 64)
         best = max(1, round(self.bits / self.elements * log(2)))
         self.hashes = best if hashes is None else whole("hashes", hashes, 1)
