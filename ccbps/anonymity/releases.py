@@ -326,11 +326,30 @@ class Release(Redacted, frozen=True, eq=False, dict=True):
             loss=loss / len(self.anonymizer.identifying),
         )
 
+    def versions(self, *ks: int) -> tuple[Self, ...]:
+        """Make releases for several k, each of which is derived from the one before it.
+
+        Whoever has some of them knows what the finest of these says, and no more.
+
+        Args:
+            *ks: least numbers of records of a class, ascending, no less than the present k.
+
+        Raises:
+            ParameterError: they do not ascend.
+        """
+        out: list[Self] = []
+        for k in ks:
+            out.append((out[-1] if out else self).derive(k))
+        return tuple(out)
+
     def derive(self, k: int, diversity: Diversity | None = None) -> Self:
         """Make the release for a larger k, by merging whole classes of this one.
 
         This needs no original record, so a broker that has this release can do it. A class of the
         new release is a union of classes of this one, so both together tell no more than this one.
+
+        Hazard: two releases that are both derived from this one are intersected down to classes of
+        this one. Derive each from the one before it, as `versions` does.
 
         Args:
             k: least number of records of a class, no less than the present k.

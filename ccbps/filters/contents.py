@@ -42,8 +42,8 @@ from ccbps.predicates.codes import CodeArray, Intervals, pack
 
 LEVELS: Final = 8
 MASKS: Final = 4
-CELLS: Final = 1 << 21
-"""Pairs that are compared at once."""
+CELLS: Final = 1 << 15
+"""Pairs of masks that are compared at once, in the cache."""
 _MOST_LEVELS: Final = 63
 
 Need: TypeAlias = tuple[int, int, int]
@@ -301,20 +301,18 @@ def may_match(events: Bytes, interests: Bytes) -> Bools:
     # Masks that repeat the one before them are compared once.
     fresh = np.ones(masks.shape[:2], dtype=np.bool_)
     fresh[:, 1:] = (masks[:, 1:] != masks[:, :-1]).any(axis=2)
-    for place in range(masks.shape[1]):
-        columns = np.flatnonzero(fresh[:, place])
-        step = max(1, CELLS // max(1, len(columns)))
-        for start in range(0, len(own), step):
-            at = slice(start, start + step)
-            out[at, columns] |= _has_all(own[at], masks[columns, place])
+    owners, places = np.nonzero(fresh)
+    asked, absent = masks[owners, places], ~own
+    step = max(1, CELLS // max(1, len(asked)))
+    for start in range(0, len(own), step):
+        lacks = absent[start : start + step]
+        # Most pairs fail in the first word, so the others are looked up one by one.
+        row, mask = np.nonzero((lacks[:, :1] & asked[:, 0]) == 0)
+        for word in range(1, size):
+            good = (lacks[row, word] & asked[mask, word]) == 0
+            row, mask = row[good], mask[good]
+        out[start + row, owners[mask]] = True
     return out
-
-
-def _has_all(events: Words, masks: Words) -> Bools:
-    passing = np.ones((len(events), len(masks)), dtype=np.bool_)
-    for word in range(events.shape[1]):
-        passing &= (masks[:, word] & ~events[:, word, None]) == 0
-    return passing
 
 
 def _words(name: str, rows: Bytes) -> Words:

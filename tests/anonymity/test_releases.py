@@ -228,6 +228,20 @@ def test_two_receivers_of_versions_learn_the_finer_one_only() -> None:
     )
 
 
+def test_versions_are_derived_in_a_chain() -> None:
+    """Versions for 5 and 9 that are both derived from that for 3 give classes of 3 away."""
+    values = {"x": np.sort(np.random.default_rng(6).integers(0, 1000, 90))}
+    fine = Anonymizer(Schema(x=UInt(10)), 3).release_classes(values, runs_of(90, 3))
+    apart = [fine.derive(5), fine.derive(9)]
+    assert min(len(possible_rows(apart, row)) for row in range(90)) == 3
+    chain = [*fine.versions(5, 9)]
+    for row in range(90):
+        assert possible_rows(chain, row) == possible_rows(chain[:1], row)
+        assert len(possible_rows(chain, row)) >= 5
+    with pytest.raises(ParameterError):
+        fine.versions(9, 5)
+
+
 def runs_of(count: int, k: int) -> np.ndarray:
     """Classes of the check program: k sorted rows each, the rest with the last."""
     return np.minimum(np.arange(count) // k, count // k - 1)
