@@ -57,8 +57,9 @@ class Report(Redacted, frozen=True):
         records: number of records that came.
         suppressed: number of records that were left out.
         classes: number of classes.
-        smallest: number of records of the smallest class; 0 if there is none.
-        over: number of published records of classes that have more than k.
+        smallest: number of records of the smallest class; 0 if there is none. Of hidden records it
+            may be less than k (`Anonymizer.hidden`).
+        over: number of published records of classes that have more than k, or are hidden.
         loss: mean width of the published ranges, as a part of the width of the domain: 0 for exact
             values, 1 for ranges that say nothing.
     """
@@ -294,7 +295,8 @@ class Release(Redacted, frozen=True, eq=False, dict=True):
         anonymizer: the way they were made.
         records: number of records that came.
         events: released records, for any matcher's publisher.
-        rows: positions of the released records among those that came. The publisher's secret.
+        rows: positions of the released records among those that came. They are the publisher's
+            secret: hand out `public`.
         classes: class of each released record, from 0.
     """
 
@@ -306,6 +308,14 @@ class Release(Redacted, frozen=True, eq=False, dict=True):
 
     def __repr__(self) -> str:
         return f"<Release: {self.events.count} of {self.records} records>"
+
+    @property
+    def public(self) -> Self:
+        """The same release for those who may read it: in the order of classes, without `rows`."""
+        order = np.argsort(self.classes, kind="stable")
+        places = np.arange(self.events.count)
+        events, classes = self.events.take(order), self.classes[order]
+        return type(self)(self.anonymizer, self.records, events, places, classes)
 
     @cached_property
     def report(self) -> Report:
@@ -322,7 +332,7 @@ class Release(Redacted, frozen=True, eq=False, dict=True):
             suppressed=self.records - self.events.count,
             classes=len(sizes),
             smallest=int(sizes.min(initial=self.events.count)),
-            over=int(sizes[sizes > self.anonymizer.k].sum()),
+            over=int(sizes[sizes != self.anonymizer.k].sum()),
             loss=loss / len(self.anonymizer.identifying),
         )
 

@@ -158,6 +158,20 @@ def test_a_matcher_encodes_a_release(name: str) -> None:
     assert name == "keyword" or answers.tolist() == expected.tolist()
 
 
+def test_a_release_that_is_handed_out_has_no_rows() -> None:
+    rng = np.random.default_rng(9)
+    values = {"x": rng.integers(0, 1000, 50)}
+    own = Anonymizer(Schema(x=UInt(10)), 3).release(values)
+    public = own.public
+    assert public.rows.tolist() == [*range(50)]
+    assert (np.diff(public.classes) >= 0).all()
+    assert public.report.loss == pytest.approx(own.report.loss)
+    assert public.report.over == own.report.over
+    assert public.derive(7).classes.tolist() == sorted(own.derive(7).classes.tolist())
+    order = np.argsort(own.classes, kind="stable")
+    assert codes_of(public)["x_low"] == [codes_of(own)["x_low"][row] for row in order]
+
+
 def test_values_are_not_shown() -> None:
     release = Anonymizer(SCHEMA, 1, sensitive=ILL).release([{"age": 99, "city": "Graz", "ill": 3}])
     assert repr(release) == "<Release: 1 of 1 records>"
@@ -287,6 +301,7 @@ def test_a_record_that_is_hidden_says_nothing_about_who_it_is() -> None:
     other = anonymizer.hidden([{"age": 1, "city": None, "ill": 3}])
     assert codes_of(one) == codes_of(other)
     assert one.report.loss == 1
+    assert (one.report.over, one.report.smallest) == (1, 1)
     assert anonymizer.rewrite("age = 7").evaluate(one.events).tolist() == [True]
 
 
