@@ -21,7 +21,7 @@ from ccbps.arrow import binary_rows, is_valid
 from ccbps.columnar.reasons import cause_texts, refuse
 from ccbps.columnar.roles import kept_role
 from ccbps.errors import DecodeError
-from ccbps.filters.contents import may_match
+from ccbps.filters.contents import HEAD_BYTES, may_match
 from ccbps.keys.role_key import RoleKey
 from ccbps.keys.sources import KeySource, role_key
 from ccbps.matching.contract.matcher import Matcher
@@ -203,8 +203,8 @@ class AllPairs:
 def passing(events: pa.Array, interests: pa.Array) -> Bools:
     """Tell which pairs pass a content pre-filter, shape (events, interests).
 
-    A mask that is NULL, or of another width than most, says nothing about its row, so all pairs of
-    this row pass.
+    A mask that is NULL, of another width than most, or of another filter says nothing about its
+    row, so all pairs of this row pass.
 
     Args:
         events: binary column of masks of events.
@@ -213,8 +213,13 @@ def passing(events: pa.Array, interests: pa.Array) -> Bools:
     own, fits = binary_rows(events, _usual_width(events))
     asked, good = binary_rows(interests, _usual_width(interests))
     out = np.ones((len(fits), len(good)), dtype=np.bool_)
-    if fits.any() and good.any():
-        with suppress(DecodeError):
+    if min(own.shape[1], asked.shape[1]) < HEAD_BYTES:
+        return out
+    heads, counts = np.unique(asked[good, :HEAD_BYTES], axis=0, return_counts=True)
+    for head in heads[counts == counts.max(initial=1)][:1]:
+        fits = fits & (own[:, :HEAD_BYTES] == head).all(axis=1)
+        good = good & (asked[:, :HEAD_BYTES] == head).all(axis=1)
+        with suppress(DecodeError):  # masks that are not of whole words
             tested = may_match(np.ascontiguousarray(own[fits]), np.ascontiguousarray(asked[good]))
             out[np.ix_(fits, good)] = tested
     return out

@@ -6,6 +6,9 @@ bits of what it needs. The broker makes the encrypted test only for pairs in whi
 has all bits of one of the subscription's masks. It needs no key for that, and it is a few AND
 operations on words.
 
+Each mask begins with a word that names the schema, the key and the parameters. Masks of another
+filter would let matches fail without a word, so they are refused.
+
 A pair that matches always passes. With u needs unmet, m bits, k bits each and a truths of an event,
 a pair passes all the same with probability (1 - (1 - 1/m)^(k a))^(k u).
 
@@ -23,7 +26,9 @@ Sources: R. Barazzutti, P. Felber, H. Mercier, E. Onica and E. Riviere, Thrifty 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
+from hashlib import blake2b
 from math import ceil, log, prod
 from typing import Any, Final, TypeAlias
 
@@ -42,6 +47,8 @@ from ccbps.predicates.codes import CodeArray, Intervals, pack
 
 LEVELS: Final = 8
 MASKS: Final = 4
+HEAD_BYTES: Final = 8
+"""Bytes in front of masks that name their filter."""
 CELLS: Final = 1 << 15
 """Pairs of masks that are compared at once, in the cache."""
 _MOST_LEVELS: Final = 63
@@ -61,7 +68,7 @@ class ContentFilter(Confined):
         >>> events = contents.events({"issue": ["IBM", "SAP"], "price": [119, 7]})
         >>> interests = contents.interests(["issue = 'IBM'", "price < 20 OR price = 119"])
         >>> events.shape, interests.shape
-        ((2, 16), (2, 64))
+        ((2, 24), (2, 72))
         >>> may_match(events, interests)
         array([[ True,  True],
                [False,  True]])
@@ -125,6 +132,14 @@ class ContentFilter(Confined):
         best = max(1, round(self.bits / self.elements * log(2)))
         self.hashes = best if hashes is None else whole("hashes", hashes, 1)
         self.masks = whole("masks", masks, 1)
+        content = [schema.to_json(), self.levels, self.bits, self.hashes]
+        digest = blake2b(
+            json.dumps(content).encode(),
+            digest_size=HEAD_BYTES,
+            key=key.export_secret(),
+            person=b"ccbps contents",
+        )
+        self._head = np.frombuffer(digest.digest(), dtype=np.uint64)
 
     def __repr__(self) -> str:
         return (
@@ -135,12 +150,12 @@ class ContentFilter(Confined):
     @property
     def event_bytes(self) -> int:
         """Bytes of an event's mask."""
-        return self.bits // 8
+        return HEAD_BYTES + self.bits // 8
 
     @property
     def interest_bytes(self) -> int:
         """Bytes of a subscription's masks."""
-        return self.masks * self.event_bytes
+        return HEAD_BYTES + self.masks * self.bits // 8
 
     def false_positives(self, unmet: int = 1) -> float:
         """Return the probability that a mask passes though some of its needs are not met.
@@ -166,7 +181,8 @@ class ContentFilter(Confined):
             EventError: the records do not fit the schema.
         """
         events: Events = self.schema.encode(records)
-        out = np.zeros((events.count, self.bits // 64), dtype=np.uint64)
+        whole_rows = np.zeros((events.count, self.event_bytes // 8), dtype=np.uint64)
+        whole_rows[:, :1], out = self._head, whole_rows[:, 1:]
         for place, name in enumerate(self.schema):
             codes = events.codes[name]
             first = _first_bits(codes, self.schema[name].bits)
@@ -174,7 +190,7 @@ class ContentFilter(Confined):
                 values = codes if not level else first[None] >> np.uint64(64 - level)
                 distinct, index = np.unique(values, axis=1, return_inverse=True)
                 out |= self._masks(_keys(place, level, distinct))[index.reshape(-1)]
-        return out.view(np.uint8)
+        return whole_rows.view(np.uint8)
 
     def interests(self, predicates: Iterable[str | Predicate]) -> Bytes:
         """Return the masks of subscriptions, uint8 of shape (subscriptions, interest_bytes).
@@ -189,8 +205,8 @@ class ContentFilter(Confined):
         distinct = sorted({need for own in needs for choice in own for need in choice})
         of_need: dict[Need, Words] = {}
         if distinct:
-            rows = [_keys(a, j, pack([v], self._limbs(a, j))).tobytes() for a, j, v in distinct]
-            of_need = dict(zip(distinct, self._masks(rows), strict=True))
+            keys = [_keys(a, j, pack([v], self._limbs(a, j))).tobytes() for a, j, v in distinct]
+            of_need = dict(zip(distinct, self._masks(keys), strict=True))
         out = np.zeros((len(needs), self.masks, self.bits // 64), dtype=np.uint64)
         for row, own in zip(out, needs, strict=True):
             if not own:
@@ -200,7 +216,9 @@ class ContentFilter(Confined):
                 for need in choice:
                     mask |= of_need[need]
             row[len(own) :] = row[len(own) - 1]
-        return out.reshape(len(needs), self.interest_bytes // 8).view(np.uint8)
+        rows = np.empty((len(needs), self.interest_bytes // 8), dtype=np.uint64)
+        rows[:, :1], rows[:, 1:] = self._head, out.reshape(len(needs), self.masks * self.bits // 64)
+        return rows.view(np.uint8)
 
     # -- needs ------------------------------------------------------------------------------------
 
@@ -289,13 +307,22 @@ def may_match(events: Bytes, interests: Bytes) -> Bools:
         ShapeError: an argument is not an array of bytes.
         DecodeError: they are not of one filter.
     """
-    own = _words("events", events)
-    asked = _words("interests", interests)
+    rows, wanted = _words("events", events), _words("interests", interests)
+    own, asked = rows[:, 1:], wanted[:, 1:]
     size = own.shape[1]
     if not size or asked.shape[1] % size:
         raise DecodeError(
-            f"masks of {8 * size} bytes and of {asked.shape[1] * 8} bytes are not of one filter"
+            f"masks of {8 * size + 8} bytes and of {asked.shape[1] * 8 + 8} bytes are not of one "
+            "filter"
         )
+    if len(rows) and len(wanted):
+        for name, heads in (("events", rows[:, 0]), ("interests", wanted[:, 0])):
+            other = heads != wanted[0, 0]
+            if other.any():
+                raise DecodeError(
+                    f"{name}, row {int(other.argmax())}: a mask of another schema, key or filter "
+                    "than that of the first interest: make all masks with the same ones"
+                )
     masks = asked.reshape(len(asked), asked.shape[1] // size, size)
     out = np.zeros((len(own), len(asked)), dtype=np.bool_)
     # Masks that repeat the one before them are compared once.
@@ -317,7 +344,7 @@ def may_match(events: Bytes, interests: Bytes) -> Bools:
 
 def _words(name: str, rows: Bytes) -> Words:
     checked: Bytes = array(name, rows, np.uint8, ("rows", "bytes"))
-    if checked.shape[1] % 8:
+    if checked.shape[1] % 8 or not checked.shape[1]:
         raise DecodeError(f"{name}: masks are of whole words, got {checked.shape[1]} bytes")
     words: Words = np.ascontiguousarray(checked).view(np.uint64)
     return words

@@ -76,7 +76,8 @@ def test_answers_are_the_same_by_any_strategy(spark: SparkSession, tmp_path: Pat
     for strategy in ("closure", "blocks", "topic"):
         assert found(sent, kept, strategy) == wanted
     # What a mask says is not tested: with masks that no event has, nothing is found.
-    never = F.lit(b"\xff" * contents.interest_bytes)
+    head = contents.interests(["TRUE"])[0, :8].tobytes()
+    never = F.lit(head + b"\xff" * (contents.interest_bytes - 8))
     assert found(sent, damaged(kept, "mask", {"subscription = 's2'": never}), "closure") == {
         pair for pair in wanted if pair[0] != "s2"
     }
@@ -85,6 +86,10 @@ def test_answers_are_the_same_by_any_strategy(spark: SparkSession, tmp_path: Pat
     events = damaged(sent, "mask", {"id % 7 = 0": None, "id % 7 = 1": b"broken"})
     for strategy in ("closure", "blocks"):
         assert found(events, odd, strategy) == wanted
+    # Nor does one of another key.
+    theirs = ContentFilter(SCHEMA, FilterKey.generate(), levels=7).interests(["price = 1"])
+    foreign = damaged(kept, "mask", {"subscription = 's0'": theirs[0].tobytes()})
+    assert found(sent, foreign, "closure") == wanted
     everything = damaged(sent, "mask", {"TRUE": None})
     assert found(everything, kept, "closure") == wanted
 
