@@ -13,7 +13,7 @@ from ccbps import spark as cs
 from ccbps.errors import ParameterError
 from ccbps.filters import ContentFilter, FilterKey
 from ccbps.matching import TagMatch
-from tests.support.spark_session import damaged, issued, save
+from tests.support.spark_session import Places, damaged, issued, save
 
 pytestmark = pytest.mark.spark
 
@@ -32,7 +32,9 @@ def quotes(spark: SparkSession) -> DataFrame:
 
 
 @pytest.mark.slow
-def test_answers_are_the_same_by_any_strategy(spark: SparkSession, tmp_path: Path) -> None:
+def test_answers_are_the_same_by_any_strategy(
+    spark: SparkSession, tmp_path: Path, places: Places
+) -> None:
     key = FilterKey.generate()
     source, matcher = save(tmp_path / "masks", key), TagMatch(SCHEMA)
     keys = issued(matcher, tmp_path)
@@ -92,6 +94,8 @@ def test_answers_are_the_same_by_any_strategy(spark: SparkSession, tmp_path: Pat
     assert found(sent, foreign, "closure") == wanted
     everything = damaged(sent, "mask", {"TRUE": None})
     assert found(everything, kept, "closure") == wanted
+    secret = key.export_secret()
+    places.check_hidden([secret, secret.hex().encode(), key.to_text().encode()])
 
 
 def test_what_is_refused(spark: SparkSession, tmp_path: Path) -> None:
