@@ -6,6 +6,7 @@ A worker keeps a broker from batch to batch, by its key, and prepared interests,
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -13,11 +14,14 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from ccbps.arrays import Bytes, Index
+from ccbps.arrays import Bools, Bytes, Index
 from ccbps.arrow import binary_rows, is_valid
 from ccbps.columnar.reasons import cause_texts, refuse
 from ccbps.columnar.roles import kept_role
+from ccbps.errors import DecodeError
+from ccbps.filters.contents import HEAD_BYTES, may_match
 from ccbps.keys.role_key import RoleKey
 from ccbps.keys.sources import KeySource, role_key
 from ccbps.matching.contract.matcher import Matcher
@@ -32,15 +36,19 @@ blocks, brokers would prepare interests more often, once for each block of event
 
 
 @lru_cache(maxsize=8)
-def _table(matcher: Matcher, key: RoleKey, interests: bytes) -> tuple[Table, Bytes]:
+def _table(
+    matcher: Matcher, key: RoleKey, interests: bytes, masked: bool
+) -> tuple[Table | Bytes, Bytes]:
     """Prepare this worker's table of interests, and return it with the `Cause` of each interest.
 
-    Refused interests are not in the table.
+    Refused interests are not in the table. With masks, which pairs are tested is not known before,
+    so it is the messages themselves.
     """
     broker = kept_role(matcher, "broker", key)
     rows = np.frombuffer(interests, dtype=np.uint8).reshape(-1, matcher.interest_bytes)
     causes = broker.examine_interests(rows)
-    return broker.prepare(rows[causes == Cause.NONE]), causes
+    served = rows[causes == Cause.NONE]
+    return served if masked else broker.prepare(served), causes
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +65,8 @@ class AllPairs:
         on_error: "raise" to fail at the first malformed message, "drop" to let malformed messages
             match nothing, "reject" to give each a row with the columns that name it and the reason
             as well.
+        mask: name of the column of masks of a content pre-filter, of events and of interests; None
+            if there is none.
     """
 
     matcher: Matcher
@@ -65,13 +75,17 @@ class AllPairs:
     event: str
     kept: tuple[str, ...]
     on_error: str
+    mask: str | None = None
 
-    def interests(self, labels: pa.Array, messages: pa.Array) -> tuple[pa.Array, bytes]:
-        """Return the labels and the messages of the interests that have the right width.
+    def interests(
+        self, labels: pa.Array, messages: pa.Array, masks: pa.Array | None = None
+    ) -> tuple[pa.Array, bytes, pa.Array | None]:
+        """Return labels, messages and masks of the interests that have the right width.
 
         Args:
             labels: column of subscriptions' names.
             messages: binary column of interests.
+            masks: binary column of their masks; None if there is none.
 
         Raises:
             DecodeError: an interest has another width, and `on_error` is "raise".
@@ -80,7 +94,8 @@ class AllPairs:
         if self.on_error == "raise":
             causes = np.where(good, np.uint8(Cause.NONE), np.uint8(Cause.INTEREST_WIDTH))
             refuse(causes, [self.subscription], [labels])
-        return labels.filter(pa.array(good)), rows[good].tobytes()
+        some = pa.array(good)
+        return labels.filter(some), rows[good].tobytes(), masks and masks.filter(some)
 
     def rejected(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield a row for each malformed interest: its label and the reason.
@@ -105,6 +120,7 @@ class AllPairs:
         self,
         labels: pa.Array,
         content: bytes,
+        masks: pa.Array | None,
         batches: Iterable[pa.RecordBatch],
         *,
         report: bool = True,
@@ -116,6 +132,7 @@ class AllPairs:
         Args:
             labels: labels that `interests` returned.
             content: messages that `interests` returned.
+            masks: masks that `interests` returned.
             batches: batches of events.
             report: whether malformed events are refused or get their rows; once is enough where
                 events meet several blocks of interests.
@@ -125,11 +142,13 @@ class AllPairs:
         """
         key = role_key(self.key)
         broker = kept_role(self.matcher, "broker", key)
-        table, refused = _table(self.matcher, key, content)
+        table, refused = _table(self.matcher, key, content, masks is not None)
         if self.on_error == "raise":
             causes = np.where(refused == Cause.USER, np.uint8(Cause.NONE), refused)
             refuse(causes, [self.subscription], [labels])
-        served = labels.filter(pa.array(refused == Cause.NONE))
+        alive = pa.array(refused == Cause.NONE)
+        served = labels.filter(alive)
+        asked = None if masks is None else masks.filter(alive)
         rows_at_once = max(1, MATCH_CELLS // max(1, len(table)))
         parts = (
             batch.slice(start, rows_at_once)
@@ -140,7 +159,11 @@ class AllPairs:
             messages, others = batch.column(self.event), batch.select(self.kept).columns
             bodies, fits = binary_rows(messages, self.matcher.event_bytes)
             usable = np.flatnonzero(fits)
-            answers, causes = broker.examine_all(np.ascontiguousarray(bodies[usable]), table)
+            where = None
+            if asked is not None:
+                where = passing(batch.column(self.mask).take(pa.array(usable)), asked)
+            sent = np.ascontiguousarray(bodies[usable])
+            answers, causes = broker.examine_all(sent, table, where)
             if report and self.on_error != "drop":
                 every = np.where(is_valid(messages), np.uint8(Cause.EVENT_WIDTH), Cause.NONE)
                 every[usable] = causes
@@ -170,10 +193,41 @@ class AllPairs:
         """
         for batch in batches:
             for event_block, interest_block in zip(*batch.columns, strict=True):
-                labels, messages, *_ = _unpacked(interest_block).columns
-                served = self.interests(labels.cast(pa.string()), messages)
+                labels, messages, *others = _unpacked(interest_block).columns
+                masks = others[0] if self.mask and others else None
+                served = self.interests(labels.cast(pa.string()), messages, masks)
                 report = self.on_error == "raise" or not len(labels)
                 yield from self.matches(*served, [_unpacked(event_block)], report=report)
+
+
+def passing(events: pa.Array, interests: pa.Array) -> Bools:
+    """Tell which pairs pass a content pre-filter, shape (events, interests).
+
+    A mask that is NULL, of another width than most, or of another filter says nothing about its
+    row, so all pairs of this row pass.
+
+    Args:
+        events: binary column of masks of events.
+        interests: binary column of masks of subscriptions.
+    """
+    own, fits = binary_rows(events, _usual_width(events))
+    asked, good = binary_rows(interests, _usual_width(interests))
+    out = np.ones((len(fits), len(good)), dtype=np.bool_)
+    if min(own.shape[1], asked.shape[1]) < HEAD_BYTES:
+        return out
+    heads, counts = np.unique(asked[good, :HEAD_BYTES], axis=0, return_counts=True)
+    for head in heads[counts == counts.max(initial=1)][:1]:
+        fits = fits & (own[:, :HEAD_BYTES] == head).all(axis=1)
+        good = good & (asked[:, :HEAD_BYTES] == head).all(axis=1)
+        with suppress(DecodeError):  # masks that are not of whole words
+            tested = may_match(np.ascontiguousarray(own[fits]), np.ascontiguousarray(asked[good]))
+            out[np.ix_(fits, good)] = tested
+    return out
+
+
+def _usual_width(masks: pa.Array) -> int:
+    widths = pc.mode(pc.binary_length(masks))
+    return int(widths[0]["mode"].as_py()) if len(widths) else 0
 
 
 def blocks(

@@ -8,6 +8,8 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.filters.bloom import BloomFilter as BloomFilter
     from ccbps.filters.bloom import CountingBloomFilter as CountingBloomFilter
     from ccbps.filters.bloom import bloom_size as bloom_size
+    from ccbps.filters.contents import ContentFilter as ContentFilter
+    from ccbps.filters.contents import may_match as may_match
     from ccbps.filters.cuckoo import CuckooFilter as CuckooFilter
     from ccbps.filters.cuckoo import cuckoo_buckets as cuckoo_buckets
     from ccbps.filters.hashing import Hashing as Hashing

@@ -60,6 +60,12 @@ def _size(capacity: int, rate: float) -> int:
     return size
 
 
+def places_of(first: Words, second: Words, size: int, hashes: int) -> Index:
+    """Return places below `size`, shape (hashes, keys), from both halves of the keys' hashes."""
+    steps = np.arange(hashes, dtype=np.uint64)[:, None]
+    return ((first + steps * second >> _HALF) * np.uint64(size) >> _HALF).astype(np.intp)
+
+
 class Bloom(Filter):
     """The common part of Bloom filters with and without counters: the places of keys.
 
@@ -91,8 +97,7 @@ class Bloom(Filter):
 
     def _places(self, first: Words, second: Words) -> Index:
         """Return the places of keys, shape (hashes, keys)."""
-        steps = np.arange(self.hashes, dtype=np.uint64)[:, None]
-        return ((first + steps * second >> _HALF) * np.uint64(self.size) >> _HALF).astype(np.intp)
+        return places_of(first, second, self.size, self.hashes)
 
     def _parts(self, first: Words, second: Words) -> Iterator[tuple[slice, Index]]:
         """Yield parts of a column that fit the cache, each with its places."""

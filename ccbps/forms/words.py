@@ -42,7 +42,7 @@ from ccbps.errors import ParameterError, UnsupportedPredicateError
 from ccbps.predicates import Events, Predicate, Schema
 from ccbps.predicates.box import Box
 from ccbps.predicates.codes import at_most
-from ccbps.predicates.types import EMPTY, AttributeType, Refused
+from ccbps.predicates.types import EMPTY, AttributeType, Code, Refused
 
 EQUAL: Final = 0
 PRESENT: Final = 1
@@ -59,10 +59,6 @@ Clause: TypeAlias = tuple[Word, ...]
 
 
 # -- arguments that list values ------------------------------------------------------------------
-
-
-class Code(int):
-    """A value of an attribute by its code, where it cannot be given as itself: in JSON."""
 
 
 def listed(name: str, values: Any) -> list[Any]:

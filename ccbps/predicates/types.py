@@ -44,6 +44,10 @@ class ConstantError(TypeError):
     """A constant or operator does not fit the type; the front end adds name and position."""
 
 
+class Code(int):
+    """A value of an attribute by its code, where it cannot be given as itself."""
+
+
 class PatternError(ConstantError):
     """A constant, pattern or Hamming attribute that is valid SQL but outside the language."""
 
@@ -211,7 +215,8 @@ class AttributeType(Printable, ABC):
         Args:
             operator: one of = < <= > >=; or "like", for values that start with a text; or
                 "hamming", for the one value from which a Hamming distance is counted.
-            constant: value to compare with. For "like" a text, and one trailing ``%`` or none.
+            constant: value to compare with, or its `Code`. For "like" a text, and one trailing
+                ``%`` or none.
 
         Raises:
             ConstantError: the operator or the constant does not fit this type.
@@ -220,7 +225,10 @@ class AttributeType(Printable, ABC):
         if operator == "like" and is_prefix(constant):
             first, last = self.prefix_range(constant.removesuffix("%"))
             return (first + self.lowest, last + self.lowest) if first <= last else EMPTY
-        below, upto = (number + self.lowest for number in self.bisect(constant))
+        if isinstance(constant, Code):
+            below, upto = int(constant), constant + 1
+        else:
+            below, upto = (number + self.lowest for number in self.bisect(constant))
         if operator == "hamming" and below == upto:
             raise ConstantError(f"hamming(attribute, value) needs a value that is {self.accepts}")
         if operator in ("=", "like", "hamming"):

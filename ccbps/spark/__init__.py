@@ -34,7 +34,10 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.rounds.remote_ledger import RemoteLedger as RemoteLedger
     from ccbps.shares.operators import Operator as Operator
     from ccbps.spark.all_pairs import match_all_pairs as match_all_pairs
+    from ccbps.spark.anonymity import anonymize as anonymize
     from ccbps.spark.columns import clean_names as clean_names
+    from ccbps.spark.content_filter import event_masks as event_masks
+    from ccbps.spark.content_filter import interest_masks as interest_masks
     from ccbps.spark.delivery import deliver as deliver
     from ccbps.spark.delivery import open_payloads as open_payloads
     from ccbps.spark.delivery import seal_payloads as seal_payloads

@@ -57,6 +57,7 @@ def match_all_pairs(
     *,
     subscription: str = "subscription",
     topic: str | None = None,
+    mask: str | None = None,
     strategy: Literal["auto", "closure", "blocks", "topic"] = "auto",
     event: str = "event_message",
     interest: str = "interest_message",
@@ -80,6 +81,9 @@ def match_all_pairs(
         topic: column of both DataFrames that the broker sees, such as `topic_tokens` makes. Rows of
             equal topics are matched with each other, and rows whose topic is NULL with all rows.
             None if there is no such column.
+        mask: binary column of both DataFrames with masks of a content pre-filter, as `event_masks`
+            and `interest_masks` make them. Only pairs that pass are tested; a row whose mask is
+            NULL or of another width passes. None if there is no such column.
         strategy: way in which events and interests meet. "closure": the driver collects interests,
             and workers get all of them. "blocks": both are packed in blocks, and crossed. "topic":
             blocks of one topic are joined. "auto": "topic" where there is one; else "closure", if
@@ -107,7 +111,7 @@ def match_all_pairs(
     """
     check_answers(matcher, "match_all_pairs")
     check_key(key)
-    kept = tuple(name for name in events.columns if name != event)
+    kept = tuple(name for name in events.columns if name not in (event, mask))
     refuse_alike(events, {"events": kept, "interests": [subscription]})
     reject = check_on_error(on_error, drop=True)
     choice("strategy", strategy, ("auto", "closure", "blocks", "topic"))
@@ -117,8 +121,9 @@ def match_all_pairs(
             f"got strategy={strategy!r}, topic={topic!r}"
         )
     topics = [] if topic is None else [topic]
-    require(events, topics, binary=[event], name="events")
-    require(interests, topics, text=[subscription], binary=[interest], name="interests")
+    masks = [] if mask is None else [mask]
+    require(events, topics, binary=[event, *masks], name="events")
+    require(interests, topics, text=[subscription], binary=[interest, *masks], name="interests")
     if subscription in events.columns:
         raise ParameterError(f"column {subscription!r} is in both DataFrames; rename one")
     if interests.isStreaming:
@@ -144,9 +149,9 @@ def match_all_pairs(
     if reject:
         refuse_rejected([*kept, subscription])
         schema.add("rejected", "string")
-    pairs = _Pairs(AllPairs(matcher, key, subscription, event, kept, on_error), schema)
+    pairs = _Pairs(AllPairs(matcher, key, subscription, event, kept, on_error, mask), schema)
     label, message = column(subscription), column(interest)
-    asked = interests.select(label, message, *map(column, topics))
+    asked = interests.select(label, message, *map(column, [*masks, *topics]))
     asked = asked.where(label.isNotNull()).where(message.isNotNull())
     if topic is not None:
         result = pairs.by_topic(events, asked, topic)
@@ -195,8 +200,8 @@ class _Pairs:
             )
         if strategy == "blocks" or (strategy == "auto" and size > PLAN_BYTES):
             return self.by_blocks(events, interests, -(-size // PLAN_BYTES), report=True)
-        labels, messages = (chunks.combine_chunks() for chunks in interests.toArrow().columns)
-        collected = self.broker.interests(labels.cast(pa.string()), messages)
+        labels, *content = (chunks.combine_chunks() for chunks in interests.toArrow().columns)
+        collected = self.broker.interests(labels.cast(pa.string()), *content)
         # The plan holds messages, which the broker sees anyway, and no key.
         return map_batches(events, partial(self.broker.matches, *collected), self.schema)
 
@@ -228,7 +233,7 @@ class _Pairs:
         wide, others = (df.where(column(topic).isNull()) for df in (events, interests))
         # Both are few, or nobody would have named a topic.
         for left, right in ((events, others), (wide, every)):
-            narrow = right.select(*map(column, right.columns[:2]))
+            narrow = right.drop(column(topic))
             result = result.unionByName(self.by_blocks(left, narrow, 1, report=left is events))
         return result
 

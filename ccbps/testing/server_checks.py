@@ -25,6 +25,7 @@ from ccbps.errors import (
     KeyMismatchError,
     ParameterError,
     SerializationError,
+    ShapeError,
 )
 from ccbps.matching import Matcher, RoleKey, Table
 from ccbps.matching.contract import broker as broker_module
@@ -484,6 +485,18 @@ def many_events_are_matched_block_by_block(case: Case) -> None:
             assert broker.match_all(events[rows], form).tolist() == expected
         answers, causes = broker.examine_all(events[rows], interests)
         assert answers.tolist() == expected and not causes.any()
+
+
+@check(keyed)
+def only_pairs_of_a_mask_are_tested(case: Case) -> None:
+    """Check `match_all` behind a pre-filter: the same answers where it is true, none elsewhere."""
+    broker, (events, interests) = case.party.broker, case.sides()
+    for where in (case.meaning, ~case.meaning, np.indices(case.meaning.shape).sum(axis=0) % 2 == 0):
+        expected = (case.meaning & where).tolist()
+        assert broker.match_all(events, interests, where=where).tolist() == expected
+    table = broker.prepare(interests)
+    refuses(ParameterError, broker.match_all, events, table, where=case.meaning)
+    refuses(ShapeError, broker.match_all, events, interests, where=case.meaning[:, 1:])
 
 
 @check(keyed)

@@ -24,6 +24,7 @@ PACKAGES = (
     "ccbps.access",
     "ccbps.functional",
     "ccbps.p3s",
+    "ccbps.anonymity",
     "ccbps.filters",
     "ccbps.circuits",
     "ccbps.encodings",

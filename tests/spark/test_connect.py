@@ -30,7 +30,12 @@ FILES = [
     "tests/spark/test_share_stores.py",
 ]
 # Whose slow tests, too, say something of Connect.
-WHOLE = ["tests/spark/test_streams.py", "tests/spark/test_store_generations.py"]
+WHOLE = [
+    "tests/spark/test_streams.py",
+    "tests/spark/test_store_generations.py",
+    "tests/spark/test_anonymity.py",
+    "tests/spark/test_content_filter.py",
+]
 # Spark gives a worker of a stream ten seconds to start, which no setting changes; the tests that
 # run beside this one may take them.
 TOO_LATE = "Timed out while waiting for the Python worker to connect back"

@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
 from ccbps.arrays import Bools, Bytes, slices
-from ccbps.checks import instance, whole
+from ccbps.checks import array, instance, whole
 from ccbps.errors import DecodeError, KeyMismatchError, ParameterError
 from ccbps.keys.role_key import LAST_EPOCH, KeyUpdate, RoleKey
 from ccbps.keys.secret import confined
@@ -48,6 +48,8 @@ from ccbps.wire import (
 )
 
 T = TypeVar("T", Bytes, Table)
+PAIR_ROWS: Final = 1 << 15
+"""Pairs of a mask whose messages are put together at once."""
 
 
 class Broker(MatcherRole):
@@ -212,29 +214,42 @@ class Broker(MatcherRole):
         loaded._restore(data, drop_unserved)
         return loaded
 
-    def match_all(self, events: Bytes, interests: Bytes | Table) -> Bools:
+    def match_all(
+        self, events: Bytes, interests: Bytes | Table, where: Bools | None = None
+    ) -> Bools:
         """Match all events with all interests.
 
         Args:
             events: messages, uint8, shape (events, event_bytes).
             interests: messages, uint8, shape (interests, interest_bytes), or a table of them.
+            where: pairs to test, bool, shape (events, interests), such as a pre-filter returns
+                (`ccbps.filters.may_match`); all others are False. None to test all pairs. It goes
+                with messages, and not with a table.
 
         Returns:
             bool, shape (events, interests); a table's columns are in the order of `Table.ids`.
 
         Raises:
             DecodeError: some bytes are not messages of this matcher, key and epoch; names rows.
-            ParameterError: the matcher answers pairs only.
+            ParameterError: the matcher answers pairs only, or `where` goes with a table.
         """
-        return self.match_parts(events, self._own(interests).parts)
+        if where is None:
+            return self.match_parts(events, self._own(interests).parts)
+        answers, causes = self.examine_all(events, interests, where)
+        raise_for(causes)
+        return answers
 
-    def examine_all(self, events: Bytes, interests: Bytes | Table) -> tuple[Bools, Bytes]:
+    def examine_all(
+        self, events: Bytes, interests: Bytes | Table, where: Bools | None = None
+    ) -> tuple[Bools, Bytes]:
         """Match as `match_all` does, but refuse event messages one by one.
 
         Returns:
             answers, shape (events, interests), False where the event is refused; and the
             `ccbps.wire.Cause` of each event.
         """
+        if where is not None:
+            return self._examine_where(events, interests, where)
         causes, parts = self.examine_events(events), self._own(interests).parts
         good = np.flatnonzero(causes == Cause.NONE)
         if len(good) == len(events):
@@ -242,6 +257,27 @@ class Broker(MatcherRole):
         answers = self._answers(events[good], parts)
         out = np.zeros((len(events), answers.shape[1]), dtype=np.bool_)
         out[good] = answers
+        return out, causes
+
+    def _examine_where(
+        self, events: Bytes, interests: Bytes | Table, where: Bools
+    ) -> tuple[Bools, Bytes]:
+        """Match the pairs of a mask, and refuse event messages one by one."""
+        if isinstance(interests, Table):
+            raise ParameterError("where goes with interest messages, and not with a table")
+        raise_for(self.examine_interests(interests))
+        causes = self.examine_events(events)
+        array("where", where, np.bool_, (len(events), len(interests)))
+        out = np.zeros(where.shape, dtype=np.bool_)
+        opened, asked = self._body(events, "event"), self._body(interests, "interest")
+        tested = np.asarray(where & (causes == Cause.NONE)[:, None], dtype=np.bool_)
+        # By interest, since a scheme prepares each interest of a batch once.
+        columns, rows = np.nonzero(tested.T)
+        for start in range(0, len(rows), PAIR_ROWS):
+            row, column = rows[start : start + PAIR_ROWS], columns[start : start + PAIR_ROWS]
+            out[row, column] = self._tables().match_rows(
+                self._access.key, opened[row], asked[column]
+            )
         return out, causes
 
     def match_parts(self, events: Bytes, parts: Sequence[Part]) -> Bools:

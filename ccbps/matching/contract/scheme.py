@@ -552,10 +552,14 @@ class TableScheme(Scheme):
 
     def match_rows(self, key: Mapping[str, Any], events: Bytes, interests: Bytes) -> Bools:
         """Answer row i of one with row i of the other, shape (batch,); all are well-formed."""
-        distinct, index = np.unique(interests, axis=0, return_inverse=True)
+        bodies = np.ascontiguousarray(interests)
+        # Rows as single items: `unique` compares them at once, and along an axis byte by byte.
+        items = bodies.view(f"V{bodies.shape[1]}").reshape(-1)
+        _, first, index = np.unique(items, return_index=True, return_inverse=True)
+        distinct, index = bodies[first], index.reshape(-1)
         out = np.zeros(len(events), dtype=np.bool_)
-        order = np.argsort(index.reshape(-1), kind="stable")
-        edges = np.flatnonzero(np.diff(index.reshape(-1)[order], prepend=-1)).tolist()
+        order = np.argsort(index, kind="stable")
+        edges = np.flatnonzero(np.diff(index[order], prepend=-1)).tolist()
         for number, (low, high) in enumerate(zip(edges, [*edges[1:], len(order)], strict=True)):
             rows = order[low:high]
             table = self.table(key, distinct[number : number + 1])
