@@ -1,9 +1,10 @@
 """The cheapest partition of intervals into runs of neighbours, by dynamic programme.
 
 The intervals of one attribute are sorted by lower bound, then by upper bound. A run is published as
-its hull, and costs what the hull has more than its members: sum of (|hull| - |own|). So the cost is
-the expected number of useless deliveries of uniform events, times the size of the domain. Points
-are intervals of one value, and the cost is then the information that is lost.
+its hull, and costs what the hull has more than its members: the sum over the members of the hull's
+size less their own. So the cost is the expected number of useless deliveries of uniform events,
+times the size of the domain. Points are intervals of one value, and the cost is then the
+information that is lost.
 
 best(j) = min over i of best(i) + cost(i, j). A run of 2k members or more can be cut into two, and
 that never costs more. So runs of k to 2k - 1 suffice if only k counts. Where a rule on the values
