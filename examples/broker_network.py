@@ -32,7 +32,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Event
@@ -262,6 +262,9 @@ class Story:
         self.start(run_exchange, at, seed.to_text(), key, quotes, self.news)
         self.wait("the exchange published")
         self.ask("north", "arrived")
+        for edge in {edge for edge, _ in SECOND_PART.values()}:
+            self.ask(edge, "arrived")
+            self.ask(edge, "drained")
         differences = 0
         print(f"\n{'':<6}{'matched by':<15}{'condition':<52}{'got':>4}{'meant':>7}")
         for name, (edge, condition) in SECOND_PART.items():
@@ -304,6 +307,7 @@ class Story:
     def end_clients(self, homes: dict[str, str]) -> dict[str, Counter[int]]:
         """Return the numbers of the quotes that each client got."""
         for edge in {*homes.values()}:
+            self.ask(edge, "drained")  # each client has acknowledged all that waited for it
             self.ends[edge].set()
         found: dict[str, Counter[int]] = {}
         for edge in {*homes.values()}:
@@ -411,7 +415,7 @@ def run_edge(
         service = MqttService(edge, MqttUrl(server.url, "broker", passwords["broker"]))
         stack.enter_context(service)
         line.send(server.url)
-        obey(edge.router, line)
+        obey(edge.router, line, lambda: not any(edge.take(one, 1) for one in passwords))
 
 
 def run_follower(party: int, key: tuple[bytes, list[bytes]]) -> None:
@@ -434,11 +438,19 @@ def on_network(network: Any) -> tuple[Identity, dict[str, Any], int]:
     return Identity(secret), pinned, port
 
 
-def obey(router: ServedRouter, line: Connection) -> None:
+def obey(
+    router: ServedRouter, line: Connection, is_drained: Callable[[], bool] = lambda: True
+) -> None:
     """Answer the director's questions until the end."""
     while (question := line.recv()) != "end":
         if question == "arrived":
             line.send(router.wait_arrived(SECONDS))
+            continue
+        if question == "drained":
+            until = time.monotonic() + SECONDS
+            while not is_drained() and time.monotonic() < until:
+                time.sleep(0.05)
+            line.send(None)
             continue
         ready = router.wait_ready(SECONDS)
         with router.lock:
