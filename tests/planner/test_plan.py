@@ -324,7 +324,10 @@ def test_best_is_ready_to_use_or_says_why_there_is_none() -> None:
 # -- answers --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("schema", "text"), CASES)
+@pytest.mark.parametrize(
+    ("schema", "text"),
+    [*CASES[:2], *(pytest.param(*case, marks=pytest.mark.slow) for case in CASES[2:])],
+)
 @settings(
     max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
