@@ -119,14 +119,8 @@ class Authority(Confined):
         """
         old = self.policy
         return self.enact(
-            Policy(
-                old.schema,
-                version=old.version + 1,
-                roles=old.roles,
-                grants=old.grants,
-                rules=old.rules,
-                revoked={*old.revoked, *users},
-                revoked_tokens={*old.revoked_tokens, *tokens},
+            old.following(
+                revoked={*old.revoked, *users}, revoked_tokens={*old.revoked_tokens, *tokens}
             )
         )
 

@@ -27,7 +27,7 @@ from msgspec import Meta, structs
 from ccbps.access.notice import Digest
 from ccbps.access.policy import Text
 from ccbps.checks import Printable, instance, whole
-from ccbps.ciphers.signatures import Signature, check_identity, signed_by
+from ccbps.ciphers.signatures import UNSIGNED, Signature, check_identity, signed_by
 from ccbps.errors import ParameterError, PredicateError, RefusedError
 from ccbps.keys import SigningKey
 from ccbps.predicates import Predicate, Schema
@@ -37,7 +37,6 @@ from ccbps.wire import Kind
 
 DEEPEST: Final = 32
 """Greatest number of links of a chain."""
-_UNSIGNED: Final = bytes(64)
 Identity = Annotated[bytes, Meta(min_length=32, max_length=32)]
 
 
@@ -58,7 +57,7 @@ class Link(Record, frozen=True):
     key: Identity
     scope: Text
     depth: Annotated[int, Meta(ge=0, le=DEEPEST)]
-    signature: Signature = _UNSIGNED
+    signature: Signature = UNSIGNED
 
 
 class _Links(Message, frozen=True):
@@ -214,7 +213,7 @@ def _schema_digest(schema: Schema) -> bytes:
 
 
 def _signed(link: Link) -> bytes:
-    return _Links((structs.replace(link, signature=_UNSIGNED),)).to_bytes()
+    return _Links((structs.replace(link, signature=UNSIGNED),)).to_bytes()
 
 
 def _number(link: Link) -> bytes:

@@ -19,22 +19,26 @@ from msgspec import Meta, structs
 from ccbps.access.notice import Digest
 from ccbps.access.policy import Action, Grant, Name, Policy, Rate, Text
 from ccbps.checks import Printable, instance
-from ccbps.ciphers.signatures import Signature, check_identity, signed_by
+from ccbps.ciphers.signatures import (
+    UNSIGNED,
+    Signature,
+    SignedMessage,
+    check_identity,
+    signed_by,
+)
 from ccbps.errors import ParameterError, RefusedError
 from ccbps.keys import SigningKey
 from ccbps.predicates import Schema
 from ccbps.predicates.bound import bound_predicate
-from ccbps.records import Message
 from ccbps.wire import Kind
 
 Side: TypeAlias = Literal["owner", "manager"]
 _PURPOSE: Final = b"ccbps agreement 1\0"
-_UNSIGNED: Final = bytes(64)
 FIRST: Final = bytes(32)
 """What the first offer answers."""
 
 
-class Offer(Message, frozen=True):
+class Offer(SignedMessage, frozen=True):
     """Terms of one side.
 
     Attributes:
@@ -55,7 +59,7 @@ class Offer(Message, frozen=True):
     actions: Annotated[tuple[Action, ...], Meta(min_length=1)]
     filter: Text
     rate: Rate | None = None
-    signature: Signature = _UNSIGNED
+    signature: Signature = UNSIGNED
 
     @property
     def digest(self) -> bytes:
@@ -114,7 +118,7 @@ class Negotiation(Printable):
             PredicateError: the filter does not parse.
         """
         offer = Offer(by, self._newest, roles, actions, filter, rate)
-        self.take(structs.replace(offer, signature=key.sign(_unsigned(offer))).to_bytes())
+        self.take(structs.replace(offer, signature=key.sign(offer.signed)).to_bytes())
 
     def take(self, message: bytes) -> None:
         """Take an offer of either side.
@@ -125,7 +129,7 @@ class Negotiation(Printable):
             PredicateError: the filter does not parse.
         """
         offer = Offer.from_bytes(message)
-        if not signed_by(self._keys[offer.by], _unsigned(offer), offer.signature):
+        if not signed_by(self._keys[offer.by], offer.signed, offer.signature):
             raise RefusedError(f"the offer is not signed by the {offer.by}", reason="offer")
         if offer.answers != self._newest:
             raise RefusedError("the offer does not answer the newest one", reason="offer")
@@ -206,16 +210,4 @@ class Negotiation(Printable):
             PredicateError: the two filters together are too long.
         """
         kept = [grant for grant in policy.grants if grant not in earlier]
-        return Policy(
-            policy.schema,
-            version=policy.version + 1,
-            roles=policy.roles,
-            grants=[*kept, *self.grants()],
-            rules=policy.rules,
-            revoked=policy.revoked,
-            revoked_tokens=policy.revoked_tokens,
-        )
-
-
-def _unsigned(offer: Offer) -> bytes:
-    return structs.replace(offer, signature=_UNSIGNED).to_bytes()
+        return policy.following(grants=[*kept, *self.grants()])

@@ -20,19 +20,18 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, ClassVar, Final
 
-from msgspec import Meta, structs
+from msgspec import Meta
 
 from ccbps.access.policy import ACTIONS, Action, Name, Rate, Roles
-from ccbps.ciphers.signatures import Signature, signed_by
+from ccbps.ciphers.signatures import UNSIGNED, Signature, SignedMessage, signed_by
 from ccbps.errors import DecodeError
-from ccbps.records import Message, Number, Record
+from ccbps.records import Number, Record
 from ccbps.wire import Kind
 
 NAME_BYTES: Final = 16
 DIGEST_BYTES: Final = 32
 EVERYTHING: Final = b""
 """Name of a filter that is TRUE for all events."""
-_UNSIGNED: Final = bytes(64)
 
 FilterName = Annotated[bytes, Meta(max_length=NAME_BYTES)]
 Digest = Annotated[bytes, Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
@@ -64,7 +63,7 @@ class Entitled(Record, frozen=True):
     rights: tuple[Entitlement | None, Entitlement | None, Entitlement | None, Entitlement | None]
 
 
-class Notice(Message, frozen=True, dict=True):
+class Notice(SignedMessage, frozen=True, dict=True):
     """A policy without its filters; `ccbps.access.Authority.notice` makes it.
 
     Attributes:
@@ -83,12 +82,7 @@ class Notice(Message, frozen=True, dict=True):
     entitled: tuple[Entitled, ...]
     revoked: tuple[Name, ...]
     tokens: tuple[str, ...]
-    signature: Signature = _UNSIGNED
-
-    @property
-    def signed(self) -> bytes:
-        """Bytes that the authority signs."""
-        return structs.replace(self, signature=_UNSIGNED).to_bytes()
+    signature: Signature = UNSIGNED
 
     @classmethod
     def verified(cls, message: bytes, authority: bytes) -> Notice:
@@ -142,7 +136,7 @@ class Notice(Message, frozen=True, dict=True):
         return frozenset(right.name for right in self._rights.values()) - {EVERYTHING}
 
 
-class Permit(Message, frozen=True):
+class Permit(SignedMessage, frozen=True):
     """The authority's word that a subscription is no wider than the client's filters.
 
     Attributes:
@@ -157,9 +151,4 @@ class Permit(Message, frozen=True):
     client: Name
     subscription: Digest
     names: tuple[FilterName, FilterName]
-    signature: Signature = _UNSIGNED
-
-    @property
-    def signed(self) -> bytes:
-        """Bytes that the authority signs."""
-        return structs.replace(self, signature=_UNSIGNED).to_bytes()
+    signature: Signature = UNSIGNED

@@ -307,6 +307,25 @@ class Policy(Printable):
             revoked_tokens=file.revoked_tokens,
         )
 
+    def following(self, **changes: Any) -> Policy:
+        """Return the next version, which is the same but for some arguments of the constructor.
+
+        Example:
+            >>> from ccbps import Schema, UInt
+            >>> from ccbps.access import Policy
+            >>> policy = Policy(Schema(age=UInt(7)), version=1, roles={"doctor": []}, grants=[])
+            >>> policy.following(roles={"doctor": ["ann"]}).version
+            2
+        """
+        kept = {
+            "roles": self.roles,
+            "grants": self.grants,
+            "rules": self.rules,
+            "revoked": self.revoked,
+            "revoked_tokens": self.revoked_tokens,
+        }
+        return Policy(self.schema, version=self.version + 1, **{**kept, **changes})
+
     def to_bytes(self) -> bytes:
         """Return the bytes of the policy; equal policies have equal bytes."""
         return self._content.to_bytes()

@@ -45,7 +45,7 @@ from ccbps.access.policy import Action
 from ccbps.broker.mailbox import Matched
 from ccbps.broker.messages import Delivery, Subscription
 from ccbps.checks import Printable, choice, instance
-from ccbps.ciphers.signatures import Signature
+from ccbps.ciphers.signatures import UNSIGNED, Signature, SignedMessage
 from ccbps.errors import (
     DecodeError,
     ParameterError,
@@ -54,7 +54,7 @@ from ccbps.errors import (
     UnsupportedPredicateError,
 )
 from ccbps.predicates import Predicate
-from ccbps.records import Message, Number
+from ccbps.records import Number
 from ccbps.wire import Kind
 
 When = Literal["before", "after"]
@@ -62,10 +62,9 @@ MOST_ENDED: Final = 256
 """Subscriptions that ended of which a client is told; the last ones."""
 AUTHORITY: Final = "authority"
 """Name of the client whose subscriptions are the filters."""
-_UNSIGNED: Final = bytes(64)
 
 
-class Enactment(Message, frozen=True):
+class Enactment(SignedMessage, frozen=True):
     """A policy for a broker: the notice, and an interest for each filter that it must match.
 
     Attributes:
@@ -81,12 +80,7 @@ class Enactment(Message, frozen=True):
     notice: bytes
     filters: Mapping[str, tuple[bytes, ...]]
     number: Number
-    signature: Signature = _UNSIGNED
-
-    @property
-    def signed(self) -> bytes:
-        """Bytes that the authority signs."""
-        return structs.replace(self, signature=_UNSIGNED).to_bytes()
+    signature: Signature = UNSIGNED
 
 
 def enactment(

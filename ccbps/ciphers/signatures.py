@@ -23,12 +23,12 @@ from typing import Annotated, Any, Final, TypeAlias
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from ccbps.checks import octets
 from ccbps.errors import ParameterError
 from ccbps.keys.plain_key import SigningKey
-from ccbps.records import Number, Record
+from ccbps.records import Message, Number, Record
 
 IDENTITY_BYTES: Final = 32
 NAME_BYTES: Final = 8
@@ -36,12 +36,23 @@ SIGNATURE_BYTES: Final = 64
 HASH_BYTES: Final = 32
 DEEPEST: Final = 63
 """Greatest number of hashes of a path."""
+UNSIGNED: Final = bytes(SIGNATURE_BYTES)
+"""Signature of a message that nobody has signed yet."""
 _BATCH: Final = b"ccbps signed batch 1\0"
 
 Hash: TypeAlias = Annotated[bytes, Meta(min_length=HASH_BYTES, max_length=HASH_BYTES)]
 Signature: TypeAlias = Annotated[
     bytes, Meta(min_length=SIGNATURE_BYTES, max_length=SIGNATURE_BYTES)
 ]
+
+
+class SignedMessage(Message, frozen=True):
+    """Base of messages whose field `signature` is that of all their other fields."""
+
+    @property
+    def signed(self) -> bytes:
+        """Bytes that the message's writer signs."""
+        return structs.replace(self, signature=UNSIGNED).to_bytes()
 
 
 def signed_by(identity: bytes, message: bytes, signature: bytes) -> bool:

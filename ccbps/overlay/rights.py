@@ -47,13 +47,12 @@ from ccbps.access.labels import VERSION, Subject
 from ccbps.access.policy import ACTIONS, Action, Roles
 from ccbps.arrays import Bools
 from ccbps.checks import Printable, choice, flag, instance
-from ccbps.ciphers.signatures import Signature
+from ccbps.ciphers.signatures import UNSIGNED, Signature, SignedMessage
 from ccbps.errors import DecodeError, MissingKeyError, ParameterError, RefusedError, ReplayError
 from ccbps.overlay.routing.relations import PlainRelation, Relation
 from ccbps.predicates import Predicate
 from ccbps.predicates.box import NotABox, is_within
 from ccbps.predicates.codes import Intervals
-from ccbps.records import Message
 from ccbps.wire import Kind
 
 When: TypeAlias = Literal["before", "after"]
@@ -63,10 +62,9 @@ ACTION_OF: Final[Mapping[Subject, Action]] = {
     "subscription": "subscribe",
 }
 _PURPOSE: Final = b"ccbps policy of an overlay 1\0"
-_UNSIGNED: Final = bytes(64)
 
 
-class OverlayPolicy(Message, frozen=True):
+class OverlayPolicy(SignedMessage, frozen=True):
     """A version of a policy, as an authority sends it to brokers of an overlay.
 
     Example:
@@ -94,7 +92,7 @@ class OverlayPolicy(Message, frozen=True):
     what: ClassVar[str] = "a policy of an overlay"
     notice: bytes
     policy: bytes = b""
-    signature: Signature = _UNSIGNED
+    signature: Signature = UNSIGNED
 
     @classmethod
     def of(cls, authority: Authority, *, content: bool) -> Self:
@@ -111,7 +109,7 @@ class OverlayPolicy(Message, frozen=True):
     @property
     def signed(self) -> bytes:
         """Bytes that the authority signs."""
-        return _PURPOSE + replace(self, signature=_UNSIGNED).to_bytes()
+        return _PURPOSE + super().signed
 
 
 class Rights(Printable):

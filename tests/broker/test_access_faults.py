@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +15,7 @@ from ccbps.errors import RefusedError
 from tests.support import killed_access
 from tests.support.access_world import AUTHORITY, SCHEMA, AccessWorld, user_key
 from tests.support.broker_world import refused
+from tests.support.kills import run_and_kill
 
 USERS = ("ann", "bob", "cem", "dave")
 TEXTS = ("x < 4", "x > 2", "x BETWEEN 1 AND 6", "TRUE", "x = 5", None)
@@ -148,21 +145,6 @@ class Script:
             self.receive(user)
 
 
-def run(folder: Path, until: int, linger: float) -> bool:
-    """Run the broker, and kill it at a step. Tell whether it was killed."""
-    program, published = str(Path(killed_access.__file__)), folder / "published"
-    process = subprocess.Popen([sys.executable, program, str(folder)])
-    while process.poll() is None:
-        if published.exists() and int(published.read_text()) >= until:
-            break
-        time.sleep(0.0005)
-    time.sleep(linger)
-    process.kill()
-    status = process.wait()
-    assert status in (0, -signal.SIGKILL)
-    return status != 0
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_no_decision_is_lost_or_loosened_by_kills(tmp_path: Path, when: When) -> None:
@@ -176,8 +158,11 @@ def test_no_decision_is_lost_or_loosened_by_kills(tmp_path: Path, when: When) ->
     outcomes = [one["refused"] for one in script.steps]
     assert 20 < sum(outcomes) < len(outcomes) / 2
     points = sorted(draw.sample(range(1, len(outcomes) - 10), kills))
-    assert sum(run(tmp_path, point, draw.random() * 0.004) for point in points) > kills // 2
-    assert not run(tmp_path, FOREVER, 0)
+    assert (
+        sum(run_and_kill(killed_access, tmp_path, point, draw.random() * 0.004) for point in points)
+        > kills // 2
+    )
+    assert not run_and_kill(killed_access, tmp_path, FOREVER, 0)
     lines = [line.split() for line in (tmp_path / "got").read_text().splitlines()]
     got = {user: [int(n) for one, n in lines if one == user] for user in USERS}
     for user in ("ann", "bob", "cem"):

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,6 +29,7 @@ from tests.support.broker_world import (
     received,
     refused,
 )
+from tests.support.kills import run_and_kill
 
 # -- who is refused, while others are served -----------------------------------------------------
 
@@ -294,26 +290,6 @@ def test_revoked_users_of_a_scheme_are_refused(tmp_path: Path) -> None:
 
 # -- crashes -------------------------------------------------------------------------------------
 
-KILLED = Path(killed_broker.__file__)
-
-
-def progress(folder: Path) -> int:
-    with contextlib.suppress(FileNotFoundError):
-        return int((folder / "published").read_text())
-    return 0
-
-
-def run(folder: Path, until: int, linger: float) -> bool:
-    """Kill it a moment after it published so many; returns whether it was killed."""
-    process = subprocess.Popen([sys.executable, str(KILLED), str(folder)])
-    while process.poll() is None and progress(folder) < until:
-        time.sleep(0.0005)
-    time.sleep(linger)
-    process.kill()
-    status = process.wait()
-    assert status in (0, -signal.SIGKILL)
-    return status != 0
-
 
 def subscribed(client: str, interest: str, at: int, until: int, kept: int = 0) -> dict[str, Any]:
     return {"client": client, "wants": interest, "at": at, "until": until, "kept": kept}
@@ -369,9 +345,11 @@ def test_a_broker_that_is_killed_loses_nothing(tmp_path: Path, events: int, kill
     }
     (tmp_path / "todo.json").write_text(json.dumps(todo))
     points = np.sort(rng.integers(1, events - 5, kills)).tolist()
-    killed = [run(tmp_path, point, rng.random() * 0.004) for point in points]
+    killed = [
+        run_and_kill(killed_broker, tmp_path, point, rng.random() * 0.004) for point in points
+    ]
     assert sum(killed) > kills // 2
-    assert not run(tmp_path, events + 1, 0)
+    assert not run_and_kill(killed_broker, tmp_path, events + 1, 0)
     lines = [line.split() for line in (tmp_path / "got").read_text().splitlines()]
     got = {client: [int(n) for one, n in lines if one == client] for client in wanted}
     for client in ("alice", "bob", "dave", "erin"):

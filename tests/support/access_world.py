@@ -76,16 +76,7 @@ class AccessWorld:
     def enact(self, **changes: Any) -> None:
         """Enact a new version of the policy, or the one in force."""
         if changes:
-            old = self.authority.policy
-            parts = {
-                "roles": old.roles,
-                "grants": old.grants,
-                "rules": old.rules,
-                "revoked": old.revoked,
-                "revoked_tokens": old.revoked_tokens,
-                **changes,
-            }
-            self.authority.enact(Policy(SCHEMA, version=old.version + 1, **parts))
+            self.authority.enact(self.authority.policy.following(**changes))
         self.broker.enact(self.enactment())
 
     def enter(self, user: str, **settings: Any) -> None:
