@@ -25,6 +25,7 @@ PACKAGES = (
     "ccbps.functional",
     "ccbps.p3s",
     "ccbps.anonymity",
+    "ccbps.attacks",
     "ccbps.filters",
     "ccbps.circuits",
     "ccbps.encodings",

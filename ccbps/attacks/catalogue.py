@@ -1,0 +1,313 @@
+"""Attacks as data: what an adversary does, what came of it, and what helps.
+
+An attack is a function. It builds a small deployment, attacks it without and with the defence, and
+returns an `Outcome`: figures, and a curve to draw. The decorator `attack` adds it to the catalogue
+under the function's name with hyphens, with all that does not depend on a run.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from importlib import import_module
+from typing import Any, Final, Literal, ParamSpec
+
+from ccbps.checks import Printable
+from ccbps.errors import ParameterError
+from ccbps.loading import need
+
+Exploit = Literal["semantic", "resource", "implementation"]
+Party = Literal["client", "broker"]
+Propagation = Literal["single-hop", "multi-hop", "global"]
+State = Literal["stateless", "soft", "persistent"]
+Content = Literal["independent", "proportional", "inverse"]
+Goal = Literal["availability", "confidentiality", "integrity"]
+P = ParamSpec("P")
+
+MODULES: Final = ("ccbps.attacks.network.floods",)
+"""Modules with attacks, in the order of the catalogue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taxonomy:
+    """Place of a denial-of-service attack in the taxonomy of [WCJ07].
+
+    Attributes:
+        exploit: the weakness: "semantic" for what the protocol means, "resource" for capacity,
+            "implementation" for a fault in code.
+        source: the party that attacks.
+        target: the party that suffers.
+        propagation: how far the effect reaches: "single-hop", "multi-hop" or "global".
+        state: what stays when the attacker falls silent: "stateless" for nothing, "soft" for state
+            that expires, "persistent" for state that stays.
+        content: how the effect grows with the number of events that messages of the attacker
+            match: "independent", "proportional" or "inverse".
+    """
+
+    exploit: Exploit
+    source: Party
+    target: Party
+    propagation: Propagation
+    state: State
+    content: Content
+
+    def __str__(self) -> str:
+        return (
+            f"{self.exploit}, {self.source} to {self.target}, {self.propagation}, {self.state}, "
+            f"{self.content}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A measured figure of an attack.
+
+    Attributes:
+        name: the quantity.
+        unit: its unit; empty for counts and shares.
+        undefended: value without the defence.
+        defended: value with the defence; None if the figure has none.
+        expected: value without the defence by a formula; None if there is no formula.
+    """
+
+    name: str
+    unit: str
+    undefended: float
+    defended: float | None = None
+    expected: float | None = None
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Curves of an attack: one quantity over another, without and with the defence.
+
+    Attributes:
+        x: label of the x axis, with the unit.
+        y: label of the y axis, with the unit.
+        at: places on the x axis.
+        lines: values at these places, by the name of the line.
+        log: axes with a logarithmic scale: "", "x", "y" or "xy".
+    """
+
+    x: str
+    y: str
+    at: tuple[float, ...]
+    lines: Mapping[str, tuple[float, ...]]
+    log: Literal["", "x", "y", "xy"] = ""
+
+    def __post_init__(self) -> None:
+        """Check the lengths of lines.
+
+        Raises:
+            ParameterError: a line has another number of values than there are places.
+        """
+        for name, values in self.lines.items():
+            if len(values) != len(self.at):
+                raise ParameterError(
+                    f"line {name!r} must have {len(self.at)} values, one for each place on the x "
+                    f"axis, got {len(values)}"
+                )
+
+
+@dataclass(frozen=True)
+class Outcome(Printable):
+    """What came of an attack.
+
+    Attributes:
+        figures: measured figures.
+        curve: curves of the attack.
+        attack: name of the attack, once it was run from the catalogue.
+    """
+
+    figures: tuple[Figure, ...]
+    curve: Curve
+    attack: str = ""
+
+    def __getitem__(self, name: str) -> Figure:
+        """Return a figure by its name."""
+        for figure in self.figures:
+            if figure.name == name:
+                return figure
+        known = ", ".join(repr(figure.name) for figure in self.figures)
+        raise KeyError(f"no figure {name!r}; there are {known}")
+
+    def __str__(self) -> str:
+        rows: list[tuple[str, ...]] = [("", "without defence", "with defence", "expected")]
+        for figure in self.figures:
+            name = f"{figure.name} ({figure.unit})" if figure.unit else figure.name
+            values = figure.undefended, figure.defended, figure.expected
+            rows.append((name, *("" if each is None else f"{each:,.4g}" for each in values)))
+        keep = 4 if any(figure.expected is not None for figure in self.figures) else 3
+        widths = [max(len(row[column]) for row in rows) for column in range(keep)]
+        return "\n".join(
+            "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:keep], widths[1:])]).rstrip()
+            for row in rows
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Convert the outcome to plain data for JSON."""
+        return {
+            "attack": self.attack,
+            "figures": [asdict(figure) for figure in self.figures],
+            "curve": {**asdict(self.curve), "lines": dict(self.curve.lines)},
+        }
+
+    def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
+        """Draw the curves.
+
+        Args:
+            path: file for the picture; None to draw it only.
+
+        Returns:
+            the figure of matplotlib, which the extra ``plot`` installs.
+
+        Raises:
+            ImportError: matplotlib is not installed.
+        """
+        picture = need("Outcome.plot", "plot").Figure(figsize=(6.4, 3.6), layout="constrained")
+        axes = picture.add_subplot(
+            xlabel=self.curve.x, ylabel=self.curve.y, title=self.attack.replace("-", " ")
+        )
+        for name, values in self.curve.lines.items():
+            style = "--" if name.startswith("with ") else "-"
+            axes.plot(self.curve.at, values, style, marker=".", label=name)
+        if "x" in self.curve.log:
+            axes.set_xscale("log")
+        if "y" in self.curve.log:
+            axes.set_yscale("log")
+        axes.grid(visible=True, alpha=0.3)
+        axes.legend(frameon=False)
+        if path is not None:
+            picture.savefig(path, dpi=144)
+        return picture
+
+
+@dataclass(frozen=True)
+class Attack:
+    """An attack of the catalogue.
+
+    Attributes:
+        name: name in the catalogue, such as "publication-flood".
+        title: one line on what the adversary does.
+        goal: what the attack takes away: "availability", "confidentiality" or "integrity".
+        adversary: what the adversary has and can do.
+        defence: what helps, and where the library has it.
+        source: reference of the attack, such as "[WCJ07]"; empty for the library's own.
+        taxonomy: place in the taxonomy; None for an attack that does not aim at availability.
+        function: function that carries the attack out.
+    """
+
+    name: str
+    title: str
+    goal: Goal
+    adversary: str
+    defence: str
+    source: str
+    taxonomy: Taxonomy | None
+    function: Callable[..., Outcome]
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Parameters of the attack and their defaults."""
+        found = inspect.signature(self.function).parameters
+        return {name: each.default for name, each in found.items()}
+
+    @property
+    def about(self) -> str:
+        """Description: the first paragraph of the function's documentation."""
+        return inspect.cleandoc(self.function.__doc__ or "").partition("\n\nArgs:")[0]
+
+    def run(self, **parameters: Any) -> Outcome:
+        """Carry the attack out.
+
+        Args:
+            parameters: parameters that differ from their defaults.
+
+        Raises:
+            ParameterError: the attack has no such parameter, or a value is out of bounds.
+        """
+        unknown = parameters.keys() - self.parameters.keys()
+        if unknown:
+            known = ", ".join(self.parameters)
+            raise ParameterError(
+                f"{self.name} has no parameter {min(unknown)!r}; its parameters are {known}"
+            )
+        return replace(self.function(**parameters), attack=self.name)
+
+
+_ATTACKS: dict[str, Attack] = {}
+
+
+def attack(
+    *,
+    title: str,
+    goal: Goal,
+    adversary: str,
+    defence: str,
+    source: str = "",
+    taxonomy: Taxonomy | None = None,
+) -> Callable[[Callable[P, Outcome]], Callable[P, Outcome]]:
+    """Decorate a function that carries an attack out: add it to the catalogue.
+
+    All parameters of the function need defaults, and the defaults take seconds at most.
+
+    Args:
+        title: one line on what the adversary does.
+        goal: what the attack takes away.
+        adversary: what the adversary has and can do.
+        defence: what helps.
+        source: reference of the attack.
+        taxonomy: place in the taxonomy of denial-of-service attacks.
+    """
+
+    def add(function: Callable[P, Outcome]) -> Callable[P, Outcome]:
+        name = function.__name__.replace("_", "-")
+        _ATTACKS[name] = Attack(name, title, goal, adversary, defence, source, taxonomy, function)
+        return function
+
+    return add
+
+
+def catalogue() -> dict[str, Attack]:
+    """Return all attacks by name.
+
+    Example:
+        >>> from ccbps import attacks
+        >>> flood = attacks.catalogue()["publication-flood"]
+        >>> flood.goal
+        'availability'
+        >>> print(flood.taxonomy)
+        resource, client to broker, global, stateless, proportional
+    """
+    for module in MODULES:
+        import_module(module)
+    order = {module: place for place, module in enumerate(MODULES)}
+    known = sorted(_ATTACKS.values(), key=lambda each: order.get(each.function.__module__, 0))
+    return {each.name: each for each in known}
+
+
+def run(name: str, **parameters: Any) -> Outcome:
+    """Carry an attack out by its name.
+
+    Args:
+        name: name of the attack, a key of `catalogue`.
+        parameters: parameters that differ from their defaults.
+
+    Raises:
+        ParameterError: there is no such attack, it has no such parameter, or a value is out of
+            bounds.
+
+    Example:
+        >>> from ccbps import attacks
+        >>> outcome = attacks.run("publication-flood", flood=2000)
+        >>> outcome["honest events delivered"].undefended < 0.6
+        True
+        >>> outcome["honest events delivered"].defended
+        1.0
+    """
+    known = catalogue()
+    if name not in known:
+        raise ParameterError(f"there is no attack {name!r}; attacks are {', '.join(known)}")
+    return known[name].run(**parameters)

@@ -1,0 +1,1 @@
+"""Attacks on networks of brokers, simulated message by message."""

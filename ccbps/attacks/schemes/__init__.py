@@ -1,0 +1,1 @@
+"""Attacks on matchers: adversaries that read the messages of real roles."""
