@@ -19,3 +19,7 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.attacks.catalogue import catalogue as catalogue
     from ccbps.attacks.catalogue import run as run
     from ccbps.attacks.network.floods import publication_flood as publication_flood
+    from ccbps.attacks.schemes.tag import tag_bounds_from_hits as tag_bounds_from_hits
+    from ccbps.attacks.schemes.tag import tag_collusion as tag_collusion
+    from ccbps.attacks.schemes.tag import tag_limits_from_events as tag_limits_from_events
+    from ccbps.attacks.schemes.tag import tag_limits_from_intervals as tag_limits_from_intervals
