@@ -26,7 +26,11 @@ Content = Literal["independent", "proportional", "inverse"]
 Goal = Literal["availability", "confidentiality", "integrity"]
 P = ParamSpec("P")
 
-MODULES: Final = ("ccbps.attacks.network.floods", "ccbps.attacks.schemes.tag")
+MODULES: Final = (
+    "ccbps.attacks.network.floods",
+    "ccbps.attacks.schemes.tag",
+    "ccbps.attacks.schemes.words",
+)
 """Modules with attacks, in the order of the catalogue."""
 
 
