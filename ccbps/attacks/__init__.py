@@ -19,6 +19,9 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.attacks.catalogue import catalogue as catalogue
     from ccbps.attacks.catalogue import run as run
     from ccbps.attacks.network.floods import publication_flood as publication_flood
+    from ccbps.attacks.schemes.broadcast import broadcast_reused_round as broadcast_reused_round
+    from ccbps.attacks.schemes.garbled import garbled_reused_round as garbled_reused_round
+    from ccbps.attacks.schemes.reused_rounds import reused_rounds as reused_rounds
     from ccbps.attacks.schemes.tag import tag_bounds_from_hits as tag_bounds_from_hits
     from ccbps.attacks.schemes.tag import tag_collusion as tag_collusion
     from ccbps.attacks.schemes.tag import tag_limits_from_events as tag_limits_from_events

@@ -30,6 +30,9 @@ MODULES: Final = (
     "ccbps.attacks.network.floods",
     "ccbps.attacks.schemes.tag",
     "ccbps.attacks.schemes.words",
+    "ccbps.attacks.schemes.reused_rounds",
+    "ccbps.attacks.schemes.broadcast",
+    "ccbps.attacks.schemes.garbled",
 )
 """Modules with attacks, in the order of the catalogue."""
 
