@@ -33,6 +33,7 @@ MODULES: Final = (
     "ccbps.attacks.schemes.reused_rounds",
     "ccbps.attacks.schemes.broadcast",
     "ccbps.attacks.schemes.garbled",
+    "ccbps.attacks.schemes.p3s",
 )
 """Modules with attacks, in the order of the catalogue."""
 
