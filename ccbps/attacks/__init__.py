@@ -20,7 +20,17 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.attacks.catalogue import run as run
     from ccbps.attacks.network.floods import publication_flood as publication_flood
     from ccbps.attacks.schemes.broadcast import broadcast_reused_round as broadcast_reused_round
+    from ccbps.attacks.schemes.functional import functional_pooled_keys as functional_pooled_keys
     from ccbps.attacks.schemes.garbled import garbled_reused_round as garbled_reused_round
+    from ccbps.attacks.schemes.inner_product import (
+        inner_product_collusion as inner_product_collusion,
+    )
+    from ccbps.attacks.schemes.inner_product import (
+        inner_product_first_components as inner_product_first_components,
+    )
+    from ccbps.attacks.schemes.inner_product import (
+        inner_product_relations as inner_product_relations,
+    )
     from ccbps.attacks.schemes.p3s import p3s_co_matches as p3s_co_matches
     from ccbps.attacks.schemes.reused_rounds import reused_rounds as reused_rounds
     from ccbps.attacks.schemes.tag import tag_bounds_from_hits as tag_bounds_from_hits

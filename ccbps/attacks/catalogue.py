@@ -34,6 +34,8 @@ MODULES: Final = (
     "ccbps.attacks.schemes.broadcast",
     "ccbps.attacks.schemes.garbled",
     "ccbps.attacks.schemes.p3s",
+    "ccbps.attacks.schemes.inner_product",
+    "ccbps.attacks.schemes.functional",
 )
 """Modules with attacks, in the order of the catalogue."""
 
