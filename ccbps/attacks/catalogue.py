@@ -36,6 +36,7 @@ MODULES: Final = (
     "ccbps.attacks.schemes.p3s",
     "ccbps.attacks.schemes.inner_product",
     "ccbps.attacks.schemes.functional",
+    "ccbps.attacks.schemes.onion",
 )
 """Modules with attacks, in the order of the catalogue."""
 
