@@ -39,5 +39,7 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.attacks.schemes.tag import tag_collusion as tag_collusion
     from ccbps.attacks.schemes.tag import tag_limits_from_events as tag_limits_from_events
     from ccbps.attacks.schemes.tag import tag_limits_from_intervals as tag_limits_from_intervals
+    from ccbps.attacks.schemes.three_brokers import three_brokers_together as three_brokers_together
+    from ccbps.attacks.schemes.three_brokers import three_brokers_unmasked as three_brokers_unmasked
     from ccbps.attacks.schemes.words import word_cells_in_order as word_cells_in_order
     from ccbps.attacks.schemes.words import word_frequencies as word_frequencies

@@ -37,6 +37,7 @@ MODULES: Final = (
     "ccbps.attacks.schemes.inner_product",
     "ccbps.attacks.schemes.functional",
     "ccbps.attacks.schemes.onion",
+    "ccbps.attacks.schemes.three_brokers",
 )
 """Modules with attacks, in the order of the catalogue."""
 
