@@ -123,7 +123,7 @@ class BoundTree:
         return counts
 
     def _split(self, rows: Index, path: Path) -> None:
-        """Part the rows below a node by the key that most of them share."""
+        """Split the rows below a node by the key that most of them share."""
         if len(rows) < 2 or len(path) == self.bits:
             return
         key = int(self._inside(rows).argmax())

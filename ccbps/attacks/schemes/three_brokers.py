@@ -72,7 +72,7 @@ def sums_from_lookups(
         x_0: share 0 of the vectors of events, shape (events, values of the digit).
         x_1: share 1 of them.
         y_1: share 1 of the table of an interest, shape (values of the digit,).
-        sent: what broker 1 sends, shape (events,).
+        sent: bits that broker 1 sends, shape (events,).
 
     Returns:
         sets of events, and for each the product of y_1 with the sum of their vectors, modulo 2.
