@@ -270,12 +270,12 @@ def attack(
     return add
 
 
-def catalogue() -> dict[str, Attack]:
+def all_attacks() -> dict[str, Attack]:
     """Return all attacks by name.
 
     Example:
         >>> from ccbps import attacks
-        >>> flood = attacks.catalogue()["publication-flood"]
+        >>> flood = attacks.all_attacks()["publication-flood"]
         >>> flood.goal
         'availability'
         >>> print(flood.taxonomy)
@@ -292,7 +292,7 @@ def run(name: str, **parameters: Any) -> Outcome:
     """Carry an attack out by its name.
 
     Args:
-        name: name of the attack, a key of `catalogue`.
+        name: name of the attack, a key of `all_attacks`.
         parameters: parameters that differ from their defaults.
 
     Raises:
@@ -307,7 +307,7 @@ def run(name: str, **parameters: Any) -> Outcome:
         >>> outcome["honest events delivered"].defended
         1.0
     """
-    known = catalogue()
+    known = all_attacks()
     if name not in known:
         raise ParameterError(f"there is no attack {name!r}; attacks are {', '.join(known)}")
     return known[name].run(**parameters)
