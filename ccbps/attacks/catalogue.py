@@ -40,8 +40,8 @@ class Taxonomy:
         source: the party that attacks.
         target: the party that suffers.
         propagation: reach of the effect: "single-hop", "multi-hop" or "global".
-        state: effect that stays when the attacker falls silent: "stateless" for none, "soft" for one
-            that expires, "persistent" for one that stays.
+        state: effect that stays when the attacker falls silent: "stateless" for none, "soft" for
+            one that expires, "persistent" for one that stays.
         content: growth of the effect with the number of events that messages of the attacker match:
             "independent", "proportional" or "inverse".
     """
