@@ -109,6 +109,6 @@ figures: $(VENV)/.installed-bench
 
 clean:
 	@echo "==> Removing build products and caches"
-	@rm -rf build dist docs/_build docs/leakage.md docs/images/*.svg output spark-warehouse metastore_db derby.log
+	@rm -rf build dist docs/_build docs/leakage.md docs/attack_gallery.md docs/images/*.svg output spark-warehouse metastore_db derby.log
 	@rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -type d -not -path "./.venv*/*" -prune -exec rm -rf {} +

@@ -146,14 +146,16 @@ def _docstring(app: Any, what: str, name: str, of: Any, options: Any, lines: lis
 
 
 def _generate(app: Any) -> None:
-    """Write the generated pictures and the generated page, which are not in the repository."""
+    """Write the generated pictures and pages, which are not in the repository."""
     with warnings.catch_warnings():
         # Broken schemes have a row, too.
         warnings.simplefilter("ignore", ccbps.BrokenSchemeWarning)
+        import gallery
         import leakage_table
         import pictures
 
         pictures.write()
+        gallery.write()
         page = leakage_table.leakage(leakage_table.load_figures())
     pictures.write_changed(DOCS / "leakage.md", page)
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.attacks.catalogue import Figure as Figure
     from ccbps.attacks.catalogue import Outcome as Outcome
     from ccbps.attacks.catalogue import Taxonomy as Taxonomy
+    from ccbps.attacks.catalogue import all_attacks as all_attacks
     from ccbps.attacks.catalogue import attack as attack
-    from ccbps.attacks.catalogue import catalogue as catalogue
     from ccbps.attacks.catalogue import run as run
     from ccbps.attacks.network.floods import publication_flood as publication_flood
     from ccbps.attacks.schemes.broadcast import broadcast_reused_round as broadcast_reused_round

@@ -15,6 +15,7 @@ from functools import cache
 from typing import Final
 
 from ccbps import __version__
+from ccbps.cli.attack import ATTACK
 from ccbps.cli.choosing import CHECK_PREDICATE, EXPLAIN
 from ccbps.cli.command import Command, Parser
 from ccbps.cli.encode import ENCODE
@@ -44,6 +45,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     TRIO,
     GRANT,
     POLICIES,
+    ATTACK,
 )
 
 ABOUT: Final = """\
