@@ -7,6 +7,7 @@ path.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
@@ -15,6 +16,7 @@ from math import comb
 import numpy as np
 
 from ccbps.algebra.prime_order import Element, prime_order_group
+from ccbps.arrays import Randomness
 from ccbps.attacks.catalogue import Curve, Figure, Outcome, attack
 from ccbps.checks import whole
 from ccbps.ciphers.universal import Ciphertext, UniversalCipher
@@ -22,15 +24,18 @@ from ccbps.errors import DecodeError, KeyMismatchError
 from ccbps.overlay.onion.universal_onion import Onion, OnionNode, UniversalOnions
 
 
-def rogue_key(cipher: UniversalCipher, others: Sequence[Element]) -> tuple[int, Element]:
+def rogue_key(
+    cipher: UniversalCipher, others: Sequence[Element], randomness: Randomness = os.urandom
+) -> tuple[int, Element]:
     """Return the key y = g^x / (product of others), and x, which opens a product of all alone.
 
     Args:
         cipher: the cipher.
         others: public keys of the other nodes.
+        randomness: source of x.
     """
     group = cipher.group
-    secret = group.random_exponent()
+    secret = group.random_exponent(randomness)
     product = reduce(group.multiply, others, group.identity)
     (public,) = group.quotients([group.generator_power(secret)], [product])
     return int(secret), public
@@ -156,7 +161,7 @@ def onion_rogue_key(*, nodes: int = 6, messages: int = 8, seed: int = 1) -> Outc
     defence="a verifier of each step: `UniversalOnions.verify`; or circuits, `Circuit`",
     source="[GJJS04]",
 )
-def onion_markers(*, marks: int = 2, onions: int = 60, hops: int = 4, seed: int = 1) -> Outcome:
+def onion_markers(*, marks: int = 2, onions: int = 40, hops: int = 4, seed: int = 1) -> Outcome:
     """Link the ends of a path by markers in blocks that the first node cannot open.
 
     The first node replaces the contents of some blocks, drawn at random, by a marker. The honest
@@ -184,7 +189,7 @@ def onion_markers(*, marks: int = 2, onions: int = 60, hops: int = 4, seed: int 
     group = prime_order_group("toy64")
     cipher = UniversalCipher(group)
     path = [f"node {place}" for place in range(hops)]
-    keys = {name: cipher.generate() for name in path}
+    keys = {name: cipher.generate(random.bytes) for name in path}
     nodes = {
         name: (public, cipher.proofs.prove(secret, UniversalOnions.context(name)))
         for name, (secret, public) in keys.items()
@@ -195,8 +200,8 @@ def onion_markers(*, marks: int = 2, onions: int = 60, hops: int = 4, seed: int 
 
     def linked(count: int, verified: bool) -> bool:
         """Send an onion with some markers, and tell whether the third node finds one."""
-        onion = network.make(path, b"payload")
-        step = OnionNode(network, path[0], own).handle(onion)
+        onion = network.make(path, b"payload", random.bytes)
+        step = OnionNode(network, path[0], own, random.bytes).handle(onion)
         assert step.onion is not None and step.passage is not None
         # The first node knows which of the blocks that it sends are in the places of its own.
         peeled = cipher.peel(own, onion.blocks)
@@ -212,7 +217,7 @@ def onion_markers(*, marks: int = 2, onions: int = 60, hops: int = 4, seed: int 
         if verified and not network.verify(path[0], onion, replace(step, onion=sent)):
             return False
         try:
-            after = OnionNode(network, path[1], keys[path[1]][0]).handle(sent).onion
+            after = OnionNode(network, path[1], keys[path[1]][0], random.bytes).handle(sent).onion
         except DecodeError:  # the name of the next node is gone
             return False
         assert after is not None

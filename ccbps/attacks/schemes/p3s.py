@@ -167,6 +167,7 @@ def p3s_co_matches(
     """
     whole("subscribers", subscribers, 3)
     whole("events", events, 1)
+    whole("wider", wider, 1)
     random = np.random.default_rng(whole("seed", seed, 0))
     size = 1 << whole("bits", bits, 3, 6)
     width = random.integers(1, size // 3 + 1, subscribers)
@@ -192,9 +193,9 @@ def p3s_co_matches(
         return float((found[:, true].mean(axis=1) - found[:, ~true].mean(axis=1)).max()), fetches
 
     margins = sorted({round(wider * part) for part in (0, 0.25, 0.5, 1)})
-    equal, uneven = [], []
-    for margin in margins:
-        equal.append(attacked(*np.full((2, subscribers), margin)))
+    equal = [attacked(*np.full((2, subscribers), margin)) for margin in margins]
+    uneven = equal[:1]
+    for margin in margins[1:]:
         uneven.append(attacked(*random.integers(0, 2 * margin + 1, (2, subscribers))))
     return Outcome(
         (

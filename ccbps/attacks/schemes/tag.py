@@ -18,14 +18,13 @@ import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Index, Numbers, Reals, slices
 from ccbps.attacks.catalogue import Curve, Figure, Outcome, attack
+from ccbps.attacks.schemes.deployment import answers_of, seeded_server
 from ccbps.checks import whole
 from ccbps.ciphers.word_prf import KEY_BYTES, NonceHash, to_blocks
 from ccbps.forms.prefixes import range_prefixes
-from ccbps.keys.seeds import SharedSeed
 from ccbps.matching.contract.access import bodies_of
 from ccbps.matching.contract.broker import Broker
 from ccbps.matching.contract.roles import Subscriber
-from ccbps.matching.one_time.formula import FormulaMatch
 from ccbps.matching.tag.tag import NONCE_BYTES, TagMatch
 from ccbps.matching.tag.tag_words import TagWords
 from ccbps.predicates import Schema, UInt
@@ -348,10 +347,13 @@ def values_by_trying(
 
 
 def _bodies(
-    matcher: TagMatch, records: Mapping[str, Any], texts: Mapping[int, Sequence[str]]
+    matcher: TagMatch,
+    records: Mapping[str, Any],
+    texts: Mapping[int, Sequence[str]],
+    random: np.random.Generator,
 ) -> tuple[str, Bytes, list[Bytes]]:
     """Return all that a broker has: its key, and bodies of events and of each group's interests."""
-    server = matcher.key_server()
+    server = seeded_server(matcher, random.bytes)
     events = matcher.publisher(server.publisher_key()).encode(records)
     interests = [
         matcher.subscriber(server.subscriber_key("client", group=group)).encode(list(some))
@@ -412,7 +414,7 @@ def tag_limits_from_intervals(
     for apart in (False, True):
         matcher = TagMatch(Schema(x=UInt(bits)), groups=1 + apart)
         groups = {0: texts, 1: two} if apart else {0: [*texts, *two]}
-        keys = keys_of(matcher, np.concatenate(_bodies(matcher, {"x": []}, groups)[2]), "x")
+        keys = keys_of(matcher, np.concatenate(_bodies(matcher, {"x": []}, groups, random)[2]), "x")
         tree = BoundTree(keys[:singles], bits)
         errors.append([])
         for count in counts:
@@ -477,7 +479,7 @@ def tag_limits_from_events(
     errors = []
     for number in (1, groups):
         matcher = TagMatch(Schema(x=UInt(bits)), groups=number)
-        server = matcher.key_server()
+        server = seeded_server(matcher, random.bytes)
         permutation = server.broker_key().export_secret_data()["permutation"]
         found = np.empty((len(counts), subscriptions))
         for group in range(number):
@@ -548,19 +550,10 @@ def tag_bounds_from_hits(
     texts = [f"x BETWEEN {low} AND {high}" for low, high in truth]
     values = random.choice(size, events, p=chances)
     tags = TagMatch(Schema(x=UInt(bits)))
-    permutation, sent, (interests,) = _bodies(tags, {"x": values}, {0: texts})
+    permutation, sent, (interests,) = _bodies(tags, {"x": values}, {0: texts}, random)
     hits = hits_of(permutation, sent, interests)
 
-    once, secret = FormulaMatch.box(Schema(x=UInt(bits))), SharedSeed.generate()
-    rounds = range(intervals * events)
-    answers = (
-        once.broker()
-        .match(
-            once.publisher(secret).encode({"x": np.tile(values, intervals)}, rounds),
-            once.subscriber(secret).encode(np.repeat(texts, events).tolist(), rounds),
-        )
-        .reshape(intervals, events)
-    )
+    answers = answers_of(tags.schema, {"x": values}, texts)
     below = np.concatenate([[0], np.cumsum(chances)])
     every = [(low, high) for low in range(size) for high in range(low, size)]
     masses = np.array([below[high + 1] - below[low] for low, high in every])

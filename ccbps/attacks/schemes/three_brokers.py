@@ -111,9 +111,13 @@ def three_brokers_together(*, events: int = 50, bits: int = 16, seed: int = 1) -
     whole("events", events, 1)
     random = np.random.default_rng(whole("seed", seed, 0))
     schema = Schema(x=UInt(whole("bits", bits, 4, 32)))
-    matcher, keys = ThreeBrokerMatch.box(schema), [BrokerKey.generate() for _ in range(PARTIES)]
+    matcher, keys = (
+        ThreeBrokerMatch.box(schema),
+        [BrokerKey.generate(random.bytes) for _ in range(PARTIES)],
+    )
     records = {"x": random.integers(0, 1 << bits, events)}
-    publisher, form = matcher.publisher([key.public for key in keys]), matcher.form
+    publics, form = [key.public for key in keys], matcher.form
+    publisher = matcher.publisher(publics, randomness=random.bytes)
     sent, true = publisher.encode(records), form.event_rows(schema.encode(records))
     held = {}
     for party, key in enumerate(keys):

@@ -22,6 +22,7 @@ import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Index, Reals
 from ccbps.attacks.catalogue import Curve, Figure, Outcome, attack
+from ccbps.attacks.schemes.deployment import answers_of, seeded_server
 from ccbps.checks import whole
 from ccbps.keys.role_key import RoleKey
 from ccbps.keys.seeds import SharedSeed
@@ -259,10 +260,12 @@ def word_cells_in_order(
 
     with making(again=True):  # the caller has read that it is broken
         matcher = KeywordFilterMatch(schema, partitions={"x": (cells, 1)})
-    interests = matcher.subscriber(matcher.key_server().subscriber_key("client")).encode(texts)
+    interests = matcher.subscriber(
+        seeded_server(matcher, random.bytes).subscriber_key("client")
+    ).encode(texts)
     seen = [body[0] for body in clauses_of(matcher, bodies_of(matcher, interests, "interest"))]
     once = FormulaMatch.box(schema)
-    others = once.subscriber(SharedSeed.generate()).encode(texts, range(ranges))
+    others = once.subscriber(SharedSeed(random.bytes(32))).encode(texts, range(ranges))
     # The same attack takes every piece of a message for a word.
     pieces = [
         tuple(body[at : at + 6].tobytes() + bytes([at]) for at in range(0, len(body), 6))
@@ -337,26 +340,16 @@ def word_frequencies(*, values: int = 8, events: int = 4000, seed: int = 1) -> O
     ]
 
     matcher = KeywordFilterMatch(schema, points={"price": points.tolist()})
-    server = matcher.key_server()
+    server = seeded_server(matcher, random.bytes)
     interests = matcher.subscriber(server.subscriber_key("client")).encode(texts)
-    sent = matcher.publisher(server.publisher_key()).encode(records)
+    publisher = matcher.publisher(server.publisher_key(), randomness=random.bytes)
+    sent = publisher.encode(records)
     clauses = clauses_of(matcher, bodies_of(matcher, interests, "interest"))
     words = sorted({word for body in clauses for (word,) in body})
     number = {word: place for place, word in enumerate(words)}
     hits = hits_of(matcher, server.broker_key(), bodies_of(matcher, sent, "event"), words)
 
-    once, secret = FormulaMatch.box(schema), SharedSeed.generate()
-    rounds = range(len(texts) * events)
-    columns = {name: np.tile(column, len(texts)) for name, column in records.items()}
-    answers = (
-        once.broker()
-        .match(
-            once.publisher(secret).encode(columns, rounds),
-            once.subscriber(secret).encode(np.repeat(texts, events).tolist(), rounds),
-        )
-        .reshape(len(texts), events)
-    )
-
+    answers = answers_of(schema, records, texts)
     counts = sorted({round(events * part) for part in (0.025, 0.05, 0.1, 0.25, 0.5, 1)})
     lines: list[list[float]] = [[], []]
     for count in counts:
