@@ -237,8 +237,8 @@ def broadcast_reused_round(
                 forged, events_of_them = events_from_labels(labels, widths)
                 pairs = np.repeat(asked[number : number + 1], len(forged), axis=0)
                 answers = matcher.encoding.decode(events_of_them, pairs)
-                found = bounds_from_answers(forged, answers, size)
-                errors[place, number] = np.abs(np.array(found) - bounds[number])
+                estimate = bounds_from_answers(forged, answers, size)
+                errors[place, number] = np.abs(np.array(estimate) - bounds[number])
         return [float(100 * np.median(each) / size) for each in errors]
 
     without = errors(None)

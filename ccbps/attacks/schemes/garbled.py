@@ -127,15 +127,15 @@ def garbled_reused_round(
             first = sent[0][number]
             own = matcher.broker().match(first[None], interests[number : number + 1])
             mine = every[values[0, number], None]
-            found = bounds_from_answers(mine, own, size)
+            estimate = bounds_from_answers(mine, own, size)
             for count, day in enumerate(sent):
                 if of_same_round(first, day[number : number + 1])[0]:
                     pair = bodies_of(matcher, np.stack([first, day[number]]), "event")
                     _, deltas = delta_of(*pair)
                     for delta in deltas:
                         answers = answers_to_changes(matcher, first, delta, interests[number])
-                        found = bounds_from_answers(every, answers[every ^ mine], size)
-                errors[count, number] = np.abs(np.array(found) - bounds[number]).mean()
+                        estimate = bounds_from_answers(every, answers[every ^ mine], size)
+                errors[count, number] = np.abs(np.array(estimate) - bounds[number]).mean()
         return [float(100 * each.mean() / size) for each in errors]
 
     without = errors(None)

@@ -226,8 +226,8 @@ def inner_product_first_components(
 
     Example:
         >>> from ccbps.attacks import inner_product_first_components
-        >>> found = inner_product_first_components(pairs=100)["differences found"]
-        >>> found.undefended > 0.3 > 0.05 > found.defended
+        >>> share = inner_product_first_components(pairs=100)["differences found"]
+        >>> share.undefended > 0.3 > 0.05 > share.defended
         True
     """
     whole("pairs", pairs, 1)
@@ -243,7 +243,7 @@ def inner_product_first_components(
         drawn.append(os.urandom(count))
         return drawn[-1]
 
-    found, bare = [], []
+    sizes, bare = [], []
     for value, constant in zip(values, constants, strict=True):
         drawn.clear()
         sent = products.ciphertexts(basis, [[value, 1]], recorded)[0].tobytes()
@@ -253,10 +253,10 @@ def inner_product_first_components(
         first = group.power(group.g1, b), group.power(group.g2, a)
         points = products.read_ciphertext(sent), products.read_token(asked)
         tried = difference_of(group, *points, first, most)
-        found.append(most + 1 if tried is None or tried != value - constant else abs(tried))
+        sizes.append(most + 1 if tried is None or tried != value - constant else abs(tried))
         bare.append(group.cancels(list(zip(*points, strict=True))))
     tries = sorted({round(most * part) for part in (0, 0.1, 0.25, 0.5, 1)})
-    shares = [float(np.mean(np.array(found) <= each)) for each in tries]
+    shares = [float(np.mean(np.array(sizes) <= each)) for each in tries]
     expected = 1 - max(0, size - most - 1) * max(0, size - most) / size**2
     return Outcome(
         (Figure("differences found", "", shares[-1], float(np.mean(bare)), expected),),

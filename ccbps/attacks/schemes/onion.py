@@ -125,8 +125,8 @@ def onion_rogue_key(*, nodes: int = 6, messages: int = 8, seed: int = 1) -> Outc
     keys = [cipher.generate() for _ in range(nodes - 1)]
 
     def opened(secret: int, public: Element) -> float:
-        found = cipher.decrypt(secret, cipher.encrypt(public, texts))
-        return float(np.mean([a == b for a, b in zip(found, texts, strict=True)]))
+        decrypted = cipher.decrypt(secret, cipher.encrypt(public, texts))
+        return float(np.mean([a == b for a, b in zip(decrypted, texts, strict=True)]))
 
     without, defended = [], []
     counts = tuple(range(2, nodes + 1))

@@ -189,8 +189,10 @@ def p3s_co_matches(
         if true.all() or not true.any():
             return 0.0, fetches
         score = similarities(log, names)[pairs]
-        found = score >= np.unique(score)[:, None]
-        return float((found[:, true].mean(axis=1) - found[:, ~true].mean(axis=1)).max()), fetches
+        claimed = score >= np.unique(score)[:, None]
+        return float(
+            (claimed[:, true].mean(axis=1) - claimed[:, ~true].mean(axis=1)).max()
+        ), fetches
 
     margins = sorted({round(wider * part) for part in (0, 0.25, 0.5, 1)})
     equal = [attacked(*np.full((2, subscribers), margin)) for margin in margins]

@@ -419,8 +419,8 @@ def tag_limits_from_intervals(
         errors.append([])
         for count in counts:
             ones, _ = turns_from_intervals(tree, keys[singles : singles + count])
-            found = limits_from_turns(tree.paths, ones, bits)
-            errors[-1].append(_percent(found, limits, bits))
+            estimates = limits_from_turns(tree.paths, ones, bits)
+            errors[-1].append(_percent(estimates, limits, bits))
     return Outcome(
         (
             Figure(
@@ -481,7 +481,7 @@ def tag_limits_from_events(
         matcher = TagMatch(Schema(x=UInt(bits)), groups=number)
         server = seeded_server(matcher, random.bytes)
         permutation = server.broker_key().export_secret_data()["permutation"]
-        found = np.empty((len(counts), subscriptions))
+        estimates = np.empty((len(counts), subscriptions))
         for group in range(number):
             rows, mine = slice(group, None, number), slice(group, None, number)
             key = server.subscriber_key("client", group=group)
@@ -494,8 +494,8 @@ def tag_limits_from_events(
             for place, count in enumerate(counts):
                 seen = len(range(group, count, number))
                 ones = turns_from_hits(tree, hits[:seen])
-                found[place, rows] = limits_from_turns(tree.paths, ones, bits)
-        errors.append([_percent(each, limits, bits) for each in found])
+                estimates[place, rows] = limits_from_turns(tree.paths, ones, bits)
+        errors.append([_percent(each, limits, bits) for each in estimates])
     return Outcome(
         (Figure("median error of constants", "% of the domain", errors[0][-1], errors[1][-1]),),
         Curve(
@@ -562,11 +562,11 @@ def tag_bounds_from_hits(
     read: list[list[float]] = [[], []]
     for count in counts:
         means = hits[:count].mean(axis=0)
-        found = bounds_from_shares([sorted(row[row > 0].tolist()) for row in means], chances)
-        read[0].append(np.mean([a == b for a, b in zip(found, truth, strict=True)]).item())
+        estimates = bounds_from_shares([sorted(row[row > 0].tolist()) for row in means], chances)
+        read[0].append(np.mean([a == b for a, b in zip(estimates, truth, strict=True)]).item())
         shares = answers[:, :count].mean(axis=1)
-        found = [every[int(np.abs(masses - share).argmin())] for share in shares]
-        read[1].append(np.mean([a == b for a, b in zip(found, truth, strict=True)]).item())
+        estimates = [every[int(np.abs(masses - share).argmin())] for share in shares]
+        read[1].append(np.mean([a == b for a, b in zip(estimates, truth, strict=True)]).item())
     return Outcome(
         (Figure("intervals read exactly", "", read[0][-1], read[1][-1]),),
         Curve(
@@ -618,10 +618,10 @@ def tag_collusion(*, events: int = 240, groups: int = 8, bits: int = 8, seed: in
         for group in range(count):
             mine = values[group::count]
             publisher = matcher.publisher(server.publisher_key(groups=[group]))
-            found = values_by_trying(
+            readings = values_by_trying(
                 broker, client, publisher.encode({"x": mine}), "x", range(1 << bits)
             )
-            right += int((found == mine).sum())
+            right += int((readings == mine).sum())
         read.append(right / events)
     return Outcome(
         (Figure("events read", "", read[0], read[-1], 1.0),),

@@ -126,9 +126,9 @@ def three_brokers_together(*, events: int = 50, bits: int = 16, seed: int = 1) -
         held[party] = expand(party, opened, "event", part, form.event_bits)
     read, right = [], []
     for count in range(1, PARTIES + 1):
-        found = sum_of_shares({party: held[party] for party in range(count)})
-        read.append(float((found == true).all(axis=1).mean()))
-        right.append(float((found == true).mean()))
+        summed = sum_of_shares({party: held[party] for party in range(count)})
+        read.append(float((summed == true).all(axis=1).mean()))
+        right.append(float((summed == true).mean()))
     return Outcome(
         (
             Figure("events read", "", read[1], read[0], 1.0),
@@ -206,7 +206,9 @@ def three_brokers_unmasked(*, events: int = 60, seed: int = 1) -> Outcome:
         steps = evaluation.steps((x[1][:count], x[2][:count]), (asked[1], asked[2]), masks)
         sent = (next(steps)[place, :, 0] & np.uint64(1)).astype(np.bool_)
         sums = sums_from_lookups(x[0][:count, digit], x[1][:count, digit], own, sent)
-        return sum(1 if (whole_x[some] @ own).sum() % 2 == found else -1 for some, found in sums)
+        return sum(
+            1 if (whole_x[some] @ own).sum() % 2 == read_bit else -1 for some, read_bit in sums
+        )
 
     counts = sorted({round(events * part) for part in (0.25, 0.5, 0.75, 1)})
     without, masked = ([read(count, each) for count in counts] for each in (False, True))

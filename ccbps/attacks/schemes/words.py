@@ -94,17 +94,17 @@ def in_line(common: Reals) -> Index:
     come out from its end.
 
     Args:
-        common: number of things that two items have in common.
+        common: number of elements that two items have in common.
     """
     rest = common - np.diag(np.diag(common))
     return np.argsort(np.linalg.eigh(np.diag(rest.sum(axis=1)) - rest)[1][:, 1])
 
 
 def connected(common: Reals) -> Index:
-    """Find for each item the first one that it hangs together with.
+    """Find the connected part that each item is in, and return the first item of that part.
 
     Args:
-        common: number of things that two items have in common.
+        common: number of elements that two items have in common.
     """
     least = np.arange(len(common))
     while True:
@@ -125,8 +125,8 @@ def values_from_cells(hits: Bools, width: float, size: int) -> Reals:
     Returns:
         values, or all of them reflected.
     """
-    found = hits.astype(float)
-    common = found.T @ found
+    counts = hits.astype(float)
+    common = counts.T @ counts
     common[common < 4] = 0  # false positives
     ranks = np.argsort(in_line(common))
     middles = size / 2 + (ranks + 0.5 - hits.shape[1] / 2) * width
@@ -146,8 +146,8 @@ def attributes_of_words(common: Reals, hits: Bools, cells: Mapping[str, int]) ->
         cells: number of cells of a partition, by the name of the attribute; 1 for the one attribute
             without partitions.
     """
-    found = hits.astype(float)
-    together, count = found.T @ found, found.sum(axis=0)
+    numbers = hits.astype(float)
+    together, count = numbers.T @ numbers, numbers.sum(axis=0)
     part = connected(common)
     size = np.bincount(part, minlength=len(common))[part]
     few = 3  # a cell that was asked for alone, or with one or two others
