@@ -33,6 +33,7 @@ if TYPE_CHECKING or not on_first_use(__name__):
     )
     from ccbps.attacks.schemes.onion import onion_markers as onion_markers
     from ccbps.attacks.schemes.onion import onion_rogue_key as onion_rogue_key
+    from ccbps.attacks.schemes.onion import onion_signs as onion_signs
     from ccbps.attacks.schemes.p3s import p3s_co_matches as p3s_co_matches
     from ccbps.attacks.schemes.reused_rounds import reused_rounds as reused_rounds
     from ccbps.attacks.schemes.tag import tag_bounds_from_hits as tag_bounds_from_hits

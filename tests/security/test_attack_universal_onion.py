@@ -12,9 +12,15 @@ from dataclasses import replace
 
 import pytest
 
-from ccbps.algebra.modular import jacobi
 from ccbps.algebra.prime_order import Element, prime_order_group
-from ccbps.attacks.schemes.onion import marked, multiplied, opened_by, with_copies
+from ccbps.attacks.schemes.onion import (
+    marked,
+    multiplied,
+    opened_by,
+    signs_of,
+    with_copies,
+    with_sign,
+)
 from ccbps.ciphers.universal import Ciphertext, UniversalCipher
 from ccbps.errors import DecodeError
 from ccbps.overlay import Onion, OnionNode, Step, UniversalOnions
@@ -143,12 +149,13 @@ def test_a_sign_is_a_tag_for_everybody_and_is_refused_where_bytes_are_read() -> 
     for _ in range(RUNS):
         first = OnionNode(ONIONS, "a", KEYS["a"][0]).handle(ONIONS.make("abcd", b"hello")).onion
         assert first is not None
-        blocks = [(GROUP.modulus - a, b, c, d) for a, b, c, d in first.blocks]  # type: ignore[attr-defined]
+        blocks = [with_sign(CIPHER, block) for block in first.blocks]
         tagged = Onion(tuple(blocks), first.body)
         seed = raw_opened("b", blocks)
         peeled = CIPHER.peel(KEYS["b"][0], blocks)
         assert len(seed) == 2
         after = CIPHER.reencrypt([block for block in peeled if block[2] != GROUP.identity])
-        assert [jacobi(int(a), int(GROUP.modulus)) for a, *_ in after] == [-1] * len(after)  # type: ignore[attr-defined]
+        assert signs_of(CIPHER, after) == [-1] * len(after)
+        assert signs_of(CIPHER, first.blocks) == [1] * len(first.blocks)
         with pytest.raises(DecodeError):
             ONIONS.from_bytes(CIPHER.to_rows(tagged.blocks).tobytes() + tagged.body)

@@ -15,13 +15,14 @@ from math import comb
 
 import numpy as np
 
+from ccbps.algebra.modular import jacobi
 from ccbps.algebra.prime_order import Element, prime_order_group
 from ccbps.arrays import Randomness
 from ccbps.attacks.catalogue import Curve, Figure, Outcome, attack
 from ccbps.checks import whole
 from ccbps.ciphers.universal import Ciphertext, UniversalCipher
 from ccbps.errors import DecodeError, KeyMismatchError
-from ccbps.overlay.onion.universal_onion import Onion, OnionNode, UniversalOnions
+from ccbps.overlay.onion.universal_onion import Onion, OnionNode, Step, UniversalOnions
 
 
 def rogue_key(
@@ -68,6 +69,31 @@ def multiplied(cipher: UniversalCipher, block: Ciphertext, factor: Element) -> C
     return cipher.group.multiply(a, factor), b, c, d
 
 
+def with_sign(cipher: UniversalCipher, block: Ciphertext) -> Ciphertext:
+    """Multiply the content of a block by -1, which is not in the group.
+
+    Args:
+        cipher: the cipher, over a group of squares.
+        block: a ciphertext.
+    """
+    a, b, c, d = block
+    return _modulus(cipher) - a, b, c, d
+
+
+def signs_of(cipher: UniversalCipher, blocks: Sequence[Ciphertext]) -> list[int]:
+    """Return the Legendre symbols of blocks, which anybody can compute: -1 for a sign, else 1.
+
+    Args:
+        cipher: the cipher, over a group of squares.
+        blocks: blocks of an onion.
+    """
+    return [jacobi(int(a), _modulus(cipher)) for a, *_ in blocks]
+
+
+def _modulus(cipher: UniversalCipher) -> int:
+    return int(cipher.group.modulus)  # type: ignore[attr-defined]
+
+
 def with_copies(cipher: UniversalCipher, peeled: Sequence[Ciphertext]) -> list[Ciphertext]:
     """Put copies of other blocks in the places of those that opened.
 
@@ -88,6 +114,30 @@ def opened_by(cipher: UniversalCipher, secret: int, blocks: Sequence[Ciphertext]
         blocks: blocks of an onion.
     """
     return [element for element in cipher.decrypt(secret, blocks) if element is not None]
+
+
+def _network(
+    hops: int, random: np.random.Generator
+) -> tuple[UniversalOnions, list[str], list[int]]:
+    """Return a network of one path, with the names of its nodes and their secrets."""
+    group = prime_order_group("toy64")
+    cipher = UniversalCipher(group)
+    path = [f"node {place}" for place in range(hops)]
+    keys = [cipher.generate(random.bytes) for _ in path]
+    nodes = {
+        name: (public, cipher.proofs.prove(secret, UniversalOnions.context(name)))
+        for name, (secret, public) in zip(path, keys, strict=True)
+    }
+    network = UniversalOnions(group, nodes, most_hops=hops, payload_bytes=16)
+    return network, path, [secret for secret, _ in keys]
+
+
+def _closed_places(network: UniversalOnions, secret: int, onion: Onion, step: Step) -> list[int]:
+    """Return the places of a node's new onion with blocks that the node could not open."""
+    assert step.passage is not None
+    peeled = network.cipher.peel(secret, onion.blocks)
+    closed = [block[2] != network.cipher.group.identity for block in peeled]
+    return [place for place, came in enumerate(step.passage.order) if closed[came]]
 
 
 # -- the catalogue ---------------------------------------------------------------------------------
@@ -186,30 +236,16 @@ def onion_markers(*, marks: int = 2, onions: int = 40, hops: int = 4, seed: int 
     whole("marks", marks, 1, closed)
     whole("onions", onions, 1)
     random = np.random.default_rng(whole("seed", seed, 0))
-    group = prime_order_group("toy64")
-    cipher = UniversalCipher(group)
-    path = [f"node {place}" for place in range(hops)]
-    keys = {name: cipher.generate(random.bytes) for name in path}
-    nodes = {
-        name: (public, cipher.proofs.prove(secret, UniversalOnions.context(name)))
-        for name, (secret, public) in keys.items()
-    }
-    network = UniversalOnions(group, nodes, most_hops=hops, payload_bytes=16)
-    marker = group.hash_to_group(b"marker")
-    own = keys[path[0]][0]
+    network, path, secrets = _network(hops, random)
+    cipher = network.cipher
+    marker = cipher.group.hash_to_group(b"marker")
 
     def linked(count: int, verified: bool) -> bool:
         """Send an onion with some markers, and tell whether the third node finds one."""
         onion = network.make(path, b"payload", random.bytes)
-        step = OnionNode(network, path[0], own, random.bytes).handle(onion)
-        assert step.onion is not None and step.passage is not None
-        # The first node knows which of the blocks that it sends are in the places of its own.
-        peeled = cipher.peel(own, onion.blocks)
-        places = [
-            place
-            for place, came in enumerate(step.passage.order)
-            if peeled[came][2] != group.identity
-        ]
+        step = OnionNode(network, path[0], secrets[0], random.bytes).handle(onion)
+        assert step.onion is not None
+        places = _closed_places(network, secrets[0], onion, step)
         blocks = list(step.onion.blocks)
         for place in random.choice(places, count, replace=False).tolist():
             blocks[place] = marked(cipher, blocks[place], marker)
@@ -217,11 +253,11 @@ def onion_markers(*, marks: int = 2, onions: int = 40, hops: int = 4, seed: int 
         if verified and not network.verify(path[0], onion, replace(step, onion=sent)):
             return False
         try:
-            after = OnionNode(network, path[1], keys[path[1]][0], random.bytes).handle(sent).onion
+            after = OnionNode(network, path[1], secrets[1], random.bytes).handle(sent).onion
         except DecodeError:  # the name of the next node is gone
             return False
         assert after is not None
-        return marker in opened_by(cipher, keys[path[2]][0], after.blocks)
+        return marker in opened_by(cipher, secrets[2], after.blocks)
 
     counts = tuple(range(1, closed + 1))
     without, verified = (
@@ -240,5 +276,82 @@ def onion_markers(*, marks: int = 2, onions: int = 40, hops: int = 4, seed: int 
                 "without defence": tuple(without.values()),
                 "with a verifier": tuple(verified.values()),
             },
+        ),
+    )
+
+
+@attack(
+    title="A sign in one block of an onion shows on every link",
+    goal="confidentiality",
+    adversary="the first node of a path, and somebody who watches links and has no key",
+    defence="reading onions by `UniversalOnions.from_bytes`, which refuses elements of no group",
+    source="[GJJS04]",
+)
+def onion_signs(*, nodes: int = 3, onions: int = 40, hops: int = 6, seed: int = 1) -> Outcome:
+    """Follow an onion whose first node has multiplied one block by -1.
+
+    The first node draws the block among those that it cannot open. Honest nodes encrypt it again,
+    and keep the sign. The Legendre symbol shows it on every link, until a node opens the block. A
+    node refuses the onion if the block is that with the name of the next node.
+
+    Args:
+        nodes: number of honest nodes that the onion passes before it is looked for, 1 or more.
+        onions: number of onions, 1 or more.
+        hops: number of nodes of the path, 4 to 10, and two more than `nodes` or more.
+        seed: seed of the onions.
+
+    Example:
+        >>> from ccbps.attacks import onion_signs
+        >>> followed = onion_signs(onions=30)["onions followed"]
+        >>> followed.expected, followed.defended
+        (0.4, 0.0)
+    """
+    whole("hops", hops, 4, 10)
+    whole("nodes", nodes, 1, hops - 2)
+    whole("onions", onions, 1)
+    random = np.random.default_rng(whole("seed", seed, 0))
+    network, path, secrets = _network(hops, random)
+    cipher = network.cipher
+
+    def followed(checked: bool) -> list[bool]:
+        """Send an onion with a sign, and tell whether it shows behind each honest node."""
+        first = network.make(path, b"payload", random.bytes)
+        step = OnionNode(network, path[0], secrets[0], random.bytes).handle(first)
+        assert step.onion is not None
+        blocks = list(step.onion.blocks)
+        places = _closed_places(network, secrets[0], first, step)
+        place = int(random.choice(places))
+        blocks[place] = with_sign(cipher, blocks[place])
+        onion, seen = Onion(tuple(blocks), step.onion.body), []
+        for name, secret in zip(path[1 : hops - 1], secrets[1 : hops - 1], strict=True):
+            try:
+                came = network.from_bytes(network.to_bytes(onion)) if checked else onion
+                after = OnionNode(network, name, secret, random.bytes).handle(came).onion
+            except DecodeError:
+                break
+            assert after is not None
+            onion = after
+            seen.append(-1 in signs_of(cipher, onion.blocks))
+        return seen + [False] * (hops - 2 - len(seen))
+
+    without, defended = (
+        np.mean([followed(each) for _ in range(onions)], axis=0).tolist() for each in (False, True)
+    )
+    return Outcome(
+        (
+            Figure(
+                "onions followed",
+                "",
+                without[nodes - 1],
+                defended[nodes - 1],
+                # The block must not be one of the two of a node on the way.
+                1 - nodes / (hops - 1),
+            ),
+        ),
+        Curve(
+            "honest nodes passed",
+            "onions followed (share)",
+            tuple(range(1, hops - 1)),
+            {"without defence": tuple(without), "with checked bytes": tuple(defended)},
         ),
     )

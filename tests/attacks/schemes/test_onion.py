@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from ccbps.attacks import onion_markers, onion_rogue_key
+from ccbps.attacks import onion_markers, onion_rogue_key, onion_signs
 
 
 def test_a_rogue_key_opens_messages_for_all_without_proofs() -> None:
@@ -30,3 +30,13 @@ def test_markers_come_through_an_honest_node_and_no_verifier(
     assert linked.expected == pytest.approx(expected)
     assert abs(linked.undefended - expected) < 4 * (expected * (1 - expected) / onions) ** 0.5
     assert linked.defended == 0
+
+
+def test_a_sign_shows_until_its_block_is_opened() -> None:
+    onions = 60
+    outcome = onion_signs(hops=4, nodes=2, onions=onions)
+    followed = outcome["onions followed"]
+    assert followed.expected == pytest.approx(1 / 3) and followed.defended == 0
+    assert abs(followed.undefended - 1 / 3) < 4 * (2 / 9 / onions) ** 0.5
+    first, second = outcome.curve.lines["without defence"]
+    assert first > second == followed.undefended
