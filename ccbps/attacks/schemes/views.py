@@ -1,0 +1,141 @@
+"""The view of a broker that keeps what it gets, and guesses from what better matchers show it."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import numpy as np
+
+from ccbps.arrays import Bools, Bytes, Reals
+from ccbps.ciphers.word_prf import NonceHash, to_blocks
+from ccbps.errors import BrokenSchemeWarning
+from ccbps.keys.seeds import SharedSeed
+from ccbps.matching.contract.access import MAC_BYTES
+from ccbps.matching.contract.key_server import KeyServer
+from ccbps.matching.one_time.formula import FormulaMatch
+from ccbps.matching.reusable import ReusableMatcher, words_of
+from ccbps.matching.tag.tag import NONCE_BYTES, TagMatch
+from ccbps.matching.tag.tag_words import TagWords
+from ccbps.predicates import Schema
+from ccbps.wire import KEY_HEADER_BYTES
+
+M = TypeVar("M", bound=ReusableMatcher)
+T = TypeVar("T", bound=Hashable)
+
+BODY: Final = slice(KEY_HEADER_BYTES, -MAC_BYTES)
+"""Bytes of the scheme itself in a message that was made with a key."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """All that a broker has.
+
+    Attributes:
+        key: data of the broker's key.
+        events: bodies of the events, a row each.
+        interests: bodies of the subscriptions, a row each.
+    """
+
+    key: Mapping[str, Any]
+    events: Bytes
+    interests: Bytes
+
+
+def make_broken(kind: Callable[..., M], schema: Schema, **options: Any) -> M:
+    """Make a matcher of a broken scheme without the warning that it is broken."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BrokenSchemeWarning)
+        return kind(schema, **options)
+
+
+def watch(
+    matcher: ReusableMatcher, records: Any, interests: Any, server: KeyServer | None = None
+) -> View:
+    """Let a publisher and a subscriber send, and return the view of their broker.
+
+    Args:
+        matcher: matcher of all roles.
+        records: events in the clear.
+        interests: subscriptions in the clear.
+        server: server that gives the keys; None for a new one.
+    """
+    server = matcher.key_server() if server is None else server
+    events = matcher.publisher(server.publisher_key()).encode(records)
+    sent = matcher.subscriber(server.subscriber_key("alice")).encode(interests)
+    return View(server.broker_key().export_secret_data(), events[:, BODY], sent[:, BODY])
+
+
+def codes_of(schema: Schema, records: Any) -> Any:
+    """Return the codes of records, shape (records, attributes), to compare readings with."""
+    encoded = schema.encode(records)
+    return np.stack([encoded.codes[name][0] for name in schema], axis=1).astype(np.int64)
+
+
+def name_by_frequency(tokens: Iterable[T], names: Sequence[Any]) -> dict[T, Any]:
+    """Name the tokens that occur most often.
+
+    Args:
+        tokens: tokens, one for each message; equal values have equal tokens.
+        names: values, the most frequent one first.
+
+    Returns:
+        the name of each of the `len(names)` most frequent tokens.
+    """
+    ranked = Counter(tokens).most_common(len(names))
+    return {token: name for (token, _), name in zip(ranked, names, strict=False)}
+
+
+def read_hits(schema: Schema, records: Any, interests: Any) -> dict[str, Bools]:
+    """Return what a broker of `TagMatch` sees of events and subscriptions.
+
+    Returns:
+        the keys of subscriptions that fit a tag of an event, for each attribute, shape
+        (events, subscriptions, keys).
+    """
+    view = watch(TagMatch(schema), records, interests)
+    nonces = to_blocks(view.events[:, :NONCE_BYTES].tobytes())
+    values = NonceHash(bytes.fromhex(view.key["permutation"])).all_pairs(
+        to_blocks(view.interests.tobytes()), nonces
+    )
+    tags = words_of(view.events[:, NONCE_BYTES:])
+    hits = np.stack([np.isin(row, mine) for row, mine in zip(values, tags, strict=True)])
+    words = TagWords(schema, ())
+    parts = np.split(
+        hits.reshape(len(hits), len(view.interests), -1), np.cumsum(words.sizes)[:-1], axis=2
+    )
+    return {words.others[place]: part for place, part in zip(words.order, parts, strict=True)}
+
+
+def read_answers(schema: Schema, records: Mapping[str, Any], interests: Sequence[str]) -> Bools:
+    """Return what a broker of `FormulaMatch` sees: the answers, shape (events, subscriptions, 1).
+
+    Every pair of an event and a subscription takes a round of its own.
+    """
+    matcher, seed = FormulaMatch.box(schema), SharedSeed.generate()
+    count = len(next(iter(records.values())))
+    rounds = range(count * len(interests))
+    pairs = {name: np.repeat(values, len(interests)) for name, values in records.items()}
+    events = matcher.publisher(seed).encode(pairs, rounds)
+    sent = matcher.subscriber(seed).encode([*interests] * count, rounds)
+    return np.asarray(matcher.broker().match(events, sent).reshape(count, -1, 1))
+
+
+def guess_by_hits(hits: Bools, known: Any) -> Reals:
+    """Guess the values of events from the known events that have the most hits in common.
+
+    Args:
+        hits: hits of the events, a row each, the known events first.
+        known: values of the known events.
+
+    Returns:
+        the mean of these known values, for each of the other events.
+    """
+    flat = hits.reshape(len(hits), -1).astype(np.float32)
+    theirs, others = flat[: len(known)], flat[len(known) :]
+    distance = theirs.sum(axis=1) - 2 * others @ theirs.T
+    near = distance == distance.min(axis=1)[:, None]
+    return np.asarray(near @ np.asarray(known, dtype=np.float64) / near.sum(axis=1))
