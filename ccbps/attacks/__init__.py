@@ -21,3 +21,5 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.attacks.network.floods import publication_flood as publication_flood
     from ccbps.attacks.schemes.aspe import break_aspe as break_aspe
     from ccbps.attacks.schemes.aspe import solve_aspe as solve_aspe
+    from ccbps.attacks.schemes.prefix import extend_prefixes as extend_prefixes
+    from ccbps.attacks.schemes.prefix import read_prefixes as read_prefixes

@@ -29,6 +29,7 @@ P = ParamSpec("P")
 MODULES: Final = (
     "ccbps.attacks.network.floods",
     "ccbps.attacks.schemes.aspe",
+    "ccbps.attacks.schemes.prefix",
 )
 """Modules with attacks, in the order of the catalogue."""
 

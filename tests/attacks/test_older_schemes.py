@@ -6,23 +6,31 @@ import pytest
 
 from ccbps import attacks
 
+Bounds = tuple[float, float | None]
+"""The least that the adversary gets without the defence, and the most that it gets with it."""
+
 
 @pytest.mark.parametrize(
-    ("name", "parameters", "figure", "undefended", "defended"),
+    ("name", "parameters", "figures"),
     [
-        ("break-aspe", {"subscriptions": 10}, "values read", 1.0, 0.2),
-        ("break-aspe", {"subscriptions": 10}, "bounds read", 1.0, None),
-        ("solve-aspe", {"events": 60}, "values read", 1.0, 0.2),
+        (
+            "break-aspe",
+            {"subscriptions": 10},
+            {"values read": (1.0, 0.2), "bounds read": (1.0, None)},
+        ),
+        ("solve-aspe", {"events": 60}, {"values read": (1.0, 0.2)}),
+        ("read-prefixes", {"events": 200, "intervals": 50}, {"events placed": (0.9, 0.6)}),
+        ("extend-prefixes", {"events": 300}, {"events placed": (0.9, 0.7)}),
     ],
 )
 def test_figures_of_schemes(
-    name: str, parameters: dict[str, int], figure: str, undefended: float, defended: float | None
+    name: str, parameters: dict[str, int], figures: dict[str, Bounds]
 ) -> None:
-    """The adversary gets at least `undefended`, and at most `defended` with the defence."""
     outcome = attacks.run(name, **parameters)
-    measured = outcome[figure]
-    assert measured.undefended >= undefended
-    assert defended is None or (measured.defended is not None and measured.defended <= defended)
+    for figure, (least, most) in figures.items():
+        assert outcome[figure].undefended >= least
+        defended = outcome[figure].defended
+        assert most is None or (defended is not None and defended <= most)
     for each in outcome.figures:
         if each.expected is not None:
             assert each.undefended == pytest.approx(each.expected, rel=0.1)

@@ -116,13 +116,12 @@ def solve_events(
 
 
 def _solve_reals(plain: Array, events: Array, bounds: Array) -> Readings:
-    n = plain.shape[1]
-    system = _equations(plain.astype(float), events[: len(plain)])
-    system[:, : n * n] /= 1 << 17  # all unknowns of about one size
+    n, scales = plain.shape[1], np.maximum(1, abs(plain).max(axis=0))  # unknowns of about one size
+    system = _equations(plain / scales, events[: len(plain)])
     _, sizes, basis = np.linalg.svd(system)
     if len(sizes) < system.shape[1] - 1 or sizes[system.shape[1] - 2] < 1e-12 * sizes[0]:
         raise ParameterError("the known events leave more than one key; more of them are needed")
-    key = basis[-1][: n * n].reshape(n, n)
+    key = basis[-1][: n * n].reshape(n, n) / scales
     read = np.linalg.solve(key, events.T).T
     rows = bounds @ key
     places = np.argmax(abs(rows[:, :-1]), axis=1)
