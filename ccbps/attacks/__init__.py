@@ -19,6 +19,7 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.attacks.catalogue import attack as attack
     from ccbps.attacks.catalogue import run as run
     from ccbps.attacks.network.floods import publication_flood as publication_flood
+    from ccbps.attacks.schemes.additive_mask import unmask_values as unmask_values
     from ccbps.attacks.schemes.aspe import break_aspe as break_aspe
     from ccbps.attacks.schemes.aspe import solve_aspe as solve_aspe
     from ccbps.attacks.schemes.prefix import extend_prefixes as extend_prefixes

@@ -30,6 +30,7 @@ MODULES: Final = (
     "ccbps.attacks.network.floods",
     "ccbps.attacks.schemes.aspe",
     "ccbps.attacks.schemes.prefix",
+    "ccbps.attacks.schemes.additive_mask",
 )
 """Modules with attacks, in the order of the catalogue."""
 

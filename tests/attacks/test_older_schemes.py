@@ -21,6 +21,11 @@ Bounds = tuple[float, float | None]
         ("solve-aspe", {"events": 60}, {"values read": (1.0, 0.2)}),
         ("read-prefixes", {"events": 200, "intervals": 50}, {"events placed": (0.9, 0.6)}),
         ("extend-prefixes", {"events": 300}, {"events placed": (0.9, 0.7)}),
+        (
+            "unmask-values",
+            {"events": 2000, "runs": 10},
+            {"values read": (0.9, 0.3), "values read, one known event": (1.0, 0.3)},
+        ),
     ],
 )
 def test_figures_of_schemes(

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from ccbps.arrays import Bools, Bytes, Reals
+from ccbps.arrays import Bools, Bytes, Numbers, Reals
 from ccbps.ciphers.word_prf import NonceHash, to_blocks
 from ccbps.errors import BrokenSchemeWarning
 from ccbps.keys.seeds import SharedSeed
@@ -139,3 +139,20 @@ def guess_by_hits(hits: Bools, known: Any) -> Reals:
     distance = theirs.sum(axis=1) - 2 * others @ theirs.T
     near = distance == distance.min(axis=1)[:, None]
     return np.asarray(near @ np.asarray(known, dtype=np.float64) / near.sum(axis=1))
+
+
+def guess_best(shown: Bools, values: Numbers) -> Bools:
+    """Mark the events that the best of all guesses from what is shown of them gets right.
+
+    The guess is the most frequent value of all events that look alike. No broker can do better on
+    these events: it would have to know which value that is.
+
+    Args:
+        shown: hits or answers of the events, a row each.
+        values: their values, whole numbers from 0 on.
+    """
+    rows = np.packbits(shown.reshape(len(shown), -1), axis=1)
+    _, look = np.unique(rows, axis=0, return_inverse=True)
+    counts = np.zeros((int(look.max()) + 1, int(values.max()) + 1), dtype=np.int64)
+    np.add.at(counts, (look.reshape(-1), values), 1)
+    return np.asarray(counts.argmax(axis=1)[look.reshape(-1)] == values)
