@@ -31,6 +31,7 @@ MODULES: Final = (
     "ccbps.attacks.schemes.aspe",
     "ccbps.attacks.schemes.prefix",
     "ccbps.attacks.schemes.additive_mask",
+    "ccbps.attacks.schemes.paillier_range",
 )
 """Modules with attacks, in the order of the catalogue."""
 

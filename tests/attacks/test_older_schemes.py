@@ -26,6 +26,14 @@ Bounds = tuple[float, float | None]
             {"events": 2000, "runs": 10},
             {"values read": (0.9, 0.3), "values read, one known event": (1.0, 0.3)},
         ),
+        (
+            "divide-paillier",
+            {},
+            {
+                "values read, with subscriptions": (1.0, 0.3),
+                "values within 1, events alone": (0.99, None),
+            },
+        ),
     ],
 )
 def test_figures_of_schemes(
