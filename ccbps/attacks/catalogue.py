@@ -32,6 +32,7 @@ MODULES: Final = (
     "ccbps.attacks.schemes.prefix",
     "ccbps.attacks.schemes.additive_mask",
     "ccbps.attacks.schemes.paillier_range",
+    "ccbps.attacks.schemes.oblivious_topic",
 )
 """Modules with attacks, in the order of the catalogue."""
 

@@ -34,6 +34,8 @@ Bounds = tuple[float, float | None]
                 "values within 1, events alone": (0.99, None),
             },
         ),
+        ("guess-topics", {"topics": 6, "events": 120}, {"topics of events read": (1.0, 0.65)}),
+        ("replace-requests", {"subscribers": 2}, {"payloads read": (1.0, 0.0)}),
     ],
 )
 def test_figures_of_schemes(

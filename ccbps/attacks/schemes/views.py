@@ -16,6 +16,7 @@ from ccbps.errors import BrokenSchemeWarning
 from ccbps.keys.seeds import SharedSeed
 from ccbps.matching.contract.access import MAC_BYTES
 from ccbps.matching.contract.key_server import KeyServer
+from ccbps.matching.contract.matcher import Matcher
 from ccbps.matching.one_time.formula import FormulaMatch
 from ccbps.matching.reusable import ReusableMatcher, words_of
 from ccbps.matching.tag.tag import NONCE_BYTES, TagMatch
@@ -23,7 +24,7 @@ from ccbps.matching.tag.tag_words import TagWords
 from ccbps.predicates import Schema
 from ccbps.wire import KEY_HEADER_BYTES
 
-M = TypeVar("M", bound=ReusableMatcher)
+M = TypeVar("M", bound=Matcher)
 T = TypeVar("T", bound=Hashable)
 
 BODY: Final = slice(KEY_HEADER_BYTES, -MAC_BYTES)
@@ -87,6 +88,21 @@ def name_by_frequency(tokens: Iterable[T], names: Sequence[Any]) -> dict[T, Any]
     """
     ranked = Counter(tokens).most_common(len(names))
     return {token: name for (token, _), name in zip(ranked, names, strict=False)}
+
+
+def guess_by_frequency(tokens: Sequence[T], names: Sequence[Any]) -> list[Any]:
+    """Guess the value of every message by how often its token occurs.
+
+    Tokens that occur once, or are not among the most frequent ones, are taken for the most frequent
+    value.
+
+    Args:
+        tokens: token of each message.
+        names: all values, the most frequent one first.
+    """
+    counts = Counter(tokens)
+    known = name_by_frequency(tokens, names)
+    return [known.get(each, names[0]) if counts[each] > 1 else names[0] for each in tokens]
 
 
 def read_hits(schema: Schema, records: Any, interests: Any) -> dict[str, Bools]:
