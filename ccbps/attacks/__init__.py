@@ -22,6 +22,7 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.attacks.schemes.additive_mask import unmask_values as unmask_values
     from ccbps.attacks.schemes.aspe import break_aspe as break_aspe
     from ccbps.attacks.schemes.aspe import solve_aspe as solve_aspe
+    from ccbps.attacks.schemes.masked_topic import rank_topics as rank_topics
     from ccbps.attacks.schemes.oblivious_topic import guess_topics as guess_topics
     from ccbps.attacks.schemes.oblivious_topic import replace_requests as replace_requests
     from ccbps.attacks.schemes.paillier_range import divide_paillier as divide_paillier

@@ -33,6 +33,7 @@ MODULES: Final = (
     "ccbps.attacks.schemes.additive_mask",
     "ccbps.attacks.schemes.paillier_range",
     "ccbps.attacks.schemes.oblivious_topic",
+    "ccbps.attacks.schemes.masked_topic",
 )
 """Modules with attacks, in the order of the catalogue."""
 

@@ -36,6 +36,7 @@ Bounds = tuple[float, float | None]
         ),
         ("guess-topics", {"topics": 6, "events": 120}, {"topics of events read": (1.0, 0.65)}),
         ("replace-requests", {"subscribers": 2}, {"payloads read": (1.0, 0.0)}),
+        ("rank-topics", {"topics": 50, "events": 2000}, {"events named": (0.4, 0.35)}),
     ],
 )
 def test_figures_of_schemes(

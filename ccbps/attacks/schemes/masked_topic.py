@@ -90,7 +90,13 @@ def rank_topics(
     return Outcome(
         (
             Figure("events named", "", plain, hidden),
-            Figure("events named by a guess without tokens", "", float(np.mean(chosen == 0)), None, popular),
+            Figure(
+                "events named by a guess without tokens",
+                "",
+                float(np.mean(chosen == 0)),
+                None,
+                popular,
+            ),
         ),
         Curve("events that the broker has", "events named (share)", counts, lines, "x"),
     )
