@@ -19,9 +19,12 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.attacks.catalogue import attack as attack
     from ccbps.attacks.catalogue import run as run
     from ccbps.attacks.network.floods import publication_flood as publication_flood
+    from ccbps.attacks.schemes.access_tree import read_access_trees as read_access_trees
     from ccbps.attacks.schemes.additive_mask import unmask_values as unmask_values
     from ccbps.attacks.schemes.aspe import break_aspe as break_aspe
     from ccbps.attacks.schemes.aspe import solve_aspe as solve_aspe
+    from ccbps.attacks.schemes.keyword import pool_user_keys as pool_user_keys
+    from ccbps.attacks.schemes.keyword import rank_tokens as rank_tokens
     from ccbps.attacks.schemes.masked_topic import rank_topics as rank_topics
     from ccbps.attacks.schemes.oblivious_topic import guess_topics as guess_topics
     from ccbps.attacks.schemes.oblivious_topic import replace_requests as replace_requests

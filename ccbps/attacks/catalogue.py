@@ -32,6 +32,8 @@ MODULES: Final = (
     "ccbps.attacks.schemes.prefix",
     "ccbps.attacks.schemes.additive_mask",
     "ccbps.attacks.schemes.paillier_range",
+    "ccbps.attacks.schemes.keyword",
+    "ccbps.attacks.schemes.access_tree",
     "ccbps.attacks.schemes.oblivious_topic",
     "ccbps.attacks.schemes.masked_topic",
 )

@@ -37,6 +37,13 @@ Bounds = tuple[float, float | None]
         ("guess-topics", {"topics": 6, "events": 120}, {"topics of events read": (1.0, 0.65)}),
         ("replace-requests", {"subscribers": 2}, {"payloads read": (1.0, 0.0)}),
         ("rank-topics", {"topics": 50, "events": 2000}, {"events named": (0.4, 0.35)}),
+        (
+            "pool-user-keys",
+            {"values": 20, "events": 100},
+            {"events read": (1.0, 0.6), "subscriptions read": (1.0, None)},
+        ),
+        ("rank-tokens", {}, {"events named": (0.5, 0.4)}),
+        ("read-access-trees", {"events": 300, "comparisons": 8}, {"events read": (1.0, 0.3)}),
     ],
 )
 def test_figures_of_schemes(
