@@ -23,6 +23,9 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.attacks.schemes.additive_mask import unmask_values as unmask_values
     from ccbps.attacks.schemes.aspe import break_aspe as break_aspe
     from ccbps.attacks.schemes.aspe import solve_aspe as solve_aspe
+    from ccbps.attacks.schemes.commutative import guess_filters as guess_filters
+    from ccbps.attacks.schemes.commutative import pool_layers as pool_layers
+    from ccbps.attacks.schemes.commutative import read_legendre as read_legendre
     from ccbps.attacks.schemes.keyword import pool_user_keys as pool_user_keys
     from ccbps.attacks.schemes.keyword import rank_tokens as rank_tokens
     from ccbps.attacks.schemes.masked_topic import rank_topics as rank_topics

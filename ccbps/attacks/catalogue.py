@@ -34,6 +34,7 @@ MODULES: Final = (
     "ccbps.attacks.schemes.paillier_range",
     "ccbps.attacks.schemes.keyword",
     "ccbps.attacks.schemes.access_tree",
+    "ccbps.attacks.schemes.commutative",
     "ccbps.attacks.schemes.oblivious_topic",
     "ccbps.attacks.schemes.masked_topic",
 )

@@ -44,6 +44,23 @@ Bounds = tuple[float, float | None]
         ),
         ("rank-tokens", {}, {"events named": (0.5, 0.4)}),
         ("read-access-trees", {"events": 300, "comparisons": 8}, {"events read": (1.0, 0.3)}),
+        (
+            "pool-layers",
+            {"filters": 2},
+            {
+                "filters read by two brokers": (1.0, 0.0),
+                "filters read by the last broker and the publisher": (1.0, None),
+            },
+        ),
+        (
+            "guess-filters",
+            {},
+            {
+                "filters found by a subscriber": (1.0, 0.0),
+                "filters found by the publisher": (1.0, 0.0),
+            },
+        ),
+        ("read-legendre", {}, {"bits read": (1.0, 0.6)}),
     ],
 )
 def test_figures_of_schemes(
