@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccbps.algebra.residues import Residues
-from ccbps.arrays import Bools, Bytes, Reals
+from ccbps.arrays import Bools, Bytes, Randomness, Reals
 from ccbps.attacks.catalogue import Curve, Figure, Outcome, attack
 from ccbps.attacks.schemes.views import (
     View,
@@ -371,7 +371,9 @@ def divide_factors(matcher: AspeMatch, view: View) -> Array:
 TALLIES: Final = Schema(small=UInt(6), middle=UInt(10), large=UInt(16))
 
 
-def _draw(events: int, subscriptions: int, seed: int) -> tuple[dict[str, Array], list[str]]:
+def _draw(
+    events: int, subscriptions: int, seed: int
+) -> tuple[dict[str, Array], list[str], Randomness]:
     """Draw events, the first two at the ends of all domains, and subscriptions."""
     random = np.random.default_rng(whole("seed", seed, 0))
     sizes = [TALLIES[name].size for name in TALLIES]
@@ -382,7 +384,7 @@ def _draw(events: int, subscriptions: int, seed: int) -> tuple[dict[str, Array],
         f"small >= {low[0]} AND middle BETWEEN {low[1]} AND {high[1]} AND large <= {high[2]}"
         for low, high in limits.transpose(1, 2, 0)
     ]
-    return dict(zip(TALLIES, codes, strict=True)), texts
+    return dict(zip(TALLIES, codes, strict=True)), texts, random.bytes
 
 
 def _compare(values: Array, codes: Array) -> tuple[float, float]:
@@ -417,7 +419,7 @@ def break_aspe(*, events: int = 300, subscriptions: int = 30, seed: int = 11) ->
     Args:
         events: number of events, 30 or more.
         subscriptions: number of subscriptions, 2 or more.
-        seed: seed of events and subscriptions; keys are drawn anew.
+        seed: seed of events, subscriptions and keys.
 
     Example:
         >>> from ccbps.attacks import break_aspe
@@ -428,9 +430,9 @@ def break_aspe(*, events: int = 300, subscriptions: int = 30, seed: int = 11) ->
         True
     """
     whole("events", events, 30)
-    records, texts = _draw(events, whole("subscriptions", subscriptions, 2), seed)
+    records, texts, randomness = _draw(events, whole("subscriptions", subscriptions, 2), seed)
     matcher = make_broken(AspeMatch, TALLIES)
-    view, codes = watch(matcher, records, texts), codes_of(TALLIES, records)
+    view, codes = watch(matcher, records, texts, randomness=randomness), codes_of(TALLIES, records)
     limits = [TALLIES.parse(text).box().ranges for text in texts]
     sizes = [TALLIES[name].size for name in TALLIES]
 
@@ -497,7 +499,7 @@ def solve_aspe(*, events: int = 200, subscriptions: int = 10, seed: int = 5) -> 
     Args:
         events: number of events, 10 or more.
         subscriptions: number of subscriptions.
-        seed: seed of events and subscriptions; keys are drawn anew.
+        seed: seed of events, subscriptions and keys.
 
     Example:
         >>> from ccbps.attacks import solve_aspe
@@ -505,7 +507,7 @@ def solve_aspe(*, events: int = 200, subscriptions: int = 10, seed: int = 5) -> 
         >>> outcome["known events until all are read"].undefended
         5.0
     """
-    records, texts = _draw(
+    records, texts, randomness = _draw(
         whole("events", events, 10), whole("subscriptions", subscriptions, 1), seed
     )
     # The first two are at the ends of all domains: no points in general position.
@@ -515,7 +517,7 @@ def solve_aspe(*, events: int = 200, subscriptions: int = 10, seed: int = 5) -> 
     lines: dict[str, list[float]] = {}
     for label, exact in (("without defence", False), ("without defence, exact numbers", True)):
         matcher = make_broken(AspeMatch, TALLIES, exact=exact)
-        view = watch(matcher, records, texts)
+        view = watch(matcher, records, texts, randomness=randomness)
         for known in counts:
             try:
                 read, _ = solve_events(matcher, view, codes[:known])

@@ -176,7 +176,7 @@ def guess_topics(*, topics: int = 12, events: int = 300, limit: int = 3, seed: i
     adversary="a relay of all messages, with and without identities among them",
     defence="identities by a way that the relay cannot change; signatures bind requests to them",
 )
-def replace_requests(*, subscribers: int = 6) -> Outcome:
+def replace_requests(*, subscribers: int = 6, seed: int = 1) -> Outcome:
     """Put elements of a relay into the requests of subscribers.
 
     Without the defence, identities pass the relay, which gives the publisher one of its own for
@@ -185,6 +185,7 @@ def replace_requests(*, subscribers: int = 6) -> Outcome:
 
     Args:
         subscribers: number of subscribers, each with a topic of its own.
+        seed: seed of the payloads; keys are drawn anew.
 
     Example:
         >>> from ccbps.attacks import replace_requests
@@ -192,6 +193,7 @@ def replace_requests(*, subscribers: int = 6) -> Outcome:
         >>> figure.undefended, figure.defended
         (1.0, 0.0)
     """
+    random = np.random.default_rng(whole("seed", seed, 0))
     names = [f"topic {number}" for number in range(whole("subscribers", subscribers, 1))]
     texts = [f"topic = '{name}'" for name in names]
     matcher = make_oblivious(names, payload_bytes=16)
@@ -213,7 +215,7 @@ def replace_requests(*, subscribers: int = 6) -> Outcome:
             covered = matcher._layout.request(attempt[0])
             attempt[0, -SIGNATURE_BYTES:] = list(own._signing.sign(covered))
             attempts.append(attempt)
-        payload = f"for {place}".encode()
+        payload = random.bytes(16)
         for attempt in attempts:
             with suppress(DecodeError):
                 session = publisher.answer(attempt)

@@ -196,7 +196,7 @@ def divide_paillier(
         events: greatest number of events.
         subscriptions: number of subscriptions, 2 or more.
         modulus_bits: bits of the modulus, a multiple of 16.
-        seed: seed of events and subscriptions; keys are drawn anew.
+        seed: seed of events, subscriptions and keys.
 
     Example:
         >>> from ccbps.attacks import divide_paillier
@@ -211,7 +211,8 @@ def divide_paillier(
     signs = ["<" if place % 2 else ">" for place in range(subscriptions)]
     texts = [f"level {sign} {limit}" for sign, limit in zip(signs, limits, strict=True)]
     matcher = make_broken(PaillierRangeMatch, LEVELS, modulus_bits=modulus_bits, toy=True)
-    view, codes = watch(matcher, records, texts), codes_of(LEVELS, records)[:, 0]
+    view = watch(matcher, records, texts, randomness=random.bytes)
+    codes = codes_of(LEVELS, records)[:, 0]
     comparer, values = comparer_of(view), read_column(view.events, 0, modulus_bits)
     bounds = [bound for at in (0, 1) for bound in read_column(view.interests, at, modulus_bits)]
     exact, read = read_open_ends(comparer, values, bounds, size)

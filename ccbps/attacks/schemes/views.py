@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -10,9 +11,11 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from ccbps.arrays import Bools, Bytes, Numbers, Reals
+from ccbps.arrays import Bools, Bytes, Numbers, Randomness, Reals
+from ccbps.ciphers.row_mac import ROW_KEY_BYTES
 from ccbps.ciphers.word_prf import NonceHash, to_blocks
 from ccbps.errors import BrokenSchemeWarning
+from ccbps.keys.role_key import KEY_ID_BYTES, RoleKey
 from ccbps.keys.seeds import SharedSeed
 from ccbps.matching.contract.access import MAC_BYTES
 from ccbps.matching.contract.key_server import KeyServer
@@ -54,7 +57,11 @@ def make_broken(kind: Callable[..., M], schema: Schema, **options: Any) -> M:
 
 
 def watch(
-    matcher: ReusableMatcher, records: Any, interests: Any, server: KeyServer | None = None
+    matcher: ReusableMatcher,
+    records: Any,
+    interests: Any,
+    server: KeyServer | None = None,
+    randomness: Randomness = os.urandom,
 ) -> View:
     """Let a publisher and a subscriber send, and return the view of their broker.
 
@@ -63,10 +70,15 @@ def watch(
         records: events in the clear.
         interests: subscriptions in the clear.
         server: server that gives the keys; None for a new one.
+        randomness: source of messages' randomness, and of a new server's keys.
     """
-    server = matcher.key_server() if server is None else server
-    events = matcher.publisher(server.publisher_key()).encode(records)
-    sent = matcher.subscriber(server.subscriber_key("alice")).encode(interests)
+    if server is None:
+        data = {**matcher.generate(randomness), "macs": randomness(ROW_KEY_BYTES).hex()}
+        key_id = randomness(KEY_ID_BYTES)
+        server = matcher.key_server(RoleKey.make(matcher.digest, "server", key_id, 0, data))
+    publisher = matcher.publisher(server.publisher_key(), randomness=randomness)
+    subscriber = matcher.subscriber(server.subscriber_key("alice"), randomness=randomness)
+    events, sent = publisher.encode(records), subscriber.encode(interests)
     return View(server.broker_key().export_secret_data(), events[:, BODY], sent[:, BODY])
 
 
