@@ -208,6 +208,26 @@ def test_twelve_comparisons_give_every_event_and_every_interest(nullable: bool) 
         assert sorted(results) == sorted([(codes, ranges), mirrored])
 
 
+def test_one_comparison_gives_every_event_where_null_is_a_code() -> None:
+    """Its leaves ask for all bits, and nothing else has its shape: for all constants but two."""
+    schema = Schema(price=UInt(8, nullable=True))
+    matcher = AccessTreeMatch(schema, group="toy64")
+    shapes = access_tree.tabulate_shapes(matcher)
+    limits = {schema.parse(f"price < {c}").box().ranges["price"]: c for c in range(1, 256)}
+    enough = [
+        limits[origins[0][0]]
+        for (places, _), origins in shapes.items()
+        if len(origins) == 1 and len(set(places)) == schema.bits and origins[0][0] in limits
+    ]
+    assert len(enough) == 253
+    prices = list(range(0, 256, 5))
+    for limit in (enough[0], 77, enough[-1]):
+        view = watch(matcher, {"price": prices}, f"price < {limit}")
+        ((codes, ranges),) = access_tree.read_by_shapes(matcher, view, shapes)
+        assert codes == [price + 1 for price in prices]
+        assert ranges == [schema.parse(f"price < {limit}").box().ranges["price"]]
+
+
 def test_leaf_results_and_one_known_event_give_the_others() -> None:
     """From: the broker's view of one interest, and one event it knows. Gives all other events'
     bits, which no interest asked for as such."""
