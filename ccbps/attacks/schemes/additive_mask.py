@@ -121,7 +121,7 @@ def unmask_values(
     guess from what they see: the most frequent value of all events that look alike.
 
     Args:
-        events: greatest number of events.
+        events: greatest number of events, 100 or more.
         subscriptions: number of subscriptions.
         runs: number of keys and draws of events.
         seed: seed of events and subscriptions; keys are drawn anew.
@@ -133,7 +133,7 @@ def unmask_values(
         1.0
     """
     random = np.random.default_rng(whole("seed", seed, 0))
-    whole("events", events, 2)
+    whole("events", events, 100)
     size, matcher = LEVELS["level"].size, make_broken(AdditiveMaskMatch, LEVELS)
     counts = tuple(sorted({each for each in (100, 200, 400, 700, 2000) if each < events}))
     counts = (*counts, events)

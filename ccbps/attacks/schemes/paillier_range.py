@@ -193,7 +193,7 @@ def divide_paillier(
     with a longer one the figures are the same.
 
     Args:
-        events: greatest number of events.
+        events: greatest number of events, 100 or more.
         subscriptions: number of subscriptions, 2 or more.
         modulus_bits: bits of the modulus, a multiple of 16.
         seed: seed of events, subscriptions and keys.
@@ -206,7 +206,7 @@ def divide_paillier(
     """
     random = np.random.default_rng(whole("seed", seed, 0))
     size = LEVELS["level"].size
-    records: dict[str, Any] = {"level": random.integers(0, size, whole("events", events, 2))}
+    records: dict[str, Any] = {"level": random.integers(0, size, whole("events", events, 100))}
     limits = random.integers(1, size - 1, whole("subscriptions", subscriptions, 2))
     signs = ["<" if place % 2 else ">" for place in range(subscriptions)]
     texts = [f"level {sign} {limit}" for sign, limit in zip(signs, limits, strict=True)]
