@@ -153,20 +153,29 @@ def read_answers(schema: Schema, records: Mapping[str, Any], interests: Sequence
 
 
 def guess_by_hits(hits: Bools, known: Any) -> Reals:
-    """Guess the values of events from the known events that have the most hits in common.
+    """Guess the values of events from the known events that look most like them.
+
+    Those are the known events for which most intervals have the same answer, and of these the ones
+    that have most hits in common.
 
     Args:
-        hits: hits of the events, a row each, the known events first.
+        hits: keys that hit each event, shape (events, subscriptions, keys), the known events first.
         known: values of the known events.
 
     Returns:
         the mean of these known values, for each of the other events.
     """
-    flat = hits.reshape(len(hits), -1).astype(np.float32)
-    theirs, others = flat[: len(known)], flat[len(known) :]
-    distance = theirs.sum(axis=1) - 2 * others @ theirs.T
+    keys = hits.reshape(len(hits), -1)
+    distance = _count_differences(np.asarray(hits.any(axis=2)), len(known)) * (keys.shape[1] + 1.0)
+    distance += _count_differences(keys, len(known))
     near = distance == distance.min(axis=1)[:, None]
     return np.asarray(near @ np.asarray(known, dtype=np.float64) / near.sum(axis=1))
+
+
+def _count_differences(rows: Bools, known: int) -> Reals:
+    """Count the places in which each of the other rows differs from each known one."""
+    ours, others = rows[:known].astype(np.float64), rows[known:].astype(np.float64)
+    return np.asarray(others.sum(axis=1)[:, None] + ours.sum(axis=1) - 2 * others @ ours.T)
 
 
 def guess_best(shown: Bools, values: Numbers) -> Bools:
