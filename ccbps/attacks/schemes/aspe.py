@@ -70,8 +70,8 @@ def solve_real_key(points: Reals, seen: Reals) -> RealAspe:
         >>> from ccbps.attacks.schemes.aspe import solve_real_key
         >>> from ccbps.ciphers.aspe import RealAspe
         >>> key, points = RealAspe.generate(2, os.urandom), np.array([[1, 2], [4, 0], [0, 5]])
-        >>> found = solve_real_key(points, key.encrypt_points(points))
-        >>> np.allclose(found.matrix, key.matrix)
+        >>> recovered = solve_real_key(points, key.encrypt_points(points))
+        >>> np.allclose(recovered.matrix, key.matrix)
         True
     """
     lifted = np.column_stack([points, -0.5 * (points**2).sum(axis=1)])

@@ -71,16 +71,16 @@ def try_filters(
         words: guesses, in order.
 
     Returns:
-        the words that were found, by the entries that were there before.
+        the words of entries that were there before.
     """
     victims = set(node.table)
-    found: dict[int, bytes] = {}
+    matches: dict[int, bytes] = {}
     for word in words:
         chain.subscribe(subscriber, word)
-        for entry in victims - found.keys():
+        for entry in victims - matches.keys():
             if any(trail[0] == subscriber for trail in node.table[entry]):
-                found[entry] = word
-    return found
+                matches[entry] = word
+    return matches
 
 
 def try_notifications(chain: LayeredTree, words: Iterable[bytes]) -> dict[str, dict[int, bytes]]:
@@ -192,8 +192,8 @@ def pool_layers(*, words: int = 40, filters: int = 4, seed: int = 7) -> Outcome:
 
         def read(node: LayeredNode, others: Iterable[str], chain: LayeredTree = chain) -> float:
             keys = pool_layer_keys([node, *(chain.nodes[name] for name in others)])
-            found = read_table(chain, node, keys, book)
-            return len(set(found.values()) & set(secret)) / len(secret)
+            recovered = read_table(chain, node, keys, book)
+            return len(set(recovered.values()) & set(secret)) / len(secret)
 
         label = "with 4 layers" if layers == max(LAYERS) else f"{layers} layers"
         lines[label] = tuple(
@@ -257,8 +257,8 @@ def guess_filters(*, words: int = 40, filters: int = 4, layers: int = 4, seed: i
     order = {word: place for place, word in enumerate(book)}
     counts = tuple(range(0, words + 1, max(1, words // 10)))
 
-    def share(found: Iterable[bytes], count: int) -> float:
-        return sum(order[word] < count for word in set(found) & set(secret)) / len(secret)
+    def share(matches: Iterable[bytes], count: int) -> float:
+        return sum(order[word] < count for word in set(matches) & set(secret)) / len(secret)
 
     matched = [word for word, same in zip(book, alike, strict=True) if same]
     hidden = share(matched, words)

@@ -120,7 +120,11 @@ def read_messages(
 
 
 def forge_interest(
-    matcher: KeywordMatch, view: View, master: MasterKey, victim: Bytes, wanted: Sequence[Equality]
+    matcher: KeywordMatch,
+    view: View,
+    master: MasterKey,
+    victim: Bytes,
+    equalities: Sequence[Equality],
 ) -> Bytes:
     """Return a body of a user's subscription with other keywords.
 
@@ -129,13 +133,13 @@ def forge_interest(
         view: view of the broker.
         master: master key.
         victim: body of a subscription of the user, with as many equalities.
-        wanted: new equalities, in the order of attributes.
+        equalities: new equalities, in the order of attributes.
     """
     scheme, words = ProxySearch(prime_order_group(matcher.group)), keywords_of(matcher.schema)
     key = scheme.user_key(master, int(view.key["users"][victim[:USER_BYTES].tobytes().hex()], 16))
     forged = victim.copy()
     slots = forged[USER_BYTES:].reshape(matcher.equalities, -1)
-    slots[: len(wanted), 1:] = scheme.trapdoors(key, [words[each] for each in wanted])
+    slots[: len(equalities), 1:] = scheme.trapdoors(key, [words[each] for each in equalities])
     return forged
 
 

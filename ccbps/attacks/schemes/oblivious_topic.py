@@ -206,11 +206,11 @@ def replace_requests(*, subscribers: int = 6, seed: int = 1) -> Outcome:
         )
         publisher.admit(alice.identity if known else own.identity)
         relay, request = Relay(matcher, texts[place]), alice.encode(texts[place])
-        ours = own.encode(texts[place])
+        own_request = own.encode(texts[place])
         forged = relay.forge(request)
         attempts = [forged]
         # Under its own name, and under the name of the subscriber, signed by the relay.
-        for template in (ours, forged):
+        for template in (own_request, forged):
             attempt = relay.forge(template)
             covered = matcher._layout.request(attempt[0])
             attempt[0, -SIGNATURE_BYTES:] = list(own._signing.sign(covered))

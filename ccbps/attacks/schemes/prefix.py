@@ -152,9 +152,9 @@ def join_turns(interests: Bytes, bits: int) -> dict[Node, bool]:
         for node, turn in read_turns(interest, bits):
             if node in group and group[node][0] != number:
                 old, opposite = group[node][0], group[node][1] ^ turn
-                for other, (name, their) in group.items():
+                for other, (name, opposed) in group.items():
                     if name == old:
-                        group[other] = number, their ^ opposite
+                        group[other] = number, opposed ^ opposite
             group[node] = number, turn
     if (0, 0) not in group:
         return {}

@@ -174,8 +174,8 @@ def guess_by_hits(hits: Bools, known: Any) -> Reals:
 
 def _count_differences(rows: Bools, known: int) -> Reals:
     """Count the places in which each of the other rows differs from each known one."""
-    ours, others = rows[:known].astype(np.float64), rows[known:].astype(np.float64)
-    return np.asarray(others.sum(axis=1)[:, None] + ours.sum(axis=1) - 2 * others @ ours.T)
+    first, others = rows[:known].astype(np.float64), rows[known:].astype(np.float64)
+    return np.asarray(others.sum(axis=1)[:, None] + first.sum(axis=1) - 2 * others @ first.T)
 
 
 def guess_best(shown: Bools, values: Numbers) -> Bools:
