@@ -15,7 +15,7 @@ Bounds = tuple[float, float | None]
     [
         (
             "break-aspe",
-            {"subscriptions": 10},
+            {"events": 200, "subscriptions": 5},
             {"values read": (1.0, 0.2), "bounds read": (1.0, None)},
         ),
         ("solve-aspe", {"events": 60}, {"values read": (1.0, 0.2)}),
