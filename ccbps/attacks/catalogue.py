@@ -178,9 +178,7 @@ class Outcome(Printable):
             ImportError: matplotlib is not installed.
         """
         picture = need("Outcome.plot", "plot").Figure(figsize=(6.4, 3.6), layout="constrained")
-        axes = picture.add_subplot(
-            xlabel=self.curve.x, ylabel=self.curve.y, title=self.attack.replace("-", " ")
-        )
+        axes = picture.add_subplot(title=self.attack.replace("-", " "))
         for name, values in self.curve.lines.items():
             style = "--" if name.startswith("with ") else "-"
             axes.plot(self.curve.at, values, style, marker=".", label=name)
