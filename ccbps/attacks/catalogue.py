@@ -26,7 +26,11 @@ Content = Literal["independent", "proportional", "inverse"]
 Goal = Literal["availability", "confidentiality", "integrity"]
 P = ParamSpec("P")
 
-MODULES: Final = ("ccbps.attacks.network.floods", "ccbps.attacks.network.scans")
+MODULES: Final = (
+    "ccbps.attacks.network.floods",
+    "ccbps.attacks.network.scans",
+    "ccbps.attacks.network.bogus",
+)
 """Modules with attacks, in the order of the catalogue."""
 
 
