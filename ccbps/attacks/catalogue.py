@@ -30,6 +30,7 @@ MODULES: Final = (
     "ccbps.attacks.network.floods",
     "ccbps.attacks.network.scans",
     "ccbps.attacks.network.bogus",
+    "ccbps.attacks.network.partition",
 )
 """Modules with attacks, in the order of the catalogue."""
 

@@ -296,6 +296,46 @@ def parallel_paths(
     return paths[:n]
 
 
+def missing_links(graph: networkx.Graph[str], connectivity: int) -> list[tuple[str, str]]:
+    """Find links after which only so many lost brokers, and no fewer, can cut a network in two.
+
+    As long as fewer brokers cut it, a link joins two of the parts, at brokers with few links. That
+    takes few links, not always the fewest. Each broker needs `connectivity` links. Needs networkx.
+
+    Args:
+        graph: network of brokers. It is left as it is.
+        connectivity: number of brokers whose loss may cut the network in two.
+
+    Raises:
+        ParameterError: there are no more brokers than `connectivity`.
+
+    Example:
+        >>> import networkx
+        >>> from ccbps.overlay import missing_links
+        >>> missing_links(networkx.path_graph("abcd"), 2)
+        [('a', 'd')]
+    """
+    networkx = need("missing_links", "networks")
+    if len(graph) <= whole("connectivity", connectivity, 1):
+        raise ParameterError(
+            f"a network of {len(graph)} brokers has a connectivity below {len(graph)}, got "
+            f"{connectivity}"
+        )
+    graph = networkx.Graph(graph)
+    added: list[tuple[str, str]] = []
+    while True:
+        cut: set[str] = set()
+        if networkx.is_connected(graph):
+            cut = networkx.minimum_node_cut(graph)
+            if len(cut) >= connectivity:
+                return added
+        left = graph.subgraph([broker for broker in graph if broker not in cut])
+        parts = sorted(networkx.connected_components(left), key=len, reverse=True)
+        start, end = (min(part, key=lambda one: (graph.degree(one), one)) for part in parts[:2])
+        graph.add_edge(start, end)
+        added.append((start, end))
+
+
 def shared_brokers(paths: Iterable[Iterable[str]]) -> list[str]:
     """List the brokers that are on more than one path. Parallel paths have none.
 
