@@ -31,6 +31,7 @@ MODULES: Final = (
     "ccbps.attacks.network.scans",
     "ccbps.attacks.network.bogus",
     "ccbps.attacks.network.partition",
+    "ccbps.attacks.network.canaries",
 )
 """Modules with attacks, in the order of the catalogue."""
 
