@@ -20,6 +20,7 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.attacks.catalogue import run as run
     from ccbps.attacks.network.bogus import bogus_brokers as bogus_brokers
     from ccbps.attacks.network.canaries import lying_broker as lying_broker
+    from ccbps.attacks.network.dawn import attack_at_dawn as attack_at_dawn
     from ccbps.attacks.network.floods import publication_flood as publication_flood
     from ccbps.attacks.network.partition import partition as partition
     from ccbps.attacks.network.scans import overlay_scan as overlay_scan

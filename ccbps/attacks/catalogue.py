@@ -32,6 +32,7 @@ MODULES: Final = (
     "ccbps.attacks.network.bogus",
     "ccbps.attacks.network.partition",
     "ccbps.attacks.network.canaries",
+    "ccbps.attacks.network.dawn",
 )
 """Modules with attacks, in the order of the catalogue."""
 
