@@ -143,7 +143,7 @@ class Canary(Confined):
             >>> answers = canary.due(range(1000))
             >>> canary.wrong(answers)
             ()
-            >>> len(canary.wrong(~answers)) == (answers | canary.decoys(range(1000))).sum()
+            >>> len(canary.wrong(~answers)) == int((answers | canary.decoys(range(1000))).sum())
             True
         """
         bits = array("answers", answers, np.bool_, ("count",))
