@@ -33,6 +33,7 @@ MODULES: Final = (
     "ccbps.attacks.network.partition",
     "ccbps.attacks.network.canaries",
     "ccbps.attacks.network.dawn",
+    "ccbps.attacks.network.watchers",
 )
 """Modules with attacks, in the order of the catalogue."""
 
