@@ -300,7 +300,7 @@ def missing_links(graph: networkx.Graph[str], connectivity: int) -> list[tuple[s
     """Find links after which only so many lost brokers, and no fewer, can cut a network in two.
 
     As long as fewer brokers cut it, a link joins two of the parts, at brokers with few links. That
-    takes few links, not always the fewest. Each broker needs `connectivity` links. Needs networkx.
+    takes few links, not always the fewest. Needs networkx.
 
     Args:
         graph: network of brokers. It is left as it is.
@@ -321,19 +321,21 @@ def missing_links(graph: networkx.Graph[str], connectivity: int) -> list[tuple[s
             f"a network of {len(graph)} brokers has a connectivity below {len(graph)}, got "
             f"{connectivity}"
         )
-    graph = networkx.Graph(graph)
+    names = [*graph]
     added: list[tuple[str, str]] = []
+    # Numbers, as the order of a set of texts differs from process to process.
+    numbered = networkx.relabel_nodes(networkx.Graph(graph), {n: i for i, n in enumerate(names)})
     while True:
-        cut: set[str] = set()
-        if networkx.is_connected(graph):
-            cut = networkx.minimum_node_cut(graph)
+        cut: set[int] = set()
+        if networkx.is_connected(numbered):
+            cut = networkx.minimum_node_cut(numbered)
             if len(cut) >= connectivity:
                 return added
-        left = graph.subgraph([broker for broker in graph if broker not in cut])
+        left = numbered.subgraph([broker for broker in numbered if broker not in cut])
         parts = sorted(networkx.connected_components(left), key=len, reverse=True)
-        start, end = (min(part, key=lambda one: (graph.degree(one), one)) for part in parts[:2])
-        graph.add_edge(start, end)
-        added.append((start, end))
+        ends = sorted(min(part, key=lambda one: (numbered.degree(one), one)) for part in parts[:2])
+        numbered.add_edge(*ends)
+        added.append((names[ends[0]], names[ends[1]]))
 
 
 def shared_brokers(paths: Iterable[Iterable[str]]) -> list[str]:

@@ -199,13 +199,13 @@ def _first_arrivals(cells: Iterable[tuple[float, str, str]]) -> dict[str, tuple[
 def layer_watchers(
     *, nodes: int = 30, joins: int = 3, fewer: int = 2, runs: int = 4, seed: int = 1
 ) -> Outcome:
-    """Rule out senders of a message by the times and neighbours from which it first came.
+    """Exclude senders of a message by the times and neighbours from which it first came.
 
     An observer who can tell messages from dummies by their length knows the sender: it is the first
     node whose act has the message. With cells of one length the observer sees all nodes act.
 
-    Members see which cells are dummies. They rule out each sender from which the message would
-    have come otherwise. Fewer neighbours for each node leave more senders, and a layer that
+    Members see which cells are dummies. They exclude each sender from which the message would have
+    come otherwise. Fewer neighbours for each node leave more senders, and a layer that
     fewer crashes cut in two.
 
     Needs networkx.
