@@ -22,6 +22,7 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.attacks.network.canaries import lying_broker as lying_broker
     from ccbps.attacks.network.dawn import attack_at_dawn as attack_at_dawn
     from ccbps.attacks.network.floods import publication_flood as publication_flood
+    from ccbps.attacks.network.forgeries import forged_events as forged_events
     from ccbps.attacks.network.partition import partition as partition
     from ccbps.attacks.network.scans import overlay_scan as overlay_scan
     from ccbps.attacks.network.watchers import layer_watchers as layer_watchers

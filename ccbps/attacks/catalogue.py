@@ -30,6 +30,7 @@ MODULES: Final = (
     "ccbps.attacks.network.floods",
     "ccbps.attacks.network.scans",
     "ccbps.attacks.network.bogus",
+    "ccbps.attacks.network.forgeries",
     "ccbps.attacks.network.partition",
     "ccbps.attacks.network.canaries",
     "ccbps.attacks.network.dawn",
