@@ -371,10 +371,8 @@ def sealed(message: GuardedMessage) -> SealedMessage:
     return SealedMessage.from_bytes(message.message.content)  # type: ignore[union-attr]
 
 
-def with_content(message: GuardedMessage, content: SealedMessage, **fields: Any) -> GuardedMessage:
-    content_bytes = content.to_bytes()
-    inner = changed(message.message, content=content_bytes, **fields)
-    return replace(message, message=inner)
+def with_content(message: GuardedMessage, content: SealedMessage) -> GuardedMessage:
+    return replace(message, message=changed(message.message, content=content.to_bytes()))
 
 
 def test_a_bogus_broker_gets_nothing_past_the_next_honest_one(world: World) -> None:

@@ -70,7 +70,7 @@ def lost(
     title="Brokers drop events, make events up, and accuse others",
     goal="availability",
     adversary="a share of the brokers, which work together and know all routes",
-    defence="disjoint paths (`parallel_paths`), signatures (`GuardedBroker`), complaints of a majority",
+    defence="disjoint paths (`parallel_paths`), `GuardedBroker`, complaints of a majority",
     source="[Survey]",
     taxonomy=Taxonomy("semantic", "broker", "client", "multi-hop", "stateless", "proportional"),
 )
