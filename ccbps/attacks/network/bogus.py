@@ -99,8 +99,9 @@ def bogus_brokers(
     suffices to have a lookup refused.
 
     Neighbours behind a broker complain when events are missing, and more than half of them take it
-    off the paths. A broker that drops events for fewer of them stays. So neighbours should take
-    another path by themselves, too. Liars below a majority do no harm.
+    off the paths. A broker that drops events for fewer of them stays, and neighbours that work with
+    it do not complain. So each neighbour should also take another path by itself. Liars below a
+    majority take no honest broker off.
 
     Args:
         share: share of bogus brokers.
