@@ -1,7 +1,7 @@
 """Scans: clients find brokers of an overlay, and who is connected through them, from delays alone.
 
 A client can overload a broker that it does not see. Probes that cross the same broker are then
-delayed ever more, and probes that do not cross it are not.
+delayed ever more, and probes that do not cross it are not. Source: [ABCDFQ14].
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ class Tree:
     goal="confidentiality",
     adversary="clients at all leaves, which may publish to one another and time their events",
     defence="rates of clients (`Policy`) so low that all clients together overload no broker",
-    source="[Survey]",
+    source="[ABCDFQ14]",
 )
 def overlay_scan(
     *,
