@@ -18,7 +18,14 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.attacks.catalogue import all_attacks as all_attacks
     from ccbps.attacks.catalogue import attack as attack
     from ccbps.attacks.catalogue import run as run
+    from ccbps.attacks.network.bogus import bogus_brokers as bogus_brokers
+    from ccbps.attacks.network.canaries import lying_broker as lying_broker
+    from ccbps.attacks.network.dawn import attack_at_dawn as attack_at_dawn
     from ccbps.attacks.network.floods import publication_flood as publication_flood
+    from ccbps.attacks.network.forgeries import forged_events as forged_events
+    from ccbps.attacks.network.partition import partition as partition
+    from ccbps.attacks.network.scans import overlay_scan as overlay_scan
+    from ccbps.attacks.network.watchers import layer_watchers as layer_watchers
     from ccbps.attacks.schemes.access_tree import read_access_trees as read_access_trees
     from ccbps.attacks.schemes.additive_mask import unmask_values as unmask_values
     from ccbps.attacks.schemes.aspe import break_aspe as break_aspe

@@ -28,6 +28,13 @@ P = ParamSpec("P")
 
 MODULES: Final = (
     "ccbps.attacks.network.floods",
+    "ccbps.attacks.network.scans",
+    "ccbps.attacks.network.bogus",
+    "ccbps.attacks.network.forgeries",
+    "ccbps.attacks.network.partition",
+    "ccbps.attacks.network.canaries",
+    "ccbps.attacks.network.dawn",
+    "ccbps.attacks.network.watchers",
     "ccbps.attacks.schemes.aspe",
     "ccbps.attacks.schemes.prefix",
     "ccbps.attacks.schemes.additive_mask",
