@@ -28,7 +28,7 @@ def test_the_table_has_every_system_and_each_has_a_section() -> None:
     assert titles[1 : 1 + len(names)] == names
     for name in names:
         section = PAGE.partition(f"### {name}\n")[2].partition("\n## ")[0].partition("\n### ")[0]
-        assert "Here: " in section, name
+        assert "Here:" in section, name
         assert "{ref}`" in section, name
 
 
