@@ -1,7 +1,7 @@
 """Attacks as data: the adversary, the result and the defence.
 
 An attack is a function. It builds a small deployment, attacks it without and with the defence, and
-returns an `Outcome`: figures, and a curve to draw. The decorator `attack` adds it to the catalogue
+returns a `ccbps.attacks.Outcome`: figures, and a curve to draw. The decorator `attack` adds it to the catalogue
 under the function's name with hyphens, with all that does not depend on a run.
 """
 
@@ -186,6 +186,8 @@ class Outcome(Printable):
         """
         picture = need("Outcome.plot", "plot").Figure(figsize=(6.4, 3.6), layout="constrained")
         axes = picture.add_subplot(title=self.attack.replace("-", " "))
+        axes.set_xlabel(self.curve.x, fontsize=9)
+        axes.set_ylabel(self.curve.y, fontsize=9)
         for name, values in self.curve.lines.items():
             style = "--" if name.startswith("with ") else "-"
             axes.plot(self.curve.at, values, style, marker=".", label=name)
@@ -211,7 +213,7 @@ class Attack:
         adversary: the party that attacks, with all that it has.
         defence: measure that helps, and its place in the library.
         source: reference of the attack, such as "[WCJ07]"; empty for the library's own.
-        taxonomy: place in the taxonomy; None for an attack that does not aim at availability.
+        taxonomy: place in the taxonomy of denial of service; None for an attack that denies none.
         function: function that carries the attack out.
     """
 
