@@ -132,6 +132,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--run", action="append", default=[], metavar="NUMBER")
     numbers = parser.parse_args().run
+    os.environ["CCBPS_CACHE"] = os.devnull  # plans show no seconds of this machine
     for page in PAGES:
         if page.stem.partition("_")[0] in numbers:
             renew(page)
