@@ -102,7 +102,7 @@ def run(page: str, folder: Path, times: int = 1) -> list[tuple[str, str, str]]:
                 call = ["bash", "-e", "-c", code]
                 environment = {**os.environ, "PATH": programs}
                 done = subprocess.run(  # noqa: S603
-                    call, env=environment, stdout=subprocess.PIPE, check=True
+                    call, env=environment, stdout=subprocess.PIPE, check=True, timeout=300
                 )
                 seen.append((code, output, done.stdout.decode()))
                 continue
