@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOK = runpy.run_path(str(ROOT / "docs" / "notebook.py"))
 PAGES: list[Path] = NOTEBOOK["PAGES"]
-QUICK = ("01_three_events", "02_your_csv")
+QUICK = ("01_three_events", "05_three_brokers")
 """Pages that take less than a second."""
 
 
