@@ -45,9 +45,16 @@ def notebook(page: str) -> str:
     for found in CODE.finditer(page):
         cells += words(page[place : found.start()])
         place = found.end()
-        output = {"output_type": "stream", "name": "stdout", "text": lines(found[3] or "")}
         code = "%%bash\n" * (found[1] == "bash") + found[2]
-        cells.append(cell("code", code, execution_count=None, outputs=[output] * bool(found[3])))
+        outputs: list[dict[str, Any]] = []
+        if found[3]:
+            outputs.append({"output_type": "stream", "name": "stdout", "text": lines(found[3])})
+        drawn = re.compile(rf"\s*{PICTURE.pattern}").match(page, place)
+        if drawn and Path(drawn[2]).name in code:  # the cell draws it
+            data = {**content_of(drawn[2]), "text/plain": lines(drawn[1])}
+            outputs.append({"output_type": "display_data", "data": data, "metadata": {}})
+            place = drawn.end()
+        cells.append(cell("code", code, execution_count=None, outputs=outputs))
     cells += words(page[place:])
     for number, one in enumerate(cells):
         one["id"] = f"cell-{number}"
@@ -66,18 +73,22 @@ def words(text: str) -> list[dict[str, Any]]:
     pictures: dict[str, Any] = {}
 
     def enclose(found: re.Match[str]) -> str:
-        path = DOCS / found[2]
-        if path.name in PICTURES:
-            kind, content = "image/svg+xml", PICTURES[path.name]().encode()
-        else:
-            kind, content = "image/png", path.read_bytes()
-        pictures[path.name] = {kind: b64encode(content).decode()}
-        return f"![{found[1]}](attachment:{path.name})"
+        name = Path(found[2]).name
+        pictures[name] = content_of(found[2])
+        return f"![{found[1]}](attachment:{name})"
 
     text = PICTURE.sub(enclose, text.strip())
     text = re.sub(r"\]\(\.\./([\w/]+\.md)", r"](../../docs/\1", text)
     text = re.sub(r"\]\((\w+)\.md", r"](\1.ipynb", text)
     return [cell("markdown", text, **({"attachments": pictures} if pictures else {}))] * bool(text)
+
+
+def content_of(picture: str) -> dict[str, str]:
+    """Return a picture of the documentation by its media type, in base64."""
+    path = DOCS / picture
+    if path.name in PICTURES:
+        return {"image/svg+xml": b64encode(PICTURES[path.name]().encode()).decode()}
+    return {"image/png": b64encode(path.read_bytes()).decode()}
 
 
 def cell(kind: str, text: str, **more: object) -> dict[str, Any]:
