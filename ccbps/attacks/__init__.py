@@ -19,3 +19,18 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.attacks.catalogue import attack as attack
     from ccbps.attacks.catalogue import run as run
     from ccbps.attacks.network.floods import publication_flood as publication_flood
+    from ccbps.attacks.schemes.access_tree import read_access_trees as read_access_trees
+    from ccbps.attacks.schemes.additive_mask import unmask_values as unmask_values
+    from ccbps.attacks.schemes.aspe import break_aspe as break_aspe
+    from ccbps.attacks.schemes.aspe import solve_aspe as solve_aspe
+    from ccbps.attacks.schemes.commutative import guess_filters as guess_filters
+    from ccbps.attacks.schemes.commutative import pool_layers as pool_layers
+    from ccbps.attacks.schemes.commutative import read_legendre as read_legendre
+    from ccbps.attacks.schemes.keyword import pool_user_keys as pool_user_keys
+    from ccbps.attacks.schemes.keyword import rank_tokens as rank_tokens
+    from ccbps.attacks.schemes.masked_topic import rank_topics as rank_topics
+    from ccbps.attacks.schemes.oblivious_topic import guess_topics as guess_topics
+    from ccbps.attacks.schemes.oblivious_topic import replace_requests as replace_requests
+    from ccbps.attacks.schemes.paillier_range import divide_paillier as divide_paillier
+    from ccbps.attacks.schemes.prefix import extend_prefixes as extend_prefixes
+    from ccbps.attacks.schemes.prefix import read_prefixes as read_prefixes

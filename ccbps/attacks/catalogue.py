@@ -26,7 +26,18 @@ Content = Literal["independent", "proportional", "inverse"]
 Goal = Literal["availability", "confidentiality", "integrity"]
 P = ParamSpec("P")
 
-MODULES: Final = ("ccbps.attacks.network.floods",)
+MODULES: Final = (
+    "ccbps.attacks.network.floods",
+    "ccbps.attacks.schemes.aspe",
+    "ccbps.attacks.schemes.prefix",
+    "ccbps.attacks.schemes.additive_mask",
+    "ccbps.attacks.schemes.paillier_range",
+    "ccbps.attacks.schemes.keyword",
+    "ccbps.attacks.schemes.access_tree",
+    "ccbps.attacks.schemes.commutative",
+    "ccbps.attacks.schemes.oblivious_topic",
+    "ccbps.attacks.schemes.masked_topic",
+)
 """Modules with attacks, in the order of the catalogue."""
 
 
