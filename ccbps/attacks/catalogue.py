@@ -1,8 +1,8 @@
 """Attacks as data: the adversary, the result and the defence.
 
 An attack is a function. It builds a small deployment, attacks it without and with the defence, and
-returns a `ccbps.attacks.Outcome`: figures, and a curve to draw. The decorator `attack` adds it to the catalogue
-under the function's name with hyphens, with all that does not depend on a run.
+returns a `ccbps.attacks.Outcome`: figures, and a curve to draw. The decorator `attack` adds it to
+the catalogue under the function's name with hyphens, with all that does not depend on a run.
 """
 
 from __future__ import annotations
