@@ -18,6 +18,7 @@ from ccbps import __version__
 from ccbps.cli.attack import ATTACK
 from ccbps.cli.choosing import CHECK_PREDICATE, EXPLAIN
 from ccbps.cli.command import Command, Parser
+from ccbps.cli.doctor import DOCTOR
 from ccbps.cli.encode import ENCODE
 from ccbps.cli.files import FILTER, MATCH
 from ccbps.cli.grant import GRANT
@@ -45,6 +46,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     TRIO,
     GRANT,
     POLICIES,
+    DOCTOR,
     ATTACK,
 )
 
