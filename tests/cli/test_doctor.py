@@ -1,4 +1,4 @@
-"""``ccbps doctor``: what it prints where all is well, where an extra is missing, and after a fault."""
+"""``ccbps doctor``: its output in a sound installation, without an extra, and after a fault."""
 
 from __future__ import annotations
 
