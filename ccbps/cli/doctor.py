@@ -138,11 +138,15 @@ def _matches(
 
 
 def _inner_products() -> str:
-    try:
-        matcher = InnerProductMatch(SCHEMA)
-    except ImportError:
-        raise _Skipped("needs the extra pairings") from None
-    return _matches(lambda: matcher, EQUALITIES)()
+    if not any(map(_is_there, EXTRAS["pairings"])):
+        raise _Skipped("needs the extra pairings")
+    return _matches(lambda: InnerProductMatch(SCHEMA), EQUALITIES)()
+
+
+def _keywords() -> str:
+    if not _is_there("coincurve"):
+        raise _Skipped("needs the extra groups")
+    return _matches(lambda: KeywordMatch(SCHEMA), EQUALITIES)()
 
 
 def _compiled() -> str:
@@ -184,7 +188,7 @@ CHECKS: Final[dict[str, Callable[[], str]]] = {
     "FormulaMatch": _matches(lambda: FormulaMatch.box(SCHEMA)),
     "FormulaMatch, compiled kernels": _compiled,
     "TagMatch": _matches(lambda: TagMatch(SCHEMA)),
-    "KeywordMatch": _matches(lambda: KeywordMatch(SCHEMA), EQUALITIES),
+    "KeywordMatch": _keywords,
     "ThreeBrokerMatch": _matches(lambda: ThreeBrokerMatch.box(SCHEMA)),
     "InnerProductMatch": _inner_products,
     "payloads for those who matched": _payload,
