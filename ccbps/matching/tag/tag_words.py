@@ -33,7 +33,6 @@ tags of it with nonces.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import shake_256
 from itertools import compress, product
@@ -59,6 +58,11 @@ DECOY_ABOVE: Final = 2
 """Tag of a decoy that stands for the first bits of an upper bound. No event has it."""
 NOT_NULL: Final = 3
 """Tag of a node of length 0 that all events have but those that are NULL."""
+
+Topic: TypeAlias = tuple[int, tuple[int, ...]]
+"""One bit for each topic attribute, set if an interest names its value; the codes of these."""
+Interval: TypeAlias = tuple[int, tuple[int, ...], tuple[int, int]]
+"""A topic, and the codes of an interval, ends included."""
 
 _TOPIC: Final = np.uint64(1 << 63)
 
@@ -185,39 +189,55 @@ class TagWords:
             # NULL has the empty prefix and the whole code alone.
             yield keys, null, [slice(1, bits), slice(bits + 1, None)]
 
-    def of_interval(
-        self,
-        words: WordKeys,
-        filling: bytes,
-        used: int,
-        topics: Sequence[int],
-        number: int,
-        bounds: tuple[int, int],
+    def of_intervals(
+        self, words: WordKeys, filling: bytes, number: int, intervals: Sequence[Interval]
     ) -> Words:
-        """Return the keys of an interval, shape (sizes[number], 2), in the order of their values.
+        """Return the keys of intervals of an attribute, each set in the order of its values.
 
         Args:
             words: the function F.
-            filling: secret from which the keys come that fill the set up.
-            used: one bit for each topic attribute, set if the interest names its value.
-            topics: codes of these attributes.
+            filling: secret from which the keys come that fill the sets up.
             number: place of the attribute in `order`.
-            bounds: codes of the interval, ends included.
+            intervals: the intervals, different ones.
+
+        Returns:
+            keys, shape (intervals, sizes[number], 2).
         """
         place, size = self.order[number], self.sizes[number]
-        names = [name for bit, name in enumerate(self.topic) if used >> bit & 1]
-        codes = [
-            pack([code], self._schema[name].limbs) for code, name in zip(topics, names, strict=True)
-        ]
-        kind = self.kinds[place]
-        tags, firsts, lengths = zip(*nodes_of(*bounds, kind), strict=True)
-        # The filling depends on topic and interval alone, so equal ones do not show which it is.
-        text = json.dumps([used, *map(str, [*topics, place, *bounds])]).encode()
-        keys = to_blocks(shake_256(filling + text).digest(KEY_BYTES * size)).copy()
-        keys[: len(tags)] = self._nodes(
-            words, self._topics(words, used, codes), place, tags, lengths, pack(firsts, kind.limbs)
+        kind, filled, nodes, counts = self.kinds[place], [], list[Node](), []
+        for used, topics, bounds in intervals:
+            own = nodes_of(*bounds, kind)
+            nodes += own
+            counts.append(len(own))
+            # It depends on topic and interval alone, so equal ones do not show which it is.
+            text = '", "'.join(map(str, [*topics, place, *bounds]))
+            told = filling + f'[{used}, "{text}"]'.encode()
+            filled.append(shake_256(told).digest(KEY_BYTES * size))
+        keys = to_blocks(b"".join(filled)).reshape(-1, size, 2).copy()
+        tags, firsts, lengths = zip(*nodes, strict=True)
+        owners = np.repeat(np.arange(len(counts)), counts)
+        places = np.arange(len(nodes)) - np.repeat(np.cumsum(counts) - counts, counts)
+        states = self._topic_states(words, [interval[:2] for interval in intervals])
+        keys[owners, places] = self._nodes(
+            words, states[owners], place, tags, lengths, pack(firsts, kind.limbs)
         )
-        return in_order(keys)
+        return np.take_along_axis(keys, np.argsort(keys[..., :1], axis=1, kind="stable"), axis=1)
+
+    def _topic_states(self, words: WordKeys, topics: Sequence[Topic]) -> Words:
+        """Return the states after topics, shape (n, 2)."""
+        states = np.zeros((len(topics), 2), dtype=np.uint64)
+        rows: dict[int, list[int]] = {}
+        for row, (used, _) in enumerate(topics):
+            rows.setdefault(used, []).append(row)
+        for used, some in rows.items():
+            names = [name for bit, name in enumerate(self.topic) if used >> bit & 1]
+            columns = zip(*(topics[row][1] for row in some), strict=True)
+            codes = [
+                pack(column, self._schema[name].limbs)
+                for column, name in zip(columns, names, strict=True)
+            ]
+            states[some] = self._topics(words, used, codes)
+        return states
 
     def _topics(self, words: WordKeys, used: int, codes: Sequence[Words]) -> Words:
         """Return the states after the topic, shape (n, 2).
