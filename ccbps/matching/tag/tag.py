@@ -366,13 +366,15 @@ class TagMatch(ReusableMatcher):
         words, secret = WordKeys(bytes.fromhex(key["words"])), bytes.fromhex(key["filling"])
         distinct = np.zeros((len(interests.values), self.keys, 2), dtype="<u8")
         asked = [(row, each) for row, each in enumerate(interests.values) if each is not None]
+        topics = [(used, codes) for _, (used, codes, _) in asked]
+        states = self._words.states_of(words, topics)
         for place, start in enumerate([0, *self._edges.tolist()] if asked else []):
             places: dict[Interval, int] = {}  # each interval once: many interests have the same
             index = [
-                places.setdefault((used, topics, ranges[place]), len(places))
-                for _, (used, topics, ranges) in asked
+                places.setdefault((topic, ranges[place]), len(places))
+                for topic, (_, (_, _, ranges)) in zip(topics, asked, strict=True)
             ]
-            keys = self._words.of_intervals(words, secret, place, [*places])
+            keys = self._words.of_intervals(words, states, secret, place, [*places])
             distinct[[row for row, _ in asked], start : start + keys.shape[1]] = keys[index]
         out[:] = bytes_of(distinct)[interests.index]
         never = np.array([prepared is None for prepared in interests.values])

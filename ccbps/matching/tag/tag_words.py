@@ -61,7 +61,7 @@ NOT_NULL: Final = 3
 
 Topic: TypeAlias = tuple[int, tuple[int, ...]]
 """One bit for each topic attribute, set if an interest names its value; the codes of these."""
-Interval: TypeAlias = tuple[int, tuple[int, ...], tuple[int, int]]
+Interval: TypeAlias = tuple[Topic, tuple[int, int]]
 """A topic, and the codes of an interval, ends included."""
 
 _TOPIC: Final = np.uint64(1 << 63)
@@ -190,12 +190,18 @@ class TagWords:
             yield keys, null, [slice(1, bits), slice(bits + 1, None)]
 
     def of_intervals(
-        self, words: WordKeys, filling: bytes, number: int, intervals: Sequence[Interval]
+        self,
+        words: WordKeys,
+        states: Mapping[Topic, Words],
+        filling: bytes,
+        number: int,
+        intervals: Sequence[Interval],
     ) -> Words:
         """Return the keys of intervals of an attribute, each set in the order of its values.
 
         Args:
             words: the function F.
+            states: states after the topics of the intervals, from `states_of`.
             filling: secret from which the keys come that fill the sets up.
             number: place of the attribute in `order`.
             intervals: the intervals, different ones.
@@ -204,39 +210,42 @@ class TagWords:
             keys, shape (intervals, sizes[number], 2).
         """
         place, size = self.order[number], self.sizes[number]
-        kind, filled, nodes, counts = self.kinds[place], [], list[Node](), []
-        for used, topics, bounds in intervals:
+        kind, filled, nodes = self.kinds[place], [], list[Node]()
+        rows: list[int] = []  # of the keys of the nodes, and of their states
+        owners: list[int] = []
+        for owner, ((used, topics), bounds) in enumerate(intervals):
             own = nodes_of(*bounds, kind)
             nodes += own
-            counts.append(len(own))
+            rows += range(owner * size, owner * size + len(own))
+            owners += [owner] * len(own)
             # It depends on topic and interval alone, so equal ones do not show which it is.
             text = '", "'.join(map(str, [*topics, place, *bounds]))
             told = filling + f'[{used}, "{text}"]'.encode()
             filled.append(shake_256(told).digest(KEY_BYTES * size))
-        keys = to_blocks(b"".join(filled)).reshape(-1, size, 2).copy()
+        keys = to_blocks(b"".join(filled)).copy()
         tags, firsts, lengths = zip(*nodes, strict=True)
-        owners = np.repeat(np.arange(len(counts)), counts)
-        places = np.arange(len(nodes)) - np.repeat(np.cumsum(counts) - counts, counts)
-        states = self._topic_states(words, [interval[:2] for interval in intervals])
-        keys[owners, places] = self._nodes(
-            words, states[owners], place, tags, lengths, pack(firsts, kind.limbs)
+        after = np.array([states[topic] for topic, _ in intervals])
+        keys[rows] = self._nodes(
+            words, after[owners], place, tags, lengths, pack(firsts, kind.limbs)
         )
-        return np.take_along_axis(keys, np.argsort(keys[..., :1], axis=1, kind="stable"), axis=1)
+        order = keys[:, 0].reshape(-1, size).argsort(axis=1, kind="stable")
+        order += np.arange(0, len(keys), size)[:, None]
+        return keys[order]
 
-    def _topic_states(self, words: WordKeys, topics: Sequence[Topic]) -> Words:
-        """Return the states after topics, shape (n, 2)."""
-        states = np.zeros((len(topics), 2), dtype=np.uint64)
-        rows: dict[int, list[int]] = {}
-        for row, (used, _) in enumerate(topics):
-            rows.setdefault(used, []).append(row)
-        for used, some in rows.items():
+    def states_of(self, words: WordKeys, topics: Sequence[Topic]) -> dict[Topic, Words]:
+        """Return the states after topics, shape (2,), by topic."""
+        some: dict[int, dict[tuple[int, ...], None]] = {}
+        for used, codes in topics:
+            some.setdefault(used, {})[codes] = None
+        states: dict[Topic, Words] = {}
+        for used, distinct in some.items():
             names = [name for bit, name in enumerate(self.topic) if used >> bit & 1]
-            columns = zip(*(topics[row][1] for row in some), strict=True)
-            codes = [
+            columns = [
                 pack(column, self._schema[name].limbs)
-                for column, name in zip(columns, names, strict=True)
+                for column, name in zip(zip(*distinct, strict=True), names, strict=True)
             ]
-            states[some] = self._topics(words, used, codes)
+            after = self._topics(words, used, columns)
+            states |= {(used, codes): state for codes, state in zip(distinct, after, strict=True)}
         return states
 
     def _topics(self, words: WordKeys, used: int, codes: Sequence[Words]) -> Words:
