@@ -264,7 +264,7 @@ class TagWords:
         for number, limbs in enumerate(codes):
             for place, limb in enumerate(limbs):
                 head = _TOPIC | np.uint64((number + 1) << 16 | place)
-                states = words.extend(states, np.stack([limb, np.full_like(limb, head)], axis=1))
+                states = words.extend_halves(states, limb, np.asarray(head))
         return states
 
     def _nodes(
@@ -290,5 +290,5 @@ class TagWords:
         kinds |= np.array(tags, np.uint64) << np.uint64(56)
         for number, limb in enumerate(codes):
             head = kinds | np.uint64((place + 1) << 32 | number)
-            states = words.extend(states, np.stack(np.broadcast_arrays(limb, head), axis=-1))
+            states = words.extend_halves(states, limb, head)
         return states
