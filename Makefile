@@ -21,7 +21,7 @@ PYTEST := $(RUN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-all test-versions lint package docs bench figures clean
+.PHONY: help quickstart test test-all test-versions nightly lint package docs bench figures clean
 
 help:
 	@echo "make quickstart  set up and run the stock quotes example on a local Spark;"
@@ -29,6 +29,7 @@ help:
 	@echo "make test        run the tests"
 	@echo "make test-all    run all tests, including the slow ones"
 	@echo "make test-versions   run the tests on every Python found, and with the oldest dependencies"
+	@echo "make nightly     all tests, and no step slower than it was, measured by its floor"
 	@echo "make lint        ruff, mypy --strict and the import contracts"
 	@echo "make package     build what is released in dist/: sdist, wheel, bill of materials, checksums, notes"
 	@echo "make docs        build the documentation and run its examples"
@@ -67,6 +68,11 @@ test-all: $(VENV)/.installed-test
 # make test-versions ARGS="--only oldest 3.13 -- -m ''"
 test-versions: $(RUN)
 	@$(RUN) tools/test_versions.py $(ARGS)
+
+# For an idle machine at night: ratios to floors of the same run, so that any machine will do.
+nightly: test-all
+	@echo "==> Comparing ratios to floors with docs/figures.json"
+	@$(RUN) benchmarks/bench_floors.py --check
 
 lint: $(VENV)/.installed-dev
 	@echo "==> ruff check"
