@@ -14,7 +14,6 @@ from ccbps import Category, Decimal, Schema, UInt
 from ccbps.arrays import Bytes
 from ccbps.attacks.schemes.tag import (
     BoundTree,
-    hits_of,
     keys_in_common,
     keys_of,
     limits_from_prior,
@@ -26,6 +25,7 @@ from ccbps.attacks.schemes.tag import (
     values_by_trying,
     widths_from_hits,
 )
+from ccbps.attacks.schemes.views import hits_of
 from ccbps.forms.prefixes import range_prefixes
 from ccbps.matching import TagMatch
 from ccbps.matching.tag import tag_words

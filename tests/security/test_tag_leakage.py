@@ -22,7 +22,8 @@ from scipy import stats
 
 from ccbps import Category, Schema, UInt
 from ccbps.arrays import Bytes, Randomness, Words
-from ccbps.attacks.schemes.tag import bounds_from_shares, hits_of, values_by_trying
+from ccbps.attacks.schemes.tag import bounds_from_shares, values_by_trying
+from ccbps.attacks.schemes.views import hits_of
 from ccbps.ciphers.word_prf import NonceHash, to_blocks
 from ccbps.dictionary import DictionaryColumn
 from ccbps.matching import TagMatch
@@ -48,6 +49,9 @@ class IdealWords:
         keys = np.zeros((len(flat), 2), np.uint64)
         keys[:, 0] = flat
         return keys.reshape(mixed.shape)
+
+    def extend_halves(self, states: Words, first: Words, second: Words) -> Words:
+        return self.extend(states, np.stack(np.broadcast_arrays(first, second), axis=-1))
 
 
 class IdealHash:

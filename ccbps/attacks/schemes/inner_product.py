@@ -19,12 +19,12 @@ from ccbps.algebra.pairing.groups import Pairing
 from ccbps.arrays import Bytes, Randomness
 from ccbps.attacks.catalogue import Curve, Figure, Outcome, attack
 from ccbps.attacks.schemes.relations import observed, pairings, relations_in
+from ccbps.attacks.schemes.views import make_broken
 from ccbps.checks import choice, whole
 from ccbps.functional import InnerProducts
 from ccbps.functional.inner_product import Points
 from ccbps.keys.role_key import RoleKey
 from ccbps.matching.contract.access import bodies_of
-from ccbps.matching.contract.matcher import making
 from ccbps.matching.inner_product import InnerProductMatch
 from ccbps.predicates import Schema, UInt
 
@@ -173,8 +173,8 @@ def inner_product_collusion(
     random = np.random.default_rng(whole("seed", seed, 0))
     values = random.integers(0, 1 << whole("bits", bits, 1, 24), events)
     counts = sorted({2**power for power in range(epochs.bit_length())} | {epochs})
-    with making(again=True):  # "transparent" hides nothing, and the attack makes no use of that
-        matcher = InnerProductMatch(Schema(x=UInt(bits)), pairing=pairing)
+    # "transparent" hides nothing, and the attack makes no use of that.
+    matcher = make_broken(InnerProductMatch, Schema(x=UInt(bits)), pairing=pairing)
     read = []
     for count in counts:
         server = matcher.key_server()
@@ -299,8 +299,7 @@ def inner_product_relations(*, events: int = 3, seed: int = 1) -> Outcome:
     """
     whole("events", events, 2, 4)
     value = int(np.random.default_rng(whole("seed", seed, 0)).integers(2))
-    with making(again=True):  # the search needs the logarithms
-        matcher = InnerProductMatch(Schema(x=UInt(1)), pairing="transparent")
+    matcher = make_broken(InnerProductMatch, Schema(x=UInt(1)), pairing="transparent")
     group = pairing_named("transparent")
 
     def extra(count: int, repeated: bool) -> int:

@@ -16,16 +16,16 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ccbps.arrays import Bools, Bytes, Index, Numbers, Reals, slices
+from ccbps.arrays import Bools, Bytes, Index, Numbers, Reals
 from ccbps.attacks.catalogue import Curve, Figure, Outcome, attack
-from ccbps.attacks.schemes.deployment import answers_of, seeded_server
+from ccbps.attacks.schemes.views import hits_of, read_answers, seeded_server
 from ccbps.checks import whole
-from ccbps.ciphers.word_prf import KEY_BYTES, NonceHash, to_blocks
+from ccbps.ciphers.word_prf import KEY_BYTES
 from ccbps.forms.prefixes import range_prefixes
 from ccbps.matching.contract.access import bodies_of
 from ccbps.matching.contract.broker import Broker
 from ccbps.matching.contract.roles import Subscriber
-from ccbps.matching.tag.tag import NONCE_BYTES, TagMatch
+from ccbps.matching.tag.tag import TagMatch
 from ccbps.matching.tag.tag_words import TagWords
 from ccbps.predicates import Schema, UInt
 
@@ -254,28 +254,6 @@ def limits_from_prior(paths: Sequence[Path], prior: Reals, depth: int) -> Reals:
 
 
 # -- hits ------------------------------------------------------------------------------------------
-
-
-def hits_of(permutation: str, events: Bytes, interests: Bytes) -> Bools:
-    """Find the keys that fit some tag of an event.
-
-    Args:
-        permutation: key of the public permutation, in hexadecimal, from the broker's key.
-        events: bodies of events.
-        interests: bodies of subscriptions.
-
-    Returns:
-        hits, shape (events, subscriptions, keys).
-    """
-    hashed = NonceHash(bytes.fromhex(permutation))
-    keys = to_blocks(interests.tobytes())
-    nonces = to_blocks(events[:, :NONCE_BYTES].tobytes())
-    tags = np.ascontiguousarray(events[:, NONCE_BYTES:]).view("<u8")
-    hits = np.empty((len(events), len(keys)), dtype=np.bool_)
-    for rows in slices(len(events), (1 << 22) // max(1, len(keys) * tags.shape[1])):
-        values = hashed.all_pairs(keys, nonces[rows])
-        hits[rows] = (values[:, :, None] == tags[rows, None]).any(axis=2)
-    return hits.reshape(len(events), len(interests), -1)
 
 
 def widths_from_hits(hits: Bools, size: int) -> Reals:
@@ -553,7 +531,7 @@ def tag_bounds_from_hits(
     permutation, sent, (interests,) = _bodies(tags, {"x": values}, {0: texts}, random)
     hits = hits_of(permutation, sent, interests)
 
-    answers = answers_of(tags.schema, {"x": values}, texts)
+    answers = read_answers(tags.schema, {"x": values}, texts)[:, :, 0].T
     below = np.concatenate([[0], np.cumsum(chances)])
     every = [(low, high) for low in range(size) for high in range(low, size)]
     masses = np.array([below[high + 1] - below[low] for low, high in every])

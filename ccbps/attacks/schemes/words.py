@@ -22,12 +22,11 @@ import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Index, Reals
 from ccbps.attacks.catalogue import Curve, Figure, Outcome, attack
-from ccbps.attacks.schemes.deployment import answers_of, seeded_server
+from ccbps.attacks.schemes.views import make_broken, read_answers, seeded_server
 from ccbps.checks import whole
 from ccbps.keys.role_key import RoleKey
 from ccbps.keys.seeds import SharedSeed
 from ccbps.matching.contract.access import bodies_of
-from ccbps.matching.contract.matcher import making
 from ccbps.matching.one_time.formula import FormulaMatch
 from ccbps.matching.words.keyword_dictionary import KeywordDictionaryMatch
 from ccbps.matching.words.words import KeywordFilterMatch, WordMatcher
@@ -258,8 +257,7 @@ def word_cells_in_order(
     texts = [f"x BETWEEN {first} AND {last}" for first, last in bounds]
     schema = Schema(x=UInt(bits))
 
-    with making(again=True):  # the caller has read that it is broken
-        matcher = KeywordFilterMatch(schema, partitions={"x": (cells, 1)})
+    matcher = make_broken(KeywordFilterMatch, schema, partitions={"x": (cells, 1)})
     interests = matcher.subscriber(
         seeded_server(matcher, random.bytes).subscriber_key("client")
     ).encode(texts)
@@ -349,7 +347,7 @@ def word_frequencies(*, values: int = 8, events: int = 4000, seed: int = 1) -> O
     number = {word: place for place, word in enumerate(words)}
     hits = hits_of(matcher, server.broker_key(), bodies_of(matcher, sent, "event"), words)
 
-    answers = answers_of(schema, records, texts)
+    answers = read_answers(schema, records, texts)[:, :, 0].T
     counts = sorted({round(events * part) for part in (0.025, 0.05, 0.1, 0.25, 0.5, 1)})
     lines: list[list[float]] = [[], []]
     for count in counts:
