@@ -265,15 +265,19 @@ def onion_markers(*, marks: int = 2, onions: int = 40, hops: int = 4, seed: int 
         for each in (False, True)
     )
     # The honest node's name block is left alone, and the third node's two blocks are not.
-    ways = comb(closed - 1, marks) - comb(closed - 3, marks)
+    expected = tuple(
+        (comb(closed - 1, count) - comb(closed - 3, count)) / comb(closed, count)
+        for count in counts
+    )
     return Outcome(
-        (Figure("onions linked", "", without[marks], verified[marks], ways / comb(closed, marks)),),
+        (Figure("onions linked", "", without[marks], verified[marks], expected[marks - 1]),),
         Curve(
             "blocks with markers",
             "onions linked (share)",
             counts,
             {
                 "without defence": tuple(without.values()),
+                "without defence, by the formula": expected,
                 "with a verifier": tuple(verified.values()),
             },
         ),
@@ -337,6 +341,8 @@ def onion_signs(*, nodes: int = 3, onions: int = 40, hops: int = 6, seed: int = 
     without, defended = (
         np.mean([followed(each) for _ in range(onions)], axis=0).tolist() for each in (False, True)
     )
+    # The block must not be one of the two of a node on the way.
+    expected = tuple(1 - passed / (hops - 1) for passed in range(1, hops - 1))
     return Outcome(
         (
             Figure(
@@ -344,14 +350,17 @@ def onion_signs(*, nodes: int = 3, onions: int = 40, hops: int = 6, seed: int = 
                 "",
                 without[nodes - 1],
                 defended[nodes - 1],
-                # The block must not be one of the two of a node on the way.
-                1 - nodes / (hops - 1),
+                expected[nodes - 1],
             ),
         ),
         Curve(
             "honest nodes passed",
             "onions followed (share)",
             tuple(range(1, hops - 1)),
-            {"without defence": tuple(without), "with checked bytes": tuple(defended)},
+            {
+                "without defence": tuple(without),
+                "without defence, by the formula": expected,
+                "with checked bytes": tuple(defended),
+            },
         ),
     )
