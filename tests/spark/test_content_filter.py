@@ -113,9 +113,7 @@ def test_what_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     asked = spark.createDataFrame([], "subscription string, interest_message binary")
     with pytest.raises(ParameterError, match="column 'mask' is missing"):
         cs.match_all_pairs(empty, asked, TagMatch(SCHEMA), source, mask="mask")
-    with pytest.raises(
-        ParameterError, match="mask= does not apply to BroadcastMatch: masks"
-    ):
+    with pytest.raises(ParameterError, match="mask= does not apply to BroadcastMatch: masks"):
         cs.match(empty, asked, BroadcastMatch.box(SCHEMA), mask="mask")
     own = ObliviousTopicMatch(SCHEMA, ["issue"], group="toy64")
     with pytest.raises(ParameterError, match="mask= does not apply to ObliviousTopicMatch"):
