@@ -161,7 +161,8 @@ class VersionRelay(Printable):
         usable = start == self._first and count <= len(self._waiting)
         if usable:
             finer = Release.joined([release for _, release in self._waiting[:count]])
-            if not (version.is_enough(self.k, self._rule) and version.merges(finer)):
+            rule = self._rule or finer.anonymizer.diversity
+            if not (version.is_enough(self.k, rule) and version.merges(finer)):
                 raise ParameterError(
                     f"version must have classes of at least {self.k} records, which keep the rule "
                     "and are unions of whole classes of the releases that wait"

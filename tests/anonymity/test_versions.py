@@ -218,6 +218,24 @@ def test_an_upstream_that_is_silent_is_not_awaited() -> None:
     assert version.merges(wide)
 
 
+def test_classes_keep_the_rule_of_the_stream() -> None:
+    schema = Schema(x=UInt(10), ill=UInt(2))
+    diverse = Anonymizer(schema, 2, sensitive=["ill"], diversity=Distinct(2))
+    release = diverse.release({"x": [1, 2, 3, 4, 900], "ill": [0, 1, 0, 0, 1]}).public
+    relay = VersionRelay(3, 10, period=1)
+    version = relay.push(release, 0)
+    assert version is not None
+    assert version.is_enough(3, Distinct(2))
+    # A version that says that it has no rule is checked by that of the releases.
+    careless = Anonymizer(schema, 2, sensitive=["ill"])
+    rows = {"x": [1, 2, 3, 4, 5, 6], "ill": [0, 0, 0, 0, 0, 1]}
+    relay = VersionRelay(3, 10)
+    classes = np.array([0, 0, 0, 1, 1, 1])
+    relay._waiting.append((0.0, diverse.release_classes(rows, classes)))
+    with pytest.raises(ParameterError, match="which keep the rule"):
+        relay.offer(careless.release_classes(rows, classes), 0, 1, 0)
+
+
 def test_what_is_refused() -> None:
     schema = Schema(x=UInt(10))
     for options, message in [
