@@ -324,12 +324,13 @@ class Subscriptions:
 
         Called with the lock.
         """
+        tested = {id(added) for added, _ in one.later}
         return [
             added
             for added in self._added
             if (added.since is None or added.since > one.snapshot.version)
             and added.labelled[1].concerns(publisher, one.publication)
-            and not any(added is tested for tested, _ in one.later)
+            and id(added) not in tested
         ]
 
     def find_later(self, one: Coming, later: Sequence[Added]) -> None:
