@@ -234,7 +234,7 @@ class ContentFilter(Confined):
 
     @property
     def layout(self) -> MaskLayout:
-        """What a broker needs to compare masks; public."""
+        """Layout by which a broker compares masks; public."""
         return MaskLayout(self._head.tobytes(), self.bits, self.masks)
 
     def false_positives(self, unmet: int = 1) -> float:
