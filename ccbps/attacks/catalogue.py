@@ -26,7 +26,10 @@ Content = Literal["independent", "proportional", "inverse"]
 Goal = Literal["availability", "confidentiality", "integrity"]
 P = ParamSpec("P")
 
-MODULES: Final = ("ccbps.attacks.network.floods",)
+MODULES: Final = (
+    "ccbps.attacks.network.floods",
+    "ccbps.attacks.network.filters",
+)
 """Modules with attacks, in the order of the catalogue."""
 
 
