@@ -18,6 +18,8 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.attacks.catalogue import all_attacks as all_attacks
     from ccbps.attacks.catalogue import attack as attack
     from ccbps.attacks.catalogue import run as run
+    from ccbps.attacks.network.filters import costly_filters as costly_filters
+    from ccbps.attacks.network.filters import uncovering_churn as uncovering_churn
+    from ccbps.attacks.network.filters import wide_filters as wide_filters
     from ccbps.attacks.network.floods import publication_flood as publication_flood
     from ccbps.attacks.network.floods import subscription_flood as subscription_flood
-    from ccbps.attacks.network.filters import uncovering_churn as uncovering_churn

@@ -3,16 +3,63 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final
 
 import numpy as np
 
 from ccbps.access.rates import Bucket
+from ccbps.arrays import Bools, Bytes, Words
 from ccbps.attacks.catalogue import Curve, Figure, Outcome, Taxonomy, attack
 from ccbps.attacks.network.routers import line_of_routers
+from ccbps.attacks.seeded import seeded_server
 from ccbps.checks import number, whole
+from ccbps.ciphers.word_prf import KEY_BYTES, NonceHash, to_blocks
+from ccbps.matching.contract.access import bodies_of
+from ccbps.matching.words.words import NONCE_BYTES, KeywordFilterMatch, Table
 from ccbps.overlay.routing.relations import PlainRelation
 from ccbps.overlay.routing.router import Publication
 from ccbps.predicates import Schema, UInt
+
+SIZE: Final = 1 << 16
+"""Number of different events."""
+TOPICS: Final = 1000
+"""Number of topics that are published."""
+
+
+class CountedHash(NonceHash):
+    """The function of trapdoors and nonces, with a count of its blocks.
+
+    Attributes:
+        blocks: number of AES blocks so far.
+    """
+
+    blocks = 0
+
+    def all_pairs(self, keys: Words, nonces: Words) -> Words:
+        self.blocks += len(keys) * len(nonces)
+        return super().all_pairs(keys, nonces)
+
+    def pairs(self, keys: Words, nonces: Words) -> Words:
+        self.blocks += len(keys)
+        return super().pairs(keys, nonces)
+
+
+class CountedFilterMatch(KeywordFilterMatch):
+    """A matcher whose broker counts its work.
+
+    Attributes:
+        blocks: number of AES blocks that brokers of this matcher took so far.
+    """
+
+    blocks = 0
+
+    def match(self, key: Mapping[str, Any], events: Bytes, table: Table) -> Bools:
+        hashed = CountedHash(bytes.fromhex(key["permutation"]))
+        nonces, bits = to_blocks(events[:, :NONCE_BYTES].tobytes()), events[:, NONCE_BYTES:]
+        answers = self.look_up(hashed, nonces, np.ascontiguousarray(bits), *table).answers()
+        self.blocks += hashed.blocks
+        return answers
 
 
 @attack(
@@ -65,7 +112,7 @@ def uncovering_churn(
     number("pause", pause, 1e-3)
     number("seconds", seconds, withdrawals * brokers * 0.01)
     relation = PlainRelation(Schema(x=UInt(16)))
-    codes = np.random.default_rng(whole("seed", seed, 0)).choice(1 << 16, covered, replace=False)
+    codes = np.random.default_rng(whole("seed", seed, 0)).choice(SIZE, covered, replace=False)
     wide, *others = map(relation.filter_bytes, ["TRUE", *(f"x = {code}" for code in codes)])
 
     def simulate(cycles: float, hold: float = 0.0, pause: float = 0.0) -> int:
@@ -126,5 +173,259 @@ def uncovering_churn(
             tuple(each / seconds for each in counts),
             lines,
             log="x",
+        ),
+    )
+
+
+@attack(
+    title="Clients subscribe to everything",
+    goal="availability",
+    adversary="clients that may subscribe, each at a broker of its own",
+    defence="a price by the measured match rate: each client has a budget of deliveries at its "
+    "first broker, which suspends the filters of a client without budget",
+    source="[WCJ07]",
+    taxonomy=Taxonomy("semantic", "client", "broker", "global", "persistent", "proportional"),
+)
+def wide_filters(
+    *,
+    width: float = 1.0,
+    brokers: int = 8,
+    share: float = 0.02,
+    rate: float = 20.0,
+    budget: float = 2.0,
+    patience: float = 10.0,
+    seconds: float = 30.0,
+    seed: int = 1,
+) -> Outcome:
+    """Make events travel to every router of a line, and be delivered there.
+
+    At each router an honest client has a narrow filter. A client of the adversary is at each router
+    but the first, where the publisher is. With the defence, every delivery to a client costs it 1.
+    A client gets `budget` a second, and saves up to `patience` seconds of it. Once it has nothing
+    left, its router withdraws its filters until it has saved all of that again.
+
+    Args:
+        width: share of all events that the adversary's filters match, from `share` times `brokers`.
+        brokers: number of routers on the line, 2 or more.
+        share: share of all events that an honest filter matches, each filter others.
+        rate: events a second.
+        budget: deliveries a second that a client may have, with the defence.
+        patience: seconds of its budget that a client saves up.
+        seconds: length of the simulation.
+        seed: seed of the events.
+
+    Example:
+        >>> from ccbps.attacks import wide_filters
+        >>> outcome = wide_filters(brokers=4, seconds=20)
+        >>> outcome["messages between brokers for an event"].undefended
+        3.0
+        >>> outcome["honest deliveries made"].defended
+        1.0
+    """
+    whole("brokers", brokers, 2)
+    number("share", share, 1 / SIZE, 1 / brokers)
+    number("width", width, share * brokers, 1)
+    number("rate", rate, 1e-9)
+    number("budget", budget, 1e-9)
+    number("patience", patience, 1 / budget)
+    number("seconds", seconds, 1e-9)
+    relation = PlainRelation(Schema(x=UInt(16)))
+    narrow = int(share * SIZE)
+
+    def simulate(width: float, defended: bool) -> tuple[float, float, float]:
+        """Return messages and deliveries to an adversary for an event, and honest shares made."""
+        random, got = np.random.default_rng(whole("seed", seed, 0)), Counter[str]()
+        homes, buckets = dict[str, tuple[int, bytes]](), dict[str, Bucket]()
+
+        def deliver(client: str, publication: Publication) -> None:
+            got[client] += 1
+            if not defended:
+                return
+            bucket = buckets[client]
+            bucket.take(1)
+            if bucket.level() < 1:
+                # The router is in the middle of forwarding: it changes nothing before that is over.
+                links.after(0, lambda: routers[homes[client][0]].disconnect(client))
+                links.after(patience - bucket.level() / budget, lambda: subscribe(client))
+
+        def subscribe(client: str) -> None:
+            place, content = homes[client]
+            routers[place].add("subscription", client, 0, content)
+
+        links, routers = line_of_routers(brokers, relation, deliver)
+        for place in range(brokers):
+            first = place * narrow
+            text = f"x BETWEEN {first} AND {first + narrow - 1}"
+            homes[f"honest {place}"] = place, relation.filter_bytes(text)
+            if place and width:
+                text = f"x < {max(1, round(width * SIZE))}" if width < 1 else "TRUE"
+                homes[f"adversary {place}"] = place, relation.filter_bytes(text)
+        for client in homes:
+            buckets[client] = Bucket(budget, budget * patience, lambda: links.time)
+            subscribe(client)
+        links.run()
+        before, start = links.messages, links.time
+        codes = random.integers(0, SIZE, random.poisson(rate * seconds))
+        times = np.sort(random.uniform(start, start + seconds, len(codes)))
+        for event, (time, code) in enumerate(zip(times.tolist(), codes.tolist(), strict=True)):
+            links.run(time)
+            routers[0].publish("feed", event, relation.event_bytes({"x": code}))
+        links.run(links.time + 1)
+        wanted = int(np.count_nonzero(codes < narrow * brokers))
+        honest = sum(got[f"honest {place}"] for place in range(brokers)) / max(1, wanted)
+        events = max(1, len(codes))
+        adversary = (got.total() - honest * wanted) / (brokers - 1) / events
+        return (links.messages - before) / events, adversary, honest
+
+    widths = (0.0, *np.linspace(share * brokers, width, 4).tolist())
+    runs = {defended: [simulate(each, defended) for each in widths] for defended in (False, True)}
+    worst, safe = runs[False][-1], runs[True][-1]
+    return Outcome(
+        (
+            Figure(
+                "messages between brokers for an event",
+                "",
+                worst[0],
+                safe[0],
+                (brokers - 1) * width,
+            ),
+            Figure("events that a client of the adversary gets", "", worst[1], safe[1], width),
+            Figure("honest deliveries made", "", worst[2], safe[2]),
+        ),
+        Curve(
+            "share of events that the adversary's filters match",
+            "messages between brokers for an event",
+            widths,
+            {
+                "without defence": tuple(run[0] for run in runs[False]),
+                "with a budget of deliveries": tuple(run[0] for run in runs[True]),
+            },
+        ),
+    )
+
+
+@attack(
+    title="One client subscribes to conjunctions that fail late",
+    goal="availability",
+    adversary="a client that may subscribe, with a subscriber's key; it knows which words most "
+    "events have",
+    defence="a price in the quota by what a filter costs at worst (`Matcher.costs`), instead of a "
+    "number of filters",
+    taxonomy=Taxonomy("resource", "client", "broker", "single-hop", "persistent", "proportional"),
+)
+def costly_filters(
+    *,
+    words: int = 8,
+    usual: float = 0.97,
+    filters: int = 50,
+    honest: int = 10,
+    budget: float = 1000.0,
+    events: int = 50,
+    seed: int = 1,
+) -> Outcome:
+    """Make a broker of `KeywordFilterMatch` look up word after word, and match nothing.
+
+    A broker looks further in a conjunction only as long as its words are there. Honest filters are
+    of one word, which few events have, so they mostly end with the first bits of it. The adversary
+    takes words that most events have, and one that none has. Trapdoors stand in the order of their
+    bytes. So of the words that no event has, the adversary takes one whose trapdoor comes last.
+
+    Without the defence each client may have `filters` filters. With it, a filter with n words costs
+    its client n times the `hashes` of the matcher, and a client has a `budget`.
+
+    Args:
+        words: number of words of the adversary's filters, and of attributes, 1 or more.
+        usual: share of events that have the usual value of an attribute, for all attributes but the
+            first.
+        filters: number of filters that each client asks for.
+        honest: number of honest clients.
+        budget: AES blocks for an event that a client may cost, with the defence.
+        events: number of events.
+        seed: seed of keys, events and filters.
+
+    Example:
+        >>> from ccbps.attacks import costly_filters
+        >>> outcome = costly_filters(words=4, filters=20, events=20)
+        >>> outcome["AES blocks for a filter of the adversary"].undefended > 25
+        True
+        >>> outcome["AES blocks for a filter of honest clients"].undefended < 3
+        True
+    """
+    whole("words", words, 1, 64)
+    number("usual", usual, 0, 1)
+    whole("filters", filters, 1, 1 << 10)
+    whole("honest", honest, 1)
+    number("budget", budget, 0)
+    whole("events", events, 1)
+    random = np.random.default_rng(whole("seed", seed, 0))
+    common = [f"a{place}" for place in range(1, words)]
+    kinds = {"topic": UInt(16), **dict.fromkeys(common, UInt(4))}
+    matcher = CountedFilterMatch(Schema(kinds))
+    server = seeded_server(matcher, random.bytes)
+    broker = matcher.broker(server.broker_key())
+    feed = matcher.publisher(server.publisher_key(), randomness=random.bytes)
+    client = matcher.subscriber(server.subscriber_key("adversary"), randomness=random.bytes)
+    rare = np.arange(TOPICS, TOPICS + 32 * filters)
+    sent = feed.encode(
+        {
+            "topic": random.integers(0, TOPICS, events),
+            **{name: random.binomial(1, 1 - usual, events) for name in common},
+        }
+    )
+
+    def measure(texts: list[str]) -> tuple[float, float]:
+        """Return the AES blocks of filters for one event, and their price."""
+        interests, before = client.encode(texts), matcher.blocks
+        used = bodies_of(matcher, interests, "interest").reshape(-1, KEY_BYTES * matcher.hashes)
+        broker.match_all(sent, interests)
+        price = matcher.hashes * int(np.count_nonzero(used.any(axis=1)))
+        return (matcher.blocks - before) / events, price
+
+    # Trapdoors of words that no event has: those of least bytes come last.
+    trapdoors = bodies_of(
+        matcher, client.encode([f"topic = {code}" for code in rare.tolist()]), "interest"
+    )
+    names = [row[: KEY_BYTES * matcher.hashes].tobytes() for row in trapdoors]
+    last = rare[sorted(range(len(rare)), key=names.__getitem__)[:filters]].tolist()
+    topics = random.integers(0, TOPICS, honest * filters).tolist()
+    others, _ = measure([f"topic = {code}" for code in topics])
+    costs, admitted = [], []
+    for count in range(1, words + 1):
+        terms = "".join(f" AND {name} = 0" for name in common[: count - 1])
+        texts = [f"topic = {code}{terms}" for code in last]
+        cost, price = measure(texts)
+        costs.append(cost)
+        some = texts[: int(budget * filters // price)]
+        admitted.append(measure(some)[0] if some else 0.0)
+    absent = next(cost.count for cost in matcher.costs if cost.per == "pair")
+    chances = usual ** np.arange(words)
+    expected = chances[-1] * absent
+    expected += chances[:-1].sum() * (usual * matcher.hashes + (1 - usual) * absent)
+    return Outcome(
+        (
+            Figure("AES blocks for an event", "", others + costs[-1], others + admitted[-1]),
+            Figure(
+                "AES blocks for a filter of the adversary",
+                "",
+                costs[-1] / filters,
+                admitted[-1] / filters,
+                expected,
+            ),
+            Figure(
+                "AES blocks for a filter of honest clients",
+                "",
+                others / (honest * filters),
+                None,
+                absent + (matcher.hashes - absent) / TOPICS,
+            ),
+        ),
+        Curve(
+            "words of a filter of the adversary",
+            "AES blocks for an event, for the adversary",
+            tuple(map(float, range(1, words + 1))),
+            {
+                "without defence": tuple(costs),
+                "with a price by cost": tuple(admitted),
+            },
         ),
     )

@@ -185,16 +185,16 @@ def subscription_flood(
                         edge.withdraw("subscription", *name)
             renewed.clear()
 
-        for number in range(count):
-            subscribe("adversary", number, (1 << 15) + number)
+        for place in range(count):
+            subscribe("adversary", place, (1 << 15) + place)
         for epoch in range(2):
             for client in range(honest):
                 subscribe(f"client {client}", 0, client)
             links.run()
             if not epoch:
                 entries = float(np.mean([router.entries for router in routers]))
-                for number, code in enumerate(random.integers(0, honest, events).tolist()):
-                    routers[-1].publish("feed", number, relation.event_bytes({"x": code}))
+                for place, code in enumerate(random.integers(0, honest, events).tolist()):
+                    routers[-1].publish("feed", place, relation.event_bytes({"x": code}))
                 links.run()
                 compared = relation.compared / events
             if defended:
