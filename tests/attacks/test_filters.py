@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ccbps import attacks
 from ccbps.attacks import costly_filters, uncovering_churn, wide_filters
 from ccbps.errors import ParameterError
 
@@ -49,11 +50,10 @@ def test_a_conjunction_that_fails_late_costs_all_its_words() -> None:
     assert honest.undefended == pytest.approx(honest.expected, rel=0.15)
 
 
-def test_bounds_of_arguments() -> None:
-    for call in (
-        lambda: uncovering_churn(brokers=1),
-        lambda: wide_filters(width=0.01),
-        lambda: costly_filters(usual=2.0),
-    ):
-        with pytest.raises(ParameterError):
-            call()
+@pytest.mark.parametrize(
+    ("name", "argument"),
+    [("uncovering-churn", {"brokers": 1}), ("wide-filters", {"width": 0.01})],
+)
+def test_bounds_of_arguments(name: str, argument: dict[str, float]) -> None:
+    with pytest.raises(ParameterError, match=min(argument)):
+        attacks.run(name, **argument)

@@ -22,7 +22,7 @@ class Packet:
     Attributes:
         sender: client that sent it.
         born: time when it was sent, in seconds.
-        subject: what it is about; routes may depend on it.
+        subject: subject, on which routes may depend.
     """
 
     sender: str
