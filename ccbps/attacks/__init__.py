@@ -23,3 +23,5 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.attacks.network.filters import wide_filters as wide_filters
     from ccbps.attacks.network.floods import publication_flood as publication_flood
     from ccbps.attacks.network.floods import subscription_flood as subscription_flood
+    from ccbps.attacks.network.loads import localisation as localisation
+    from ccbps.attacks.network.loads import transmission as transmission

@@ -29,6 +29,7 @@ P = ParamSpec("P")
 MODULES: Final = (
     "ccbps.attacks.network.floods",
     "ccbps.attacks.network.filters",
+    "ccbps.attacks.network.loads",
 )
 """Modules with attacks, in the order of the catalogue."""
 
