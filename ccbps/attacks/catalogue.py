@@ -30,6 +30,7 @@ MODULES: Final = (
     "ccbps.attacks.network.floods",
     "ccbps.attacks.network.filters",
     "ccbps.attacks.network.loads",
+    "ccbps.attacks.network.rounds",
 )
 """Modules with attacks, in the order of the catalogue."""
 
