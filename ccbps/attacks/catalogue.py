@@ -31,6 +31,7 @@ MODULES: Final = (
     "ccbps.attacks.network.filters",
     "ccbps.attacks.network.loads",
     "ccbps.attacks.network.rounds",
+    "ccbps.attacks.network.messages",
 )
 """Modules with attacks, in the order of the catalogue."""
 

@@ -50,7 +50,7 @@ def publication_flood(
 
     Example:
         >>> from ccbps.attacks import publication_flood
-        >>> outcome = publication_flood(flood=3000, seconds=5)
+        >>> outcome = publication_flood(flood=3000, brokers=2, seconds=1)
         >>> print(outcome["honest events delivered"].defended)
         1.0
     """
@@ -153,10 +153,10 @@ def subscription_flood(
     Example:
         >>> from ccbps.attacks import subscription_flood
         >>> print(subscription_flood(subscriptions=100, events=10))
-                                           without defence  with defence  expected
-        entries of a router's table                    120            45       120
-        filters compared with an event                 480           180       480
-        entries left of a silent adversary             100             0       100
+                                            without defence  with defence  expected
+        entries of a router's table                     120            45       120
+        filters compared with an event                  480           180       480
+        entries left of a silent adversary              100             0       100
     """
     whole("subscriptions", subscriptions, 0, 1 << 15)
     whole("honest", honest, 1, 1 << 10)

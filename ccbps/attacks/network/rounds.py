@@ -81,7 +81,7 @@ def round_exhaustion(
     seconds: int = 100,
     seed: int = 1,
 ) -> Outcome:
-    """Cause events until no round is left for those of others.
+    """Make a publisher publish until no round is left for the events of others.
 
     A publisher of `FormulaMatch` has a one-time pad with each subscriber, and encodes every event
     once for each. Its events have two causes: honest ones, and requests of the adversary. When a

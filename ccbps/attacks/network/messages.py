@@ -1,0 +1,374 @@
+"""Messages that no honest party sent: malformed ones, repeated ones, and invented ones."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Self
+
+import numpy as np
+from msgspec import structs
+
+from ccbps.access.labels import Body, Party, Stamp
+from ccbps.arrays import Bools, Bytes, Randomness
+from ccbps.attacks.catalogue import Curve, Figure, Outcome, Taxonomy, attack
+from ccbps.attacks.seeded import seeded_server
+from ccbps.broker.matching_broker import MatchingBroker
+from ccbps.broker.messages import Subscription
+from ccbps.broker.quotas import Quota
+from ccbps.checks import number, whole
+from ccbps.ciphers.row_mac import RowMac
+from ccbps.errors import DecodeError, RefusedError
+from ccbps.keys.plain_key import SigningKey
+from ccbps.keys.role_key import RoleKey, hex_bytes
+from ccbps.keys.seeds import SharedSeed
+from ccbps.matching.contract.access import MAC_BYTES
+from ccbps.matching.contract.broker import Broker
+from ccbps.matching.contract.matcher import Matcher
+from ccbps.matching.contract.scheme import ServerScheme, Side
+from ccbps.matching.one_time.branching import BranchingMatch
+from ccbps.matching.one_time.formula import FormulaMatch
+from ccbps.matching.tag.tag import TagMatch
+from ccbps.matching.words.words import KeywordFilterMatch
+from ccbps.overlay.routing.relations import PlainRelation
+from ccbps.overlay.routing.router import Publication, Router
+from ccbps.overlay.seen_numbers import WINDOW, SeenNumbers
+from ccbps.predicates import Schema, UInt
+from ccbps.wire import Cause
+
+SCHEMA: Final = Schema(price=UInt(8), volume=UInt(8))
+GENEROUS: Final = Quota(rate=1e9, burst=1e9, cost=1e9, patience=1e9, subscriptions=10**9)
+"""Limits that nothing meets, so that every message is read."""
+
+SIDES: Final[tuple[Side, Side]] = ("event", "interest")
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A true event and a true interest of a matcher, and the broker that reads them.
+
+    Attributes:
+        broker: broker.
+        messages: messages of each side, uint8, shape (1, bytes).
+        macs: keys of clients that sign the messages of each side; none for one-time matchers.
+    """
+
+    broker: Broker
+    messages: Mapping[Side, Bytes]
+    macs: Mapping[Side, RowMac]
+
+    @classmethod
+    def of(cls, matcher: Matcher, randomness: Randomness) -> Self:
+        """Make keys, an event that matches and its interest, all from one source."""
+        rounds, keys = None, dict[Side, RoleKey]()
+        if isinstance(matcher, ServerScheme):
+            server = seeded_server(matcher, randomness)
+            broker = matcher.broker(server.broker_key())
+            keys = {"event": server.publisher_key(), "interest": server.subscriber_key("client")}
+        else:
+            rounds, broker = [0], matcher.broker()
+        seed = SharedSeed(randomness(SharedSeed.length))
+        publisher = matcher.publisher(keys.get("event", seed), randomness=randomness)
+        subscriber = matcher.subscriber(keys.get("interest", seed), randomness=randomness)
+        event = publisher.encode([{"price": 70, "volume": 3}], rounds)
+        interest = subscriber.encode("price < 100 AND volume = 3", rounds)
+        macs: dict[Side, RowMac] = {
+            side: RowMac(
+                hex_bytes(key.export_secret_data()["macs"][side.upper()]), tag_bytes=MAC_BYTES
+            )
+            for side, key in keys.items()
+        }
+        return cls(broker, {"event": event, "interest": interest}, macs)
+
+    def read(self, side: Side, message: Bytes, *, signed: bool = False) -> Bools:
+        """Return the broker's answer to a message in place of the true one of its side.
+
+        Args:
+            side: side of the message.
+            message: bytes, uint8, shape (any length,).
+            signed: True if a client signs the message first.
+
+        Raises:
+            DecodeError: the broker refuses it.
+        """
+        if signed and len(message) > MAC_BYTES:
+            message = message.copy()
+            message[-MAC_BYTES:] = self.macs[side].tags(message[None, :-MAC_BYTES])[0]
+        rows = {**self.messages, side: message[None]}
+        return self.broker.match(rows["event"], rows["interest"])
+
+
+def altered(message: Bytes, random: np.random.Generator) -> Bytes:
+    """Alter a message: flip a bit, overwrite a part, cut it, make it longer, or replace it.
+
+    Args:
+        message: bytes, uint8, shape (length,).
+        random: source of the alteration.
+
+    Returns:
+        uint8, shape (any length,); never the same message.
+    """
+    out, at = message.copy(), int(random.integers(len(message)))
+    end = int(random.integers(at, len(message))) + 1
+    match int(random.integers(6)):
+        case 0:
+            out[at] ^= 1 << int(random.integers(8))
+        case 1:
+            out[at:end] = np.frombuffer(random.bytes(end - at), dtype=np.uint8)
+        case 2:
+            out[at:end] = 0
+        case 3:
+            out[at:end] = 255
+        case 4:
+            out = out[:at]
+        case _:
+            out = np.concatenate([out, np.frombuffer(random.bytes(end - at), dtype=np.uint8)])
+    return altered(message, random) if np.array_equal(out, message) else out
+
+
+@attack(
+    title="Somebody sends bytes that are no messages",
+    goal="availability",
+    adversary="somebody between clients and their broker; or a client, whose key signs what it "
+    "alters",
+    defence="decoding that raises nothing but `DecodeError`, and that refuses the rows of a batch "
+    "one by one (`Broker.examine_all`)",
+    source="[WCJ07]",
+    taxonomy=Taxonomy(
+        "implementation", "client", "broker", "single-hop", "stateless", "independent"
+    ),
+)
+def malformed_messages(
+    *,
+    alterations: int = 150,
+    batch: int = 32,
+    share: float = 0.05,
+    batches: int = 200,
+    seed: int = 1,
+) -> Outcome:
+    """Alter true messages of several matchers, and hand them to their brokers.
+
+    A broker refuses an altered message, or takes it: then its answers are of no use, as they would
+    be for a client that encodes other values. Any other error would be a fault, and one that is not
+    caught ends the broker. The brokers are those of `TagMatch`, `KeywordFilterMatch`,
+    `FormulaMatch` and `BranchingMatch`, and a `MatchingBroker` that reads whole subscriptions.
+
+    Some messages of a batch are altered. `Broker.match_all` then refuses the batch,
+    and `Broker.examine_all`, with the defence, refuses these messages only.
+
+    Args:
+        alterations: number of altered messages for each kind of message.
+        batch: number of events in a batch.
+        share: share of events that are altered, for the figures.
+        batches: number of batches.
+        seed: seed of keys, messages and alterations.
+
+    Example:
+        >>> from ccbps.attacks import malformed_messages
+        >>> outcome = malformed_messages(alterations=40, batches=10)
+        >>> outcome["errors other than DecodeError"].undefended
+        0.0
+        >>> outcome["true messages of a batch that are answered"].defended
+        1.0
+    """
+    whole("alterations", alterations, 1)
+    whole("batch", batch, 1, 1 << 12)
+    number("share", share, 0, 1)
+    whole("batches", batches, 1)
+    random = np.random.default_rng(whole("seed", seed, 0))
+    refused, came, faults = Counter[str](), Counter[str](), 0
+
+    def alter(kind: str, message: Bytes, read: Callable[[Bytes], object]) -> None:
+        nonlocal faults
+        for _ in range(alterations):
+            came[kind] += 1
+            sent = altered(message, random)
+            try:
+                read(sent)
+            except DecodeError:
+                refused[kind] += 1
+            except Exception:
+                faults += 1
+
+    keyed = [
+        Pair.of(matcher, random.bytes)
+        for matcher in (TagMatch(SCHEMA), KeywordFilterMatch(SCHEMA, points={"price": [100]}))
+    ]
+    one_time = [
+        Pair.of(scheme.box(SCHEMA), random.bytes) for scheme in (FormulaMatch, BranchingMatch)
+    ]
+    for side in SIDES:
+        for pair in keyed:
+            alter("on the way", pair.messages[side][0], partial(pair.read, side))
+            alter("by a client", pair.messages[side][0], partial(pair.read, side, signed=True))
+        for pair in one_time:
+            alter("of one-time matchers", pair.messages[side][0], partial(pair.read, side))
+    service = MatchingBroker(keyed[0].broker, quota=GENEROUS)
+    subscription = Subscription("cheap", keyed[0].messages["interest"]).to_bytes()
+    alter(
+        "subscriptions",
+        np.frombuffer(subscription, dtype=np.uint8),
+        lambda message: service.subscribe("mallory", message.tobytes()),
+    )
+
+    broker = keyed[0].broker
+    events = np.repeat(keyed[0].messages["event"], batch, axis=0)
+    table = broker.prepare(keyed[0].messages["interest"])
+
+    def answered(share: float) -> tuple[float, float]:
+        """Return the shares of true messages that are answered: in whole batches, row by row."""
+        whole_batches = by_row = true = 0
+        for _ in range(batches):
+            bad, sent = random.random(batch) < share, events.copy()
+            sent[bad, -1] ^= 1
+            true += batch - int(bad.sum())
+            _, causes = broker.examine_all(sent, table)
+            by_row += int(np.count_nonzero(causes[~bad] == Cause.NONE))
+            with suppress(DecodeError):
+                whole_batches += len(broker.match_all(sent, table))
+        return whole_batches / max(1, true), by_row / max(1, true)
+
+    shares = sorted({0.0, 0.01, 0.02, 0.1, share})
+    runs = [answered(each) for each in shares]
+    naive, safe = runs[shares.index(share)]
+    return Outcome(
+        (
+            Figure("errors other than DecodeError", "", float(faults), None, 0.0),
+            *(
+                Figure(
+                    f"refused, altered {kind}",
+                    "",
+                    refused[kind] / came[kind],
+                    None,
+                    1.0 if kind == "on the way" else None,
+                )
+                for kind in came
+            ),
+            Figure(
+                "true messages of a batch that are answered",
+                "",
+                naive,
+                safe,
+                (1 - share) ** (batch - 1),
+            ),
+        ),
+        Curve(
+            "share of altered messages",
+            "true messages that are answered (share)",
+            tuple(shares),
+            {
+                "without defence": tuple(run[0] for run in runs),
+                "with refusals by row": tuple(run[1] for run in runs),
+            },
+        ),
+    )
+
+
+@attack(
+    title="A broker repeats events, and makes some up",
+    goal="integrity",
+    adversary="a broker on the way to a client; it has a key of its own, and not the publisher's",
+    defence="the publisher's signature over number and content (`Stamp`, which `GuardedBroker` "
+    "examines at every hop), and then numbers that count once (`SeenNumbers`)",
+)
+def replay(*, copies: int = 3, events: int = 40, seed: int = 1) -> Outcome:
+    """Deliver every event again, under new numbers, and beside invented events.
+
+    For each true event, the broker sends `copies` copies of it, as many with a number of its own,
+    and as many invented events. A client without the defence takes all of them. A `Router` behind
+    that broker looks at numbers alone, and passes on what has a new one. One number that is far
+    ahead then makes it drop the true events that follow, as too old. With the defence, the client
+    first examines the signature, so it learns numbers from the publisher only.
+
+    Args:
+        copies: number of false events of each kind for a true one.
+        events: number of true events.
+        seed: seed of keys and contents.
+
+    Example:
+        >>> from ccbps.attacks import replay
+        >>> print(replay(copies=2, events=10))
+                                              without defence  with defence  expected
+        false events taken for a true one                   6             0         6
+        false events taken, by numbers alone                4
+        true events taken                                   1             1
+        true events taken, by numbers alone               0.1
+    """
+    whole("copies", copies, 0, 1 << 10)
+    whole("events", events, 1, 1 << 12)
+    random = np.random.default_rng(whole("seed", seed, 0))
+    key, own = (SigningKey(random.bytes(SigningKey.length)) for _ in range(2))
+    parties = {"feed": Party(key.identity)}
+
+    def signed(by: SigningKey, number: int, content: bytes) -> tuple[Stamp, Body]:
+        body = Body.of(content, randomness=random.bytes)
+        return Stamp.sign(by, "event", "feed", number, "prices", body), body
+
+    def is_genuine(stamp: Stamp, body: Body) -> bool:
+        with suppress(RefusedError):
+            stamp.check(parties)
+            return stamp.commitment == body.commitment
+        return False
+
+    def simulate(copies: int) -> dict[str, tuple[float, float]]:
+        """Return false and true events that are taken, for each true one."""
+        taken = {name: [0, 0] for name in ("all", "numbers", "signatures")}
+        relation, seen = PlainRelation(SCHEMA), SeenNumbers()
+
+        def deliver(client: str, publication: Publication) -> None:
+            taken["numbers"][publication.payload == b"true"] += 1
+
+        router = Router(relation, lambda *_: None, deliver, advertise=False)
+        router.connect("adversary")
+        router.add("subscription", "client", 0, relation.filter_bytes("TRUE"))
+        content, invented = (
+            relation.event_bytes({"price": price, "volume": 3}) for price in (70, 71)
+        )
+        for event in range(events):
+            true = signed(key, event, content)
+            false = [true] * copies
+            for copy in range(copies):
+                # Numbers far ahead, which no true event has had.
+                ahead = WINDOW * (1 + event * copies + copy)
+                false.append((structs.replace(true[0], number=ahead), true[1]))
+                false.append(signed(own, ahead + 1, invented))
+            for place, (stamp, body) in enumerate([true, *false]):
+                is_true = not place
+                taken["all"][is_true] += 1
+                payload = b"true" if is_true else b"false"
+                message = Publication("feed", stamp.number, body.content, payload)
+                router.receive("adversary", message)
+                if is_genuine(stamp, body):
+                    taken["signatures"][is_true] += seen.take(stamp.number)
+        return {name: (false / events, true / events) for name, (false, true) in taken.items()}
+
+    places = sorted({0, 1, 2, copies})
+    runs = [simulate(each) for each in places]
+    last = runs[places.index(copies)]
+    return Outcome(
+        (
+            Figure(
+                "false events taken for a true one",
+                "",
+                last["all"][0],
+                last["signatures"][0],
+                3 * copies,
+            ),
+            Figure("false events taken, by numbers alone", "", last["numbers"][0]),
+            Figure("true events taken", "", last["all"][1], last["signatures"][1]),
+            Figure("true events taken, by numbers alone", "", last["numbers"][1]),
+        ),
+        Curve(
+            "false events of each kind for a true one",
+            "false events taken for a true one",
+            tuple(map(float, places)),
+            {
+                "without defence": tuple(run["all"][0] for run in runs),
+                "with numbers alone": tuple(run["numbers"][0] for run in runs),
+                "with signatures and numbers": tuple(run["signatures"][0] for run in runs),
+            },
+        ),
+    )
