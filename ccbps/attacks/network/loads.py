@@ -68,8 +68,8 @@ def transmission(
         >>> outcome = transmission(rate=10, seconds=2000)
         >>> print(outcome["load of the edge"].expected, outcome["load of the path"].expected)
         0.5 0.01
-        >>> outcome["attacks that the alarm notices"].defended
-        1.0
+        >>> outcome["attacks that the alarm notices"].defended > 0.99
+        True
     """
     number("rate", rate, 1e-6)
     number("forwards", forwards, 1e-6)
