@@ -17,14 +17,14 @@ def test_a_far_edge_is_loaded_and_the_path_is_not() -> None:
     assert [figure.expected for figure in (on_path, at_edge)] == pytest.approx([1000 / 981, 1000])
     assert [path.undefended, edge.undefended] == pytest.approx([0.019, 0.95], rel=0.02)
     assert on_path.undefended == pytest.approx(1000 / 981, rel=0.01)
-    # Near its limit a queue is slow to show its mean: the error of 40,000 seconds is 4.5 %.
+    # Near its limit a queue is slow to show its mean: the error of 800,000 events is 4.5 %.
     assert at_edge.undefended == pytest.approx(1000, rel=0.2)
     assert at_edge.defended is not None and at_edge.defended < 100
 
 
 def test_at_its_service_rate_only_the_edge_diverges() -> None:
-    places = transmission(seconds=100.0).curve.at
-    short, long = (transmission(seconds=each).curve.lines for each in (2000.0, 32_000.0))
+    places = transmission(events=2000).curve.at
+    short, long = (transmission(events=each).curve.lines for each in (40_000, 640_000))
     last = places.index(20.0)
     edge, path = (f"{name} without defence" for name in ("edge", "path"))
     assert long[edge][last] > 1.5 * short[edge][last]
@@ -33,7 +33,7 @@ def test_at_its_service_rate_only_the_edge_diverges() -> None:
 
 
 def test_an_alarm_on_deliveries_fires_and_one_on_events_does_not() -> None:
-    outcome = transmission(seconds=100.0)
+    outcome = transmission(events=2000)
     by_events = outcome["attacks that the alarm notices"]
     assert by_events.undefended < 0.1
     assert by_events.defended == 1

@@ -409,7 +409,7 @@ def costly_filters(
                 "",
                 costs[-1] / filters,
                 admitted[-1] / filters,
-                expected,
+                float(expected),
             ),
             Figure(
                 "AES blocks for a filter of honest clients",

@@ -55,7 +55,7 @@ def publication_flood(
         1.0
     """
     number("flood", flood, 0)
-    number("honest", honest, 0)
+    number("honest", honest, 1e-6)
     whole("brokers", brokers, 1)
     line = [f"broker {place}" for place in range(brokers)]
 
@@ -161,7 +161,7 @@ def subscription_flood(
     whole("subscriptions", subscriptions, 0, 1 << 15)
     whole("honest", honest, 1, 1 << 10)
     whole("brokers", brokers, 2)
-    whole("quota", quota, 0)
+    whole("quota", quota, 1)
     whole("events", events, 1)
     schema = Schema(x=UInt(16))
 

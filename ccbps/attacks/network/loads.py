@@ -37,7 +37,7 @@ def transmission(
     hops: int = 3,
     limit: float = 500.0,
     honest: float = 200.0,
-    seconds: float = 40_000.0,
+    events: int = 800_000,
     seed: int = 1,
 ) -> Outcome:
     """Publish few events that an edge delivers to many clients.
@@ -60,12 +60,12 @@ def transmission(
         hops: number of brokers on the path before the edge, 1 or more.
         limit: deliveries a second that a publisher may bring, with the defence.
         honest: events that honest clients publish in a second, elsewhere in the network.
-        seconds: length of the simulation; a twentieth of it with the defence.
+        events: number of events of a simulation; a twentieth of them with the defence.
         seed: seed of the simulation.
 
     Example:
         >>> from ccbps.attacks import transmission
-        >>> outcome = transmission(rate=10, seconds=2000)
+        >>> outcome = transmission(rate=10, events=20_000)
         >>> print(outcome["load of the edge"].expected, outcome["load of the path"].expected)
         0.5 0.01
         >>> outcome["attacks that the alarm notices"].defended > 0.99
@@ -77,14 +77,15 @@ def transmission(
     whole("hops", hops, 1)
     number("limit", limit, clients)
     number("honest", honest, 1)
-    number("seconds", seconds, 1, 1e6)
+    whole("events", events, 1000, 10**7)
     whole("seed", seed, 0)
     service = forwards / clients
 
     def simulate(rate: float, defended: bool) -> tuple[float, float, float, float]:
         """Return loads and mean delays of a broker of the path, and of the edge."""
-        random, until = np.random.default_rng(seed), seconds / 20 if defended else seconds
-        times = np.sort(random.uniform(0, until, random.poisson(rate * until)))
+        random, count = np.random.default_rng(seed), events // 20 if defended else events
+        times = np.cumsum(random.exponential(1 / rate, count))
+        until = times[-1]
         if defended:
             times = admitted(times)
         delays, starts = [], times
