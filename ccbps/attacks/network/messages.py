@@ -33,7 +33,7 @@ from ccbps.matching.one_time.branching import BranchingMatch
 from ccbps.matching.one_time.formula import FormulaMatch
 from ccbps.matching.tag.tag import TagMatch
 from ccbps.matching.words.words import KeywordFilterMatch
-from ccbps.overlay.routing.relations import PlainRelation
+from ccbps.overlay.routing.relations import MatcherRelation, PlainRelation
 from ccbps.overlay.routing.router import Publication, Router
 from ccbps.overlay.seen_numbers import WINDOW, SeenNumbers
 from ccbps.predicates import Schema, UInt
@@ -83,26 +83,29 @@ class Pair:
         }
         return cls(broker, {"event": event, "interest": interest}, macs)
 
-    def read(self, side: Side, message: Bytes, *, signed: bool = False) -> Bools:
+    def read(self, side: Side, message: Bytes) -> Bools:
         """Return the broker's answer to a message in place of the true one of its side.
 
         Args:
             side: side of the message.
             message: bytes, uint8, shape (any length,).
-            signed: True if a client signs the message first.
 
         Raises:
             DecodeError: the broker refuses it.
         """
-        if signed and len(message) > MAC_BYTES:
-            message = message.copy()
-            message[-MAC_BYTES:] = self.macs[side].tags(message[None, :-MAC_BYTES])[0]
         rows = {**self.messages, side: message[None]}
         return self.broker.match(rows["event"], rows["interest"])
 
+    def signed(self, side: Side, message: Bytes) -> Bytes:
+        """Return a message with the MAC of a client, unless it is too short for one."""
+        out = message.copy()
+        if len(out) > MAC_BYTES:
+            out[-MAC_BYTES:] = self.macs[side].tags(out[None, :-MAC_BYTES])[0]
+        return out
+
 
 def altered(message: Bytes, random: np.random.Generator) -> Bytes:
-    """Alter a message: flip a bit, overwrite a part, cut it, make it longer, or replace it.
+    """Alter a message: flip a bit, overwrite a part, cut it, or make it longer.
 
     Args:
         message: bytes, uint8, shape (length,).
@@ -154,7 +157,8 @@ def malformed_messages(
     A broker refuses an altered message, or takes it: then its answers are of no use, as they would
     be for a client that encodes other values. Any other error would be a fault, and one that is not
     caught ends the broker. The brokers are those of `TagMatch`, `KeywordFilterMatch`,
-    `FormulaMatch` and `BranchingMatch`, and a `MatchingBroker` that reads whole subscriptions.
+    `FormulaMatch` and `BranchingMatch`, a `MatchingBroker` that reads whole subscriptions, and a
+    `Router` that keeps encrypted filters, and must still deliver true events afterwards.
 
     Some messages of a batch are altered. `Broker.match_all` then refuses the batch,
     and `Broker.examine_all`, with the defence, refuses these messages only.
@@ -203,20 +207,42 @@ def malformed_messages(
     for side in SIDES:
         for pair in keyed:
             alter("on the way", pair.messages[side][0], partial(pair.read, side))
-            alter("by a client", pair.messages[side][0], partial(pair.read, side, signed=True))
+            alter(
+                "by a client",
+                pair.messages[side][0],
+                lambda sent, pair=pair, side=side: pair.read(side, pair.signed(side, sent)),  # type: ignore[misc]
+            )
         for pair in one_time:
             alter("of one-time matchers", pair.messages[side][0], partial(pair.read, side))
-    service = MatchingBroker(keyed[0].broker, quota=GENEROUS)
-    subscription = Subscription("cheap", keyed[0].messages["interest"]).to_bytes()
+    tags, words = keyed
+    service = MatchingBroker(tags.broker, quota=GENEROUS)
+    subscription = Subscription("cheap", tags.messages["interest"]).to_bytes()
     alter(
         "subscriptions",
         np.frombuffer(subscription, dtype=np.uint8),
-        lambda message: service.subscribe("mallory", message.tobytes()),
+        lambda sent: service.subscribe("adversary", sent.tobytes()),
     )
+    delivered: list[str] = []
+    router = Router(
+        MatcherRelation(words.broker),
+        lambda *_: None,
+        lambda client, _: delivered.append(client),
+        advertise=False,
+    )
+    interest = words.messages["interest"][0]
+    router.add("subscription", "honest", 0, interest.tobytes())
+    alter(
+        "filters of a router, by a client",
+        interest,
+        lambda sent: router.add(
+            "subscription", "adversary", came.total(), words.signed("interest", sent).tobytes()
+        ),
+    )
+    router.publish("feed", 0, words.messages["event"].tobytes())
+    faults += "honest" not in delivered  # a filter that was taken makes the router refuse events
 
-    broker = keyed[0].broker
-    events = np.repeat(keyed[0].messages["event"], batch, axis=0)
-    table = broker.prepare(keyed[0].messages["interest"])
+    events = np.repeat(tags.messages["event"], batch, axis=0)
+    table = tags.broker.prepare(tags.messages["interest"])
 
     def answered(share: float) -> tuple[float, float]:
         """Return the shares of true messages that are answered: in whole batches, row by row."""
@@ -225,10 +251,10 @@ def malformed_messages(
             bad, sent = random.random(batch) < share, events.copy()
             sent[bad, -1] ^= 1
             true += batch - int(bad.sum())
-            _, causes = broker.examine_all(sent, table)
+            _, causes = tags.broker.examine_all(sent, table)
             by_row += int(np.count_nonzero(causes[~bad] == Cause.NONE))
             with suppress(DecodeError):
-                whole_batches += len(broker.match_all(sent, table))
+                whole_batches += len(tags.broker.match_all(sent, table))
         return whole_batches / max(1, true), by_row / max(1, true)
 
     shares = sorted({0.0, 0.01, 0.02, 0.1, share})
