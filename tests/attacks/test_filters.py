@@ -42,12 +42,16 @@ def test_a_filter_that_matches_a_share_of_events_moves_that_share() -> None:
 
 
 def test_a_conjunction_that_fails_late_costs_all_its_words() -> None:
-    outcome = costly_filters(words=4, usual=1.0, filters=40, honest=5, events=40, budget=400.0)
-    cost, honest = outcome.figures[1:]
+    numbers = {"words": 4, "usual": 1.0, "filters": 20, "honest": 2, "events": 40, "budget": 200.0}
+    cost, honest, refused = costly_filters(**numbers, speed=1.5e5).figures[1:]
     assert cost.expected == pytest.approx(3 * 10 + 2, abs=0.5)
     assert cost.undefended == pytest.approx(cost.expected, rel=0.03)
     assert cost.defended == pytest.approx(cost.undefended / 4, rel=0.1)
     assert honest.undefended == pytest.approx(honest.expected, rel=0.15)
+    # A publisher pays for the matches of its events with the filters of others.
+    assert refused.expected == pytest.approx(1 - 0.5 * 1.5e5 / 200 / (20 * 32 + 40 * 2), abs=0.05)
+    assert refused.undefended == pytest.approx(refused.expected, abs=0.1)
+    assert refused.defended == 0
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,13 @@ from ccbps.arrays import Bools, Bytes, Words
 from ccbps.attacks.catalogue import Curve, Figure, Outcome, Taxonomy, attack
 from ccbps.attacks.network.routers import line_of_routers
 from ccbps.attacks.seeded import seeded_server
+from ccbps.broker.matching_broker import MatchingBroker
+from ccbps.broker.messages import Publication as PublishedEvent
+from ccbps.broker.messages import Subscription
+from ccbps.broker.quotas import Quota
 from ccbps.checks import number, whole
 from ccbps.ciphers.word_prf import KEY_BYTES, NonceHash, to_blocks
+from ccbps.errors import RefusedError
 from ccbps.matching.contract.access import bodies_of
 from ccbps.matching.words.words import NONCE_BYTES, KeywordFilterMatch, Table
 from ccbps.overlay.routing.relations import PlainRelation
@@ -25,6 +30,8 @@ SIZE: Final = 1 << 16
 """Number of different events."""
 TOPICS: Final = 1000
 """Number of topics that are published."""
+COST: Final = 0.5
+"""Seconds of processor time that a client may use in a second."""
 
 
 class CountedHash(NonceHash):
@@ -317,10 +324,12 @@ def costly_filters(
     *,
     words: int = 8,
     usual: float = 0.97,
-    filters: int = 50,
-    honest: int = 10,
-    budget: float = 1000.0,
+    filters: int = 25,
+    honest: int = 4,
+    budget: float = 500.0,
     events: int = 50,
+    rate: float = 200.0,
+    speed: float = 5e5,
     seed: int = 1,
 ) -> Outcome:
     """Make a broker of `KeywordFilterMatch` look up word after word, and match nothing.
@@ -328,7 +337,10 @@ def costly_filters(
     A broker looks further in a conjunction only as long as its words are there. Honest filters are
     of one word, which few events have, so they mostly end with the first bits of it. The adversary
     takes words that most events have, and one that none has. Trapdoors stand in the order of their
-    bytes. So of the words that no event has, the adversary takes one whose trapdoor comes last.
+    bytes. So of the words that no event has, the adversary takes those whose trapdoors come last.
+
+    A `MatchingBroker` charges the time of a match to the publisher. So the filters of others use up
+    a publisher's `Quota` of processor time, here half of the time, and its events are refused.
 
     Without the defence each client may have `filters` filters. With it, a filter with n words costs
     its client n times the `hashes` of the matcher, and a client has a `budget`.
@@ -340,7 +352,9 @@ def costly_filters(
         filters: number of filters that each client asks for.
         honest: number of honest clients.
         budget: AES blocks for an event that a client may cost, with the defence.
-        events: number of events.
+        events: number of events whose cost is measured; three times as many go to the service.
+        rate: events that an honest publisher publishes in a second.
+        speed: AES blocks that the broker's processor takes in a second.
         seed: seed of keys, events and filters.
 
     Example:
@@ -357,6 +371,8 @@ def costly_filters(
     whole("honest", honest, 1)
     number("budget", budget, 0)
     whole("events", events, 1)
+    number("rate", rate, 1e-6)
+    number("speed", speed, 1e-6)
     random = np.random.default_rng(whole("seed", seed, 0))
     common = [f"a{place}" for place in range(1, words)]
     kinds = {"topic": UInt(16), **dict.fromkeys(common, UInt(4))}
@@ -366,12 +382,13 @@ def costly_filters(
     feed = matcher.publisher(server.publisher_key(), randomness=random.bytes)
     client = matcher.subscriber(server.subscriber_key("adversary"), randomness=random.bytes)
     rare = np.arange(TOPICS, TOPICS + 32 * filters)
-    sent = feed.encode(
+    stream = feed.encode(
         {
-            "topic": random.integers(0, TOPICS, events),
-            **{name: random.binomial(1, 1 - usual, events) for name in common},
+            "topic": random.integers(0, TOPICS, 3 * events),
+            **{name: random.binomial(1, 1 - usual, 3 * events) for name in common},
         }
     )
+    sent = stream[:events]
 
     def measure(texts: list[str]) -> tuple[float, float]:
         """Return the AES blocks of filters for one event, and their price."""
@@ -380,6 +397,32 @@ def costly_filters(
         broker.match_all(sent, interests)
         price = matcher.hashes * int(np.count_nonzero(used.any(axis=1)))
         return (matcher.blocks - before) / events, price
+
+    def refused(texts: list[str]) -> float:
+        """Return the share of events that a service refuses, with these filters beside others."""
+        now, count = 0.0, 0
+        service = MatchingBroker(
+            broker,
+            prefilter=None,
+            quota=Quota(rate=1e9, burst=1e9, cost=COST, patience=COST / 100),
+            clock=lambda: now,
+            timer=lambda: matcher.blocks / speed,
+        )
+        owners = {"honest": [f"topic = {code}" for code in topics], "adversary": texts}
+        service.subscribe_all(
+            [
+                (owner, Subscription(str(place), interest[None]))
+                for owner, wanted in owners.items()
+                for place, interest in enumerate(client.encode(wanted) if wanted else ())
+            ]
+        )
+        for place, event in enumerate(stream):
+            now = place / rate
+            try:
+                service.publish("feed", PublishedEvent(place, event.tobytes(), b"payload"))
+            except RefusedError:
+                count += 1
+        return count / len(stream)
 
     # Trapdoors of words that no event has: those of least bytes come last.
     trapdoors = bodies_of(
@@ -417,6 +460,13 @@ def costly_filters(
                 others / (honest * filters),
                 None,
                 absent + (matcher.hashes - absent) / TOPICS,
+            ),
+            Figure(
+                "events that the quota of their publisher refuses",
+                "",
+                refused(texts),
+                refused(some),
+                max(0.0, 1 - COST * speed / rate / (others + costs[-1])),
             ),
         ),
         Curve(
