@@ -26,5 +26,5 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.attacks.network.loads import localisation as localisation
     from ccbps.attacks.network.loads import transmission as transmission
     from ccbps.attacks.network.messages import malformed_messages as malformed_messages
-    from ccbps.attacks.network.messages import replay as replay
+    from ccbps.attacks.network.replays import replay as replay
     from ccbps.attacks.network.rounds import round_exhaustion as round_exhaustion

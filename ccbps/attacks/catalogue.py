@@ -32,6 +32,7 @@ MODULES: Final = (
     "ccbps.attacks.network.loads",
     "ccbps.attacks.network.rounds",
     "ccbps.attacks.network.messages",
+    "ccbps.attacks.network.replays",
 )
 """Modules with attacks, in the order of the catalogue."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ccbps.attacks import malformed_messages, replay
+from ccbps.attacks import malformed_messages
 from ccbps.attacks.network.messages import SCHEMA, Pair, altered
 from ccbps.errors import DecodeError
 from ccbps.matching import FormulaMatch, TagMatch
@@ -53,13 +53,3 @@ def test_a_pair_matches_and_a_client_can_sign() -> None:
         pair.read("event", changed)
     pair.read("event", pair.signed("event", changed))
     assert Pair.of(FormulaMatch.box(SCHEMA), random.bytes).macs == {}
-
-
-def test_numbers_alone_make_a_router_drop_what_is_true_and_signatures_help() -> None:
-    outcome = replay(copies=3, events=20)
-    false, by_numbers, true, true_by_numbers = outcome.figures
-    assert (false.undefended, false.defended, false.expected) == (9, 0, 9)
-    assert by_numbers.undefended == 6
-    assert (true.undefended, true.defended) == (1, 1)
-    assert true_by_numbers.undefended == 1 / 20
-    assert outcome.curve.lines["with numbers alone"] == (0, 2, 4, 6)

@@ -1,4 +1,4 @@
-"""Messages that no honest party sent: malformed ones, repeated ones, and invented ones."""
+"""Bytes that are no messages: altered ones, from strangers and from clients with keys."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from functools import partial
 from typing import Final, Self
 
 import numpy as np
-from msgspec import structs
 
-from ccbps.access.labels import Body, Party, Stamp
 from ccbps.arrays import Bools, Bytes, Randomness
 from ccbps.attacks.catalogue import Curve, Figure, Outcome, Taxonomy, attack
 from ccbps.attacks.seeded import seeded_server
@@ -21,8 +19,7 @@ from ccbps.broker.messages import Subscription
 from ccbps.broker.quotas import Quota
 from ccbps.checks import number, whole
 from ccbps.ciphers.row_mac import RowMac
-from ccbps.errors import DecodeError, RefusedError
-from ccbps.keys.plain_key import SigningKey
+from ccbps.errors import DecodeError
 from ccbps.keys.role_key import RoleKey, hex_bytes
 from ccbps.keys.seeds import SharedSeed
 from ccbps.matching.contract.access import MAC_BYTES
@@ -33,9 +30,8 @@ from ccbps.matching.one_time.branching import BranchingMatch
 from ccbps.matching.one_time.formula import FormulaMatch
 from ccbps.matching.tag.tag import TagMatch
 from ccbps.matching.words.words import KeywordFilterMatch
-from ccbps.overlay.routing.relations import MatcherRelation, PlainRelation
-from ccbps.overlay.routing.router import Publication, Router
-from ccbps.overlay.seen_numbers import WINDOW, SeenNumbers
+from ccbps.overlay.routing.relations import MatcherRelation
+from ccbps.overlay.routing.router import Router
 from ccbps.predicates import Schema, UInt
 from ccbps.wire import Cause
 
@@ -288,113 +284,6 @@ def malformed_messages(
             {
                 "without defence": tuple(run[0] for run in runs),
                 "with refusals by row": tuple(run[1] for run in runs),
-            },
-        ),
-    )
-
-
-@attack(
-    title="A broker repeats events, and makes some up",
-    goal="integrity",
-    adversary="a broker on the way to a client; it has a key of its own, and not the publisher's",
-    defence="the publisher's signature over number and content (`Stamp`, which `GuardedBroker` "
-    "examines at every hop), and then numbers that count once (`SeenNumbers`)",
-)
-def replay(*, copies: int = 3, events: int = 40, seed: int = 1) -> Outcome:
-    """Deliver every event again, under new numbers, and beside invented events.
-
-    For each true event, the broker sends `copies` copies of it, as many with a number of its own,
-    and as many invented events. A client without the defence takes all of them. A `Router` behind
-    that broker looks at numbers alone, and passes on what has a new one. One number that is far
-    ahead then makes it drop the true events that follow, as too old. With the defence, the client
-    first examines the signature, so it learns numbers from the publisher only.
-
-    Args:
-        copies: number of false events of each kind for a true one.
-        events: number of true events.
-        seed: seed of keys and contents.
-
-    Example:
-        >>> from ccbps.attacks import replay
-        >>> print(replay(copies=2, events=10))
-                                              without defence  with defence  expected
-        false events taken for a true one                   6             0         6
-        false events taken, by numbers alone                4
-        true events taken                                   1             1
-        true events taken, by numbers alone               0.1
-    """
-    whole("copies", copies, 0, 1 << 10)
-    whole("events", events, 1, 1 << 12)
-    random = np.random.default_rng(whole("seed", seed, 0))
-    key, own = (SigningKey(random.bytes(SigningKey.length)) for _ in range(2))
-    parties = {"feed": Party(key.identity)}
-
-    def signed(by: SigningKey, number: int, content: bytes) -> tuple[Stamp, Body]:
-        body = Body.of(content, randomness=random.bytes)
-        return Stamp.sign(by, "event", "feed", number, "prices", body), body
-
-    def is_genuine(stamp: Stamp, body: Body) -> bool:
-        with suppress(RefusedError):
-            stamp.check(parties)
-            return stamp.commitment == body.commitment
-        return False
-
-    def simulate(copies: int) -> dict[str, tuple[float, float]]:
-        """Return false and true events that are taken, for each true one."""
-        taken = {name: [0, 0] for name in ("all", "numbers", "signatures")}
-        relation, seen = PlainRelation(SCHEMA), SeenNumbers()
-
-        def deliver(client: str, publication: Publication) -> None:
-            taken["numbers"][publication.payload == b"true"] += 1
-
-        router = Router(relation, lambda *_: None, deliver, advertise=False)
-        router.connect("adversary")
-        router.add("subscription", "client", 0, relation.filter_bytes("TRUE"))
-        content, invented = (
-            relation.event_bytes({"price": price, "volume": 3}) for price in (70, 71)
-        )
-        for event in range(events):
-            true = signed(key, event, content)
-            false = [true] * copies
-            for copy in range(copies):
-                # Numbers far ahead, which no true event has had.
-                ahead = WINDOW * (1 + event * copies + copy)
-                false.append((structs.replace(true[0], number=ahead), true[1]))
-                false.append(signed(own, ahead + 1, invented))
-            for place, (stamp, body) in enumerate([true, *false]):
-                is_true = not place
-                taken["all"][is_true] += 1
-                payload = b"true" if is_true else b"false"
-                message = Publication("feed", stamp.number, body.content, payload)
-                router.receive("adversary", message)
-                if is_genuine(stamp, body):
-                    taken["signatures"][is_true] += seen.take(stamp.number)
-        return {name: (false / events, true / events) for name, (false, true) in taken.items()}
-
-    places = sorted({0, 1, 2, copies})
-    runs = [simulate(each) for each in places]
-    last = runs[places.index(copies)]
-    return Outcome(
-        (
-            Figure(
-                "false events taken for a true one",
-                "",
-                last["all"][0],
-                last["signatures"][0],
-                3 * copies,
-            ),
-            Figure("false events taken, by numbers alone", "", last["numbers"][0]),
-            Figure("true events taken", "", last["all"][1], last["signatures"][1]),
-            Figure("true events taken, by numbers alone", "", last["numbers"][1]),
-        ),
-        Curve(
-            "false events of each kind for a true one",
-            "false events taken for a true one",
-            tuple(map(float, places)),
-            {
-                "without defence": tuple(run["all"][0] for run in runs),
-                "with numbers alone": tuple(run["numbers"][0] for run in runs),
-                "with signatures and numbers": tuple(run["signatures"][0] for run in runs),
             },
         ),
     )
