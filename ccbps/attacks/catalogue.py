@@ -1,4 +1,4 @@
-"""Attacks as data: what an adversary does, what came of it, and what helps.
+"""Attacks as data: the adversary, the result and the defence.
 
 An attack is a function. It builds a small deployment, attacks it without and with the defence, and
 returns an `Outcome`: figures, and a curve to draw. The decorator `attack` adds it to the catalogue
@@ -46,11 +46,11 @@ class Taxonomy:
             "implementation" for a fault in code.
         source: the party that attacks.
         target: the party that suffers.
-        propagation: how far the effect reaches: "single-hop", "multi-hop" or "global".
-        state: what stays when the attacker falls silent: "stateless" for nothing, "soft" for state
-            that expires, "persistent" for state that stays.
-        content: how the effect grows with the number of events that messages of the attacker
-            match: "independent", "proportional" or "inverse".
+        propagation: reach of the effect: "single-hop", "multi-hop" or "global".
+        state: effect that stays when the attacker falls silent: "stateless" for none, "soft" for
+            one that expires, "persistent" for one that stays.
+        content: growth of the effect with the number of events that messages of the attacker match:
+            "independent", "proportional" or "inverse".
     """
 
     exploit: Exploit
@@ -120,7 +120,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Outcome(Printable):
-    """What came of an attack.
+    """Result of an attack.
 
     Attributes:
         figures: measured figures.
@@ -198,9 +198,9 @@ class Attack:
     Attributes:
         name: name in the catalogue, such as "publication-flood".
         title: one line on what the adversary does.
-        goal: what the attack takes away: "availability", "confidentiality" or "integrity".
-        adversary: what the adversary has and can do.
-        defence: what helps, and where the library has it.
+        goal: property that the attack takes away: "availability", "confidentiality" or "integrity".
+        adversary: the party that attacks, with all that it has.
+        defence: measure that helps, and its place in the library.
         source: reference of the attack, such as "[WCJ07]"; empty for the library's own.
         taxonomy: place in the taxonomy; None for an attack that does not aim at availability.
         function: function that carries the attack out.
@@ -227,7 +227,7 @@ class Attack:
         return inspect.cleandoc(self.function.__doc__ or "").partition("\n\nArgs:")[0]
 
     def run(self, **parameters: Any) -> Outcome:
-        """Carry the attack out.
+        """Run the attack.
 
         Args:
             parameters: parameters that differ from their defaults.
@@ -256,15 +256,15 @@ def attack(
     source: str = "",
     taxonomy: Taxonomy | None = None,
 ) -> Callable[[Callable[P, Outcome]], Callable[P, Outcome]]:
-    """Decorate a function that carries an attack out: add it to the catalogue.
+    """Add a function to the catalogue, as a decorator.
 
     All parameters of the function need defaults, and the defaults take seconds at most.
 
     Args:
         title: one line on what the adversary does.
-        goal: what the attack takes away.
-        adversary: what the adversary has and can do.
-        defence: what helps.
+        goal: property that the attack takes away.
+        adversary: the party that attacks, with all that it has.
+        defence: measure that helps.
         source: reference of the attack.
         taxonomy: place in the taxonomy of denial-of-service attacks.
     """
@@ -296,7 +296,7 @@ def all_attacks() -> dict[str, Attack]:
 
 
 def run(name: str, **parameters: Any) -> Outcome:
-    """Carry an attack out by its name.
+    """Run an attack by its name.
 
     Args:
         name: name of the attack, a key of `all_attacks`.
@@ -308,8 +308,8 @@ def run(name: str, **parameters: Any) -> Outcome:
 
     Example:
         >>> from ccbps import attacks
-        >>> outcome = attacks.run("publication-flood", flood=2000)
-        >>> outcome["honest events delivered"].undefended < 0.6
+        >>> outcome = attacks.run("publication-flood", brokers=1, seconds=1)
+        >>> outcome["honest events delivered"].undefended < 0.7
         True
         >>> outcome["honest events delivered"].defended
         1.0

@@ -17,7 +17,7 @@ WIDTH: Final = 100
 
 
 def _attack(arguments: Namespace) -> int:
-    r"""Attack a simulated deployment, and print what comes of it without and with the defence.
+    r"""Run an attack on a simulated deployment, without and with the defence.
 
     Without a name, the command lists all attacks. With one, it says what the adversary has, carries
     the attack out with the library's own roles and brokers, and prints its figures. With --set, it

@@ -6,6 +6,7 @@ import json
 import pickle
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from ccbps import Category, Schema, Text, UInt
 from ccbps.errors import DecodeError, ParameterError, ShapeError, UnsupportedPredicateError
 from ccbps.leakage import FROM_ANSWERS, Protects
 from ccbps.matching import Matcher, ThreeBrokerMatch, from_json
+from ccbps.matching.contract.parties import Party
 from ccbps.matching.three_brokers import matcher as module
 from ccbps.predicates import Predicate
 from ccbps.shares.answers import SealedAnswers
@@ -196,6 +198,18 @@ def test_reveal_is_public_and_stated() -> None:
     assert not any("whether each event matches" in text for text in card.learns)
     with pytest.raises(ParameterError, match="reveal must be 'brokers' or 'subscriber'"):
         ThreeBrokerMatch.box(SMALL, reveal="nobody")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("text", "answer"), [("x IS NULL AND x = :p", False), ("x <= 1", True)])
+@pytest.mark.parametrize("option", [{}, {"reveal": "subscriber"}, {"grants": True}])
+def test_a_template_that_asks_for_nothing_is_answered(
+    text: str, answer: bool, option: dict[str, Any]
+) -> None:
+    """Its interests have no bits: the predicate is constant over the schema."""
+    matcher = ThreeBrokerMatch(Schema(x=UInt(1)), text, **option)
+    interest = dict.fromkeys(matcher.private_names or (), 0)
+    found = Party(matcher).answers([{"x": 0}, {"x": 1}], [interest])
+    assert found.tolist() == [[answer], [answer]]
 
 
 def test_roles_refuse_what_is_not_theirs() -> None:

@@ -193,7 +193,15 @@ def test_window_2_is_shorter_up_to_16_subscriptions(subscriptions: int, window: 
     "GarbledMatch" not in {scheme.__name__ for scheme in SCHEMES},
     reason="the catalogue has no garbled circuits",
 )
-@pytest.mark.parametrize(("bits", "garbled"), [(12, False), (20, False), (24, True), (32, True)])
+@pytest.mark.parametrize(
+    ("bits", "garbled"),
+    [
+        (12, False),
+        pytest.param(20, False, marks=pytest.mark.slow),
+        (24, True),
+        pytest.param(32, True, marks=pytest.mark.slow),
+    ],
+)
 def test_garbled_circuits_are_smaller_for_long_distances(bits: int, garbled: bool) -> None:
     """Formulas repeat what circuits share: that costs more from some 22 bits on."""
     schema = Schema(x=UInt(bits))

@@ -27,12 +27,12 @@ def publication_flood(
     honest: float = 100.0,
     service: float = 1000.0,
     room: int = 200,
-    brokers: int = 4,
+    brokers: int = 3,
     limit: float = 200.0,
-    seconds: float = 5.0,
+    seconds: float = 4.0,
     seed: int = 1,
 ) -> Outcome:
-    """Flood a line of brokers with events that go to its end.
+    """Send more events to the end of a line of brokers than these can serve.
 
     The brokers are M/M/1 queues with room for some events. The honest client and the adversary
     share the first broker. With the defence, the first broker takes `limit` events a second from
@@ -50,7 +50,7 @@ def publication_flood(
 
     Example:
         >>> from ccbps.attacks import publication_flood
-        >>> outcome = publication_flood(flood=3000, brokers=2, seconds=1)
+        >>> outcome = publication_flood(flood=3000, brokers=1, seconds=1)
         >>> print(outcome["honest events delivered"].defended)
         1.0
     """

@@ -23,7 +23,7 @@ class Packet:
     Attributes:
         sender: client that sent it.
         born: time when it was sent, in seconds.
-        subject: subject, on which routes may depend.
+        subject: topic, on which routes may depend.
     """
 
     sender: str

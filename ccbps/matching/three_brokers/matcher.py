@@ -581,7 +581,8 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
 
     def _share(self, packed: Bytes, bits: int, draw: Draw, out: Bytes) -> None:
         np.bitwise_xor(packed, draw.rows(0, len(packed)), out=out)
-        out[:, -1] &= used_bits(bits)
+        if bits:  # a template may ask for nothing
+            out[:, -1] &= used_bits(bits)
 
     def check(self, key: Mapping[str, Any], side: Side, bodies: Bytes) -> Bytes:
         return padding_causes((bodies[:, -1] & ~used_bits(self._bits(side))) != 0)
