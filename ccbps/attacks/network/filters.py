@@ -123,7 +123,7 @@ def uncovering_churn(
     wide, *others = map(relation.filter_bytes, ["TRUE", *(f"x = {code}" for code in codes)])
 
     def simulate(cycles: float, hold: float = 0.0, pause: float = 0.0) -> int:
-        """Return the messages of so many withdrawals and repetitions; the last may lack its one."""
+        """Return the messages of some cycles of withdrawal and repetition, or of half a cycle."""
         links, routers = line_of_routers(brokers, relation, lambda *_: None)
         for place, content in enumerate(others):
             routers[0].add("subscription", "others", place, content)
@@ -154,7 +154,7 @@ def uncovering_churn(
 
     counts = sorted({max(1, withdrawals * part // 10) for part in (1, 2, 4, 10)})
     lines = {
-        name: tuple(simulate(each, *limits) / seconds for each in counts)
+        name: tuple(simulate(count, *limits) / seconds for count in counts)
         for name, limits in {
             "without defence": (0.0, 0.0),
             "with a hold-down": (hold, 0.0),
@@ -162,22 +162,22 @@ def uncovering_churn(
             "with both": (hold, pause),
         }.items()
     }
-    each = (covered + 1) * (brokers - 1)
+    messages = (covered + 1) * (brokers - 1)
     return Outcome(
         (
-            Figure("messages for one withdrawal", "", simulate(0.5), None, each),
+            Figure("messages for one withdrawal", "", simulate(0.5), None, messages),
             Figure(
                 "messages a second at the worst rate",
                 "",
                 max(lines["without defence"]),
                 max(lines["with both"]),
-                2 * each * withdrawals / seconds,
+                2 * messages * withdrawals / seconds,
             ),
         ),
         Curve(
             "withdrawals of the adversary (a second)",
             "messages between brokers (a second)",
-            tuple(each / seconds for each in counts),
+            tuple(count / seconds for count in counts),
             lines,
             log="x",
         ),
@@ -207,14 +207,15 @@ def wide_filters(
     """Make events travel to every router of a line, and be delivered there.
 
     At each router an honest client has a narrow filter. A client of the adversary is at each router
-    but the first, where the publisher is. With the defence, every delivery to a client costs it 1.
-    A client gets `budget` a second, and saves up to `patience` seconds of it. Once it has nothing
-    left, its router withdraws its filters until it has saved all of that again.
+    but the first, where the publisher is. With the defence, a client has a token bucket: it gets
+    `budget` deliveries a second, and saves those of `patience` seconds at most. When its bucket is
+    empty, its router withdraws its filters until the bucket is full again.
 
     Args:
-        width: share of all events that the adversary's filters match, from `share` times `brokers`.
+        width: share of all events that the adversary's filters match, at least `share` times
+            `brokers`.
         brokers: number of routers on the line, 2 or more.
-        share: share of all events that an honest filter matches, each filter others.
+        share: share of all events that an honest filter matches; no event matches two of these.
         rate: events a second.
         budget: deliveries a second that a client may have, with the defence.
         patience: seconds of its budget that a client saves up.
@@ -240,7 +241,7 @@ def wide_filters(
     narrow = int(share * SIZE)
 
     def simulate(width: float, defended: bool) -> tuple[float, float, float]:
-        """Return messages and deliveries to an adversary for an event, and honest shares made."""
+        """Return messages for an event, deliveries to an adversary for it, and honest ones made."""
         random, got = np.random.default_rng(whole("seed", seed, 0)), Counter[str]()
         homes, buckets = dict[str, tuple[int, bytes]](), dict[str, Bucket]()
 
@@ -278,11 +279,10 @@ def wide_filters(
             links.run(time)
             routers[0].publish("feed", event, relation.event_bytes({"x": code}))
         links.run(links.time + 1)
-        wanted = int(np.count_nonzero(codes < narrow * brokers))
-        honest = sum(got[f"honest {place}"] for place in range(brokers)) / max(1, wanted)
-        events = max(1, len(codes))
-        adversary = (got.total() - honest * wanted) / (brokers - 1) / events
-        return (links.messages - before) / events, adversary, honest
+        events, due = max(1, len(codes)), int(np.count_nonzero(codes < narrow * brokers))
+        honest = sum(got[f"honest {place}"] for place in range(brokers))
+        adversary = (got.total() - honest) / (brokers - 1) / events
+        return (links.messages - before) / events, adversary, honest / max(1, due)
 
     widths = (0.0, *np.linspace(share * brokers, width, 4).tolist())
     runs = {defended: [simulate(each, defended) for each in widths] for defended in (False, True)}
@@ -316,8 +316,8 @@ def wide_filters(
     goal="availability",
     adversary="a client that may subscribe, with a subscriber's key; it knows which words most "
     "events have",
-    defence="a price in the quota by what a filter costs at worst (`Matcher.costs`), instead of a "
-    "number of filters",
+    defence="a price for each filter, by what it costs a broker at worst, in place of a number of "
+    "filters (`Matcher.costs` has the units)",
     taxonomy=Taxonomy("resource", "client", "broker", "single-hop", "persistent", "proportional"),
 )
 def costly_filters(
@@ -412,8 +412,8 @@ def costly_filters(
         service.subscribe_all(
             [
                 (owner, Subscription(str(place), interest[None]))
-                for owner, wanted in owners.items()
-                for place, interest in enumerate(client.encode(wanted) if wanted else ())
+                for owner, conditions in owners.items()
+                for place, interest in enumerate(client.encode(conditions) if conditions else ())
             ]
         )
         for place, event in enumerate(stream):
@@ -429,17 +429,17 @@ def costly_filters(
         matcher, client.encode([f"topic = {code}" for code in rare.tolist()]), "interest"
     )
     names = [row[: KEY_BYTES * matcher.hashes].tobytes() for row in trapdoors]
-    last = rare[sorted(range(len(rare)), key=names.__getitem__)[:filters]].tolist()
+    rare = rare[sorted(range(len(rare)), key=names.__getitem__)[:filters]]
     topics = random.integers(0, TOPICS, honest * filters).tolist()
     others, _ = measure([f"topic = {code}" for code in topics])
     costs, admitted = [], []
     for count in range(1, words + 1):
         terms = "".join(f" AND {name} = 0" for name in common[: count - 1])
-        texts = [f"topic = {code}{terms}" for code in last]
+        texts = [f"topic = {code}{terms}" for code in rare]
         cost, price = measure(texts)
         costs.append(cost)
-        some = texts[: int(budget * filters // price)]
-        admitted.append(measure(some)[0] if some else 0.0)
+        paid = texts[: int(budget * filters // price)]
+        admitted.append(measure(paid)[0] if paid else 0.0)
     absent = next(cost.count for cost in matcher.costs if cost.per == "pair")
     chances = usual ** np.arange(words)
     expected = chances[-1] * absent
@@ -465,7 +465,7 @@ def costly_filters(
                 "events that the quota of their publisher refuses",
                 "",
                 refused(texts),
-                refused(some),
+                refused(paid),
                 max(0.0, 1 - COST * speed / rate / (others + costs[-1])),
             ),
         ),

@@ -121,8 +121,8 @@ def publication_flood(
     goal="availability",
     adversary="a client that may subscribe, with one name; its filters match events that nobody "
     "publishes",
-    defence="a quota of subscriptions for each client at its first broker (`Quota`), which forgets "
-    "those that are not renewed in an epoch",
+    defence="a quota of subscriptions for each client at its first broker (`Quota`), and "
+    "subscriptions that end unless they are renewed in every epoch",
     source="[WCJ07]",
     taxonomy=Taxonomy("resource", "client", "broker", "multi-hop", "persistent", "inverse"),
 )
