@@ -34,10 +34,10 @@ def test_at_its_service_rate_only_the_edge_diverges() -> None:
 
 def test_an_alarm_on_deliveries_fires_and_one_on_events_does_not() -> None:
     outcome = transmission(events=2000)
-    by_events = outcome["attacks that the alarm notices"]
+    by_events = outcome["windows of the attack in which an alarm fires"]
     assert by_events.undefended < 0.1
     assert by_events.defended == 1
-    false = outcome["quiet windows in which it fires"]
+    false = outcome["quiet windows in which an alarm fires"]
     assert false.undefended < 0.02 and false.defended is not None and false.defended < 0.02
 
 

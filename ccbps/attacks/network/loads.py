@@ -24,8 +24,8 @@ WINDOWS: Final = 400
     title="A publisher loads an edge far away, and no broker on the way",
     goal="availability",
     adversary="a client that may publish, and knows of an edge with many subscribers to one event",
-    defence="an alarm on deliveries for each event instead of messages, and then a token bucket of "
-    "deliveries, not of events, for each publisher",
+    defence="an alarm on deliveries for each event in place of one on messages, and a token bucket "
+    "of deliveries for each publisher",
     source="[WCJ07]",
     taxonomy=Taxonomy("resource", "client", "broker", "multi-hop", "stateless", "proportional"),
 )
@@ -68,7 +68,7 @@ def transmission(
         >>> outcome = transmission(rate=10, events=20_000)
         >>> print(outcome["load of the edge"].expected, outcome["load of the path"].expected)
         0.5 0.01
-        >>> outcome["attacks that the alarm notices"].defended > 0.99
+        >>> outcome["windows of the attack in which an alarm fires"].defended > 0.99
         True
     """
     number("rate", rate, 1e-6)
@@ -82,20 +82,19 @@ def transmission(
     service = forwards / clients
 
     def simulate(rate: float, defended: bool) -> tuple[float, float, float, float]:
-        """Return loads and mean delays of a broker of the path, and of the edge."""
+        """Return the load and the mean delay of a broker of the path, and those of the edge."""
         random, count = np.random.default_rng(seed), events // 20 if defended else events
-        times = np.cumsum(random.exponential(1 / rate, count))
-        until = times[-1]
-        if defended:
-            times = admitted(times)
-        delays, starts = [], times
+        starts, delays = np.cumsum(random.exponential(1 / rate, count)), []
+        arriving = count / starts[-1]
         for _ in range(hops):
             ends = serve(starts, forwards, random)
             delays.append(float(np.mean(ends - starts)))
             starts = ends
+        if defended:
+            starts = admitted(starts)
         edge = float(np.mean(serve(starts, service, random) - starts))
-        arriving = len(times) / until
-        return arriving / forwards, float(np.mean(delays)), arriving / service, edge
+        at_edge = arriving * len(starts) / count
+        return arriving / forwards, float(np.mean(delays)), at_edge / service, edge
 
     def admitted(times: Reals) -> Reals:
         """Return the events for whose deliveries there are tokens."""
@@ -136,8 +135,8 @@ def transmission(
                 "delay of a broker of the path", "ms", 1000 * path, 1000 * safe_path, path_delay
             ),
             Figure("delay of the edge", "ms", 1000 * edge, 1000 * safe_edge, edge_delay),
-            Figure("attacks that the alarm notices", "", *noticed),
-            Figure("quiet windows in which it fires", "", *false),
+            Figure("windows of the attack in which an alarm fires", "", *noticed),
+            Figure("quiet windows in which an alarm fires", "", *false),
         ),
         Curve(
             "events of the adversary (a second)",
