@@ -286,18 +286,18 @@ def wide_filters(
 
     widths = (0.0, *np.linspace(share * brokers, width, 4).tolist())
     runs = {defended: [simulate(each, defended) for each in widths] for defended in (False, True)}
-    worst, safe = runs[False][-1], runs[True][-1]
+    plain, safe = runs[False][-1], runs[True][-1]
     return Outcome(
         (
             Figure(
                 "messages between brokers for an event",
                 "",
-                worst[0],
+                plain[0],
                 safe[0],
                 (brokers - 1) * width,
             ),
-            Figure("events that a client of the adversary gets", "", worst[1], safe[1], width),
-            Figure("honest deliveries made", "", worst[2], safe[2]),
+            Figure("events that a client of the adversary gets", "", plain[1], safe[1], width),
+            Figure("honest deliveries made", "", plain[2], safe[2]),
         ),
         Curve(
             "share of events that the adversary's filters match",

@@ -205,13 +205,13 @@ def subscription_flood(
 
     counts = sorted({subscriptions * part // 4 for part in range(5)})
     runs = {defended: [simulate(each, defended) for each in counts] for defended in (False, True)}
-    worst, safe = runs[False][-1], runs[True][-1]
+    plain, safe = runs[False][-1], runs[True][-1]
     entries = honest + subscriptions
     return Outcome(
         (
-            Figure("entries of a router's table", "", worst[0], safe[0], entries),
-            Figure("filters compared with an event", "", worst[1], safe[1], brokers * entries),
-            Figure("entries left of a silent adversary", "", worst[2], safe[2], subscriptions),
+            Figure("entries of a router's table", "", plain[0], safe[0], entries),
+            Figure("filters compared with an event", "", plain[1], safe[1], brokers * entries),
+            Figure("entries left of a silent adversary", "", plain[2], safe[2], subscriptions),
         ),
         Curve(
             "subscriptions of the adversary",
