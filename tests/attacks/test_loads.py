@@ -11,20 +11,20 @@ from ccbps.overlay import Links
 
 
 def test_a_far_edge_is_loaded_and_the_path_is_not() -> None:
-    outcome = transmission(seed=3)
+    outcome = transmission(events=300_000, seed=3)
     path, edge, on_path, at_edge = outcome.figures[:4]
     assert [figure.expected for figure in (path, edge)] == pytest.approx([0.019, 0.95])
     assert [figure.expected for figure in (on_path, at_edge)] == pytest.approx([1000 / 981, 1000])
     assert [path.undefended, edge.undefended] == pytest.approx([0.019, 0.95], rel=0.02)
     assert on_path.undefended == pytest.approx(1000 / 981, rel=0.01)
-    # Near its limit a queue is slow to show its mean: the error of 800,000 events is 4.5 %.
-    assert at_edge.undefended == pytest.approx(1000, rel=0.2)
+    # Near its limit a queue is slow to show its mean: the error of 300,000 events is 7 %.
+    assert at_edge.undefended == pytest.approx(1000, rel=0.3)
     assert at_edge.defended is not None and at_edge.defended < 100
 
 
 def test_at_its_service_rate_only_the_edge_diverges() -> None:
     places = transmission(events=2000).curve.at
-    short, long = (transmission(events=each).curve.lines for each in (40_000, 640_000))
+    short, long = (transmission(events=each).curve.lines for each in (20_000, 320_000))
     last = places.index(20.0)
     edge, path = (f"{name} without defence" for name in ("edge", "path"))
     assert long[edge][last] > 1.5 * short[edge][last]

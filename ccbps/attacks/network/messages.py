@@ -202,19 +202,19 @@ def malformed_messages(
     ]
     for side in SIDES:
         for pair in keyed:
-            alter("on the way", pair.messages[side][0], partial(pair.read, side))
+            alter("altered on the way", pair.messages[side][0], partial(pair.read, side))
             alter(
-                "by a client",
+                "altered by a client",
                 pair.messages[side][0],
                 lambda sent, pair=pair, side=side: pair.read(side, pair.signed(side, sent)),  # type: ignore[misc]
             )
         for pair in one_time:
-            alter("of one-time matchers", pair.messages[side][0], partial(pair.read, side))
+            alter("altered, of one-time matchers", pair.messages[side][0], partial(pair.read, side))
     tags, words = keyed
     service = MatchingBroker(tags.broker, quota=GENEROUS)
     subscription = Subscription("cheap", tags.messages["interest"]).to_bytes()
     alter(
-        "subscriptions",
+        "altered subscriptions of a service",
         np.frombuffer(subscription, dtype=np.uint8),
         lambda sent: service.subscribe("adversary", sent.tobytes()),
     )
@@ -228,7 +228,7 @@ def malformed_messages(
     interest = words.messages["interest"][0]
     router.add("subscription", "honest", 0, interest.tobytes())
     alter(
-        "filters of a router, by a client",
+        "altered filters of a router, by a client",
         interest,
         lambda sent: router.add(
             "subscription", "adversary", came.total(), words.signed("interest", sent).tobytes()
@@ -261,11 +261,11 @@ def malformed_messages(
             Figure("errors other than DecodeError", "", float(faults), None, 0.0),
             *(
                 Figure(
-                    f"refused, altered {kind}",
+                    f"refused: {kind}",
                     "",
                     refused[kind] / came[kind],
                     None,
-                    1.0 if kind == "on the way" else None,
+                    1.0 if kind == "altered on the way" else None,
                 )
                 for kind in came
             ),
