@@ -179,7 +179,6 @@ def uncovering_churn(
             "messages between brokers (a second)",
             tuple(count / seconds for count in counts),
             lines,
-            log="x",
         ),
     )
 
