@@ -21,7 +21,7 @@ PYTEST := $(RUN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-all test-versions lint package docs bench figures clean
+.PHONY: help quickstart test test-all test-versions nightly lint package docs bench figures clean
 
 help:
 	@echo "make quickstart  set up and run the stock quotes example on a local Spark;"
@@ -29,8 +29,9 @@ help:
 	@echo "make test        run the tests"
 	@echo "make test-all    run all tests, including the slow ones"
 	@echo "make test-versions   run the tests on every Python found, and with the oldest dependencies"
+	@echo "make nightly     all tests, and no step slower than it was, measured by its floor"
 	@echo "make lint        ruff, mypy --strict and the import contracts"
-	@echo "make package     build the sdist and the wheel in a temporary folder, and check their metadata"
+	@echo "make package     build what is released in dist/: sdist, wheel, bill of materials, checksums, notes"
 	@echo "make docs        build the documentation and run its examples"
 	@echo "make bench       run the benchmarks"
 	@echo "make figures     run the benchmarks, and write their figures for README and the pages of docs"
@@ -68,6 +69,11 @@ test-all: $(VENV)/.installed-test
 test-versions: $(RUN)
 	@$(RUN) tools/test_versions.py $(ARGS)
 
+# For an idle machine at night: ratios to floors of the same run, so that any machine will do.
+nightly: test-all
+	@echo "==> Comparing ratios to floors with docs/figures.json"
+	@$(RUN) benchmarks/bench_floors.py --check
+
 lint: $(VENV)/.installed-dev
 	@echo "==> ruff check"
 	@$(RUN) -m ruff check .
@@ -78,13 +84,11 @@ lint: $(VENV)/.installed-dev
 	@echo "==> lint-imports"
 	@$(BIN)/lint-imports
 
-# The wheel is built from the sdist, so a file that the sdist lacks is missed here.
+# The wheel is built from the sdist, so a file that the sdist lacks is missed here. Both are built
+# twice, and must be equal.
 package: $(VENV)/.installed-dev
-	@echo "==> Building the sdist and the wheel, twine check --strict"
-	@folder="$$(mktemp -d)" && trap 'rm -rf "$$folder"' EXIT && \
-		$(RUN) -m build --no-isolation --outdir "$$folder" . >"$$folder/log" 2>&1 || \
-			{ cat "$$folder/log" >&2; exit 1; }; \
-		$(RUN) -m twine check --strict "$$folder"/*.tar.gz "$$folder"/*.whl
+	@echo "==> Building the sdist and the wheel twice, checking both, and listing what goes with them"
+	@$(RUN) tools/release.py $(ARGS)
 
 docs: $(VENV)/.installed-dev
 	@echo "==> Building the documentation"

@@ -82,7 +82,7 @@ def tunnelled(target: str, hops: int = 3) -> Iterator[tuple[Tunnel, int]]:
                     break
                 time.sleep(0.1)
         first = f"127.0.0.1:{ports['relay 0']}", identity(secret, "relay 0").certificate()
-        path = [(name, key.public()) for name, key in keys.items()]
+        path = [(name, key.public) for name, key in keys.items()]
         with Tunnel(path, target, first, identity(secret, "client")) as tunnel:
             yield tunnel, pid
 

@@ -36,4 +36,4 @@ if TYPE_CHECKING or not on_first_use(__name__, "; matchers are in ccbps.matching
     from ccbps.predicates import Timestamp as Timestamp
     from ccbps.predicates import UInt as UInt
 
-__version__ = "0.4.0"
+__version__ = "0.5.0"

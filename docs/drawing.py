@@ -46,6 +46,16 @@ class Drawing:
         )
         self.text(x + width / 2, y + TILE / 2 + 4.5, text, ink, anchor="middle")
 
+    def bar(
+        self, x: float, y: float, width: float, height: float, colours: tuple[str, str, str]
+    ) -> None:
+        """Draw a bar of a chart with its left upper corner at x, y."""
+        fill, line, _ = colours
+        self._parts.append(
+            f'<rect x="{x:g}" y="{y:g}" width="{width:.1f}" height="{height:g}" rx="3" '
+            f'fill="{fill}" stroke="{line}"/>'
+        )
+
     def text(
         self,
         x: float,

@@ -41,6 +41,7 @@ from drawing import (
 )
 from layers import draw_layers
 from slots import draw_gate, draw_growth, draw_slots
+from speed import draw_speed
 
 IMAGES = DOCS / "images"
 
@@ -228,6 +229,7 @@ PICTURES: dict[str, Callable[[], str]] = {
     "spark_job.svg": draw_job,
     "choosing.svg": draw_choice,
     "layers.svg": draw_layers,
+    "speed.svg": draw_speed,
 }
 """File names and what draws them."""
 

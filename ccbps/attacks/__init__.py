@@ -18,13 +18,35 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.attacks.catalogue import all_attacks as all_attacks
     from ccbps.attacks.catalogue import attack as attack
     from ccbps.attacks.catalogue import run as run
+    from ccbps.attacks.network.bogus import bogus_brokers as bogus_brokers
+    from ccbps.attacks.network.canaries import lying_broker as lying_broker
+    from ccbps.attacks.network.dawn import attack_at_dawn as attack_at_dawn
     from ccbps.attacks.network.filters import costly_filters as costly_filters
     from ccbps.attacks.network.filters import uncovering_churn as uncovering_churn
     from ccbps.attacks.network.filters import wide_filters as wide_filters
     from ccbps.attacks.network.floods import publication_flood as publication_flood
     from ccbps.attacks.network.floods import subscription_flood as subscription_flood
+    from ccbps.attacks.network.forgeries import forged_events as forged_events
     from ccbps.attacks.network.loads import localisation as localisation
     from ccbps.attacks.network.loads import transmission as transmission
     from ccbps.attacks.network.messages import malformed_messages as malformed_messages
+    from ccbps.attacks.network.partition import partition as partition
     from ccbps.attacks.network.replays import replay as replay
     from ccbps.attacks.network.rounds import round_exhaustion as round_exhaustion
+    from ccbps.attacks.network.scans import overlay_scan as overlay_scan
+    from ccbps.attacks.network.watchers import layer_watchers as layer_watchers
+    from ccbps.attacks.schemes.access_tree import read_access_trees as read_access_trees
+    from ccbps.attacks.schemes.additive_mask import unmask_values as unmask_values
+    from ccbps.attacks.schemes.aspe import break_aspe as break_aspe
+    from ccbps.attacks.schemes.aspe import solve_aspe as solve_aspe
+    from ccbps.attacks.schemes.commutative import guess_filters as guess_filters
+    from ccbps.attacks.schemes.commutative import pool_layers as pool_layers
+    from ccbps.attacks.schemes.commutative import read_legendre as read_legendre
+    from ccbps.attacks.schemes.keyword import pool_user_keys as pool_user_keys
+    from ccbps.attacks.schemes.keyword import rank_tokens as rank_tokens
+    from ccbps.attacks.schemes.masked_topic import rank_topics as rank_topics
+    from ccbps.attacks.schemes.oblivious_topic import guess_topics as guess_topics
+    from ccbps.attacks.schemes.oblivious_topic import replace_requests as replace_requests
+    from ccbps.attacks.schemes.paillier_range import divide_paillier as divide_paillier
+    from ccbps.attacks.schemes.prefix import extend_prefixes as extend_prefixes
+    from ccbps.attacks.schemes.prefix import read_prefixes as read_prefixes

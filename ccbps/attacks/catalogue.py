@@ -1,8 +1,8 @@
 """Attacks as data: the adversary, the result and the defence.
 
 An attack is a function. It builds a small deployment, attacks it without and with the defence, and
-returns an `Outcome`: figures, and a curve to draw. The decorator `attack` adds it to the catalogue
-under the function's name with hyphens, with all that does not depend on a run.
+returns a `ccbps.attacks.Outcome`: figures, and a curve to draw. The decorator `attack` adds it to
+the catalogue under the function's name with hyphens, with all that does not depend on a run.
 """
 
 from __future__ import annotations
@@ -32,7 +32,23 @@ MODULES: Final = (
     "ccbps.attacks.network.loads",
     "ccbps.attacks.network.rounds",
     "ccbps.attacks.network.messages",
+    "ccbps.attacks.network.scans",
+    "ccbps.attacks.network.bogus",
+    "ccbps.attacks.network.forgeries",
     "ccbps.attacks.network.replays",
+    "ccbps.attacks.network.partition",
+    "ccbps.attacks.network.canaries",
+    "ccbps.attacks.network.dawn",
+    "ccbps.attacks.network.watchers",
+    "ccbps.attacks.schemes.aspe",
+    "ccbps.attacks.schemes.prefix",
+    "ccbps.attacks.schemes.additive_mask",
+    "ccbps.attacks.schemes.paillier_range",
+    "ccbps.attacks.schemes.keyword",
+    "ccbps.attacks.schemes.access_tree",
+    "ccbps.attacks.schemes.commutative",
+    "ccbps.attacks.schemes.oblivious_topic",
+    "ccbps.attacks.schemes.masked_topic",
 )
 """Modules with attacks, in the order of the catalogue."""
 
@@ -174,9 +190,9 @@ class Outcome(Printable):
             ImportError: matplotlib is not installed.
         """
         picture = need("Outcome.plot", "plot").Figure(figsize=(6.4, 3.6), layout="constrained")
-        axes = picture.add_subplot(
-            xlabel=self.curve.x, ylabel=self.curve.y, title=self.attack.replace("-", " ")
-        )
+        axes = picture.add_subplot(title=self.attack.replace("-", " "))
+        axes.set_xlabel(self.curve.x, fontsize=9)
+        axes.set_ylabel(self.curve.y, fontsize=9)
         for name, values in self.curve.lines.items():
             style = "--" if name.startswith("with ") else "-"
             axes.plot(self.curve.at, values, style, marker=".", label=name)
@@ -202,7 +218,7 @@ class Attack:
         adversary: the party that attacks, with all that it has.
         defence: measure that helps, and its place in the library.
         source: reference of the attack, such as "[WCJ07]"; empty for the library's own.
-        taxonomy: place in the taxonomy; None for an attack that does not aim at availability.
+        taxonomy: place in the taxonomy of denial of service; None for an attack that denies none.
         function: function that carries the attack out.
     """
 

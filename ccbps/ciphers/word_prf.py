@@ -73,8 +73,22 @@ class WordKeys(Confined, _Blocks):
             states: results for the blocks before; zero for a first block.
             blocks: next blocks.
         """
-        mixed = np.bitwise_xor(states, blocks, dtype=np.uint64)
-        return self._encipher(np.ascontiguousarray(mixed).reshape(-1, 2)).reshape(mixed.shape)
+        return self.extend_halves(states, blocks[..., 0], blocks[..., 1])
+
+    def extend_halves(self, states: Words, first: Words, second: Words) -> Words:
+        """Return AES(state XOR block) for blocks whose halves are given apart, as `extend` does.
+
+        Args:
+            states: results for the blocks before, shape (..., 2).
+            first: first halves of the next blocks, shape (...).
+            second: second halves.
+        """
+        shape = np.broadcast_shapes(states.shape[:-1], first.shape, second.shape)
+        mixed = np.empty((*shape, 2), dtype=np.uint64)
+        # Half by half: an inner loop over two halves is five times slower.
+        np.bitwise_xor(states[..., 0], first, out=mixed[..., 0])
+        np.bitwise_xor(states[..., 1], second, out=mixed[..., 1])
+        return self._encipher(mixed.reshape(-1, 2)).reshape(mixed.shape)
 
 
 class NonceHash(_Blocks):

@@ -18,6 +18,7 @@ from ccbps import __version__
 from ccbps.cli.attack import ATTACK
 from ccbps.cli.choosing import CHECK_PREDICATE, EXPLAIN
 from ccbps.cli.command import Command, Parser
+from ccbps.cli.doctor import DOCTOR
 from ccbps.cli.encode import ENCODE
 from ccbps.cli.files import FILTER, MATCH
 from ccbps.cli.grant import GRANT
@@ -28,9 +29,12 @@ from ccbps.cli.publish import PUBLISH
 from ccbps.cli.servers import BROKER, LEDGER
 from ccbps.cli.subscribe import SUBSCRIBE
 from ccbps.cli.trio import TRIO
+from ccbps.cli.trying import SCHEMA, TRY
 from ccbps.errors import BrokenSchemeWarning, CcbpsError
 
 COMMANDS: Final[tuple[Command, ...]] = (
+    TRY,
+    SCHEMA,
     PLAN,
     EXPLAIN,
     CHECK_PREDICATE,
@@ -45,6 +49,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     TRIO,
     GRANT,
     POLICIES,
+    DOCTOR,
     ATTACK,
 )
 
@@ -52,10 +57,10 @@ ABOUT: Final = """\
 Confidential content-based publish/subscribe. A publisher has events, a subscriber has a predicate,
 and a broker that nobody trusts decides which events match.
 
-Choose a matcher (plan, explain), see how it takes your predicates (check-predicate), and make keys
-for all parties (keygen). Then run a broker, subscribe and publish; or work on files, with filter,
-encode and match. The examples in the help of these commands belong together: paste them one after
-the other.
+Begin with `try`, on a file of your own. Choose a matcher (plan, explain), see how it takes your
+predicates (check-predicate), and make keys for all parties (keygen). Then run a broker, subscribe
+and publish; or work on files, with filter, encode and match. The examples in the help of these
+commands belong together: paste them one after the other.
 
 Where an argument is TEXT, @FILE stands for the text of a file, and @- for standard input. All users
 of this machine can see arguments. They cannot see files."""

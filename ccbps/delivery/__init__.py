@@ -6,6 +6,8 @@ from ccbps.loading import on_first_use
 
 if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.delivery.canary import Canary as Canary
+    from ccbps.delivery.canary import detection_chance as detection_chance
+    from ccbps.delivery.canary import share_needed as share_needed
     from ccbps.delivery.clustered import ClusteredCache as ClusteredCache
     from ccbps.delivery.clustered import ClusteredPopularCache as ClusteredPopularCache
     from ccbps.delivery.group_opener import GroupOpener as GroupOpener

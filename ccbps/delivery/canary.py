@@ -1,15 +1,20 @@
-"""Canaries: publications that must match a subscription, among others that look alike.
+"""Canaries: publications that must match a subscription, or must not, among others that look alike.
 
 Publisher and subscriber share a seed, which says which numbers are canaries. Under these the
-publisher publishes records that match the subscription. A broker that drops deliveries, or flips
-answers before it knows them, cannot tell canaries from other publications. If it takes away a share
-d of the matches, and a share c of the publications are canaries, it has been found out after n
-publications with a probability of 1 - (1 - c d)^n.
+publisher publishes records that match the subscription, and, if there are *decoys*, under others
+records that do not. A broker that drops deliveries, or changes answers before it knows them, cannot
+tell canaries from other publications. If it takes away a share d of the matches, and a share c of
+the publications are canaries, it has been found out after n publications with a probability of
+1 - (1 - c d)^n.
 
-A false match needs no canary: the subscriber opens the payload and sees it.
+A false match needs no canary if the subscriber opens the payload: it sees it. Decoys are for those
+who count answers, or forward them unseen.
 
-Hazard: a broker that sees answers learns which records always match the same subscriptions. Take
-canaries that differ as much as other records do, such as past records that matched.
+Hazards: a broker that sees answers learns which records always match the same subscriptions, and
+where equal records have equal messages, it knows a canary that comes again. Take canaries that
+differ as much as other records do, such as past records that matched. Canaries add matches: at a
+constant share, a broker that sees answers still sees when there are more
+(`ccbps.attacks.attack_at_dawn`).
 """
 
 from __future__ import annotations
@@ -21,8 +26,8 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import ArrayLike
 
-from ccbps.arrays import Bools
-from ccbps.checks import instance, number
+from ccbps.arrays import Bools, Index, Words
+from ccbps.checks import array, instance, number, whole
 from ccbps.errors import ParameterError
 from ccbps.keys.secret import Confined
 from ccbps.keys.seeds import SharedSeed
@@ -47,21 +52,26 @@ class Canary(Confined):
 
     Args:
         seed: seed that publisher and subscriber share, and the broker does not have.
-        share: share of the publications that are canaries, above 0 and at most 1.
+        share: share of the publications that must match, above 0 and at most 1.
+        decoys: share of the publications that must not match; with `share` at most 1.
 
     Raises:
         ParameterError: an argument is another thing.
     """
 
-    def __init__(self, seed: SharedSeed, *, share: float = SHARE) -> None:
+    def __init__(self, seed: SharedSeed, *, share: float = SHARE, decoys: float = 0.0) -> None:
         instance("seed", seed, SharedSeed)
         self._below = round(number("share", share, 0, 1) * 2**63)
         if not self._below:
             raise ParameterError(f"share must be above 0, got {share}")
+        above = round(number("decoys", decoys, 0, 1) * 2**63)
+        self._from = 2**63 - above
+        if self._from < self._below:
+            raise ParameterError(f"share and decoys must be at most 1, got {share} and {decoys}")
         self._key = algorithms.AES128(seed.naming_key(b"canaries"))
 
     def due(self, numbers: ArrayLike) -> Bools:
-        """Tell which publications are canaries, shape (count,).
+        """Tell which publications must match, shape (count,).
 
         Args:
             numbers: numbers of publications.
@@ -69,13 +79,39 @@ class Canary(Confined):
         Raises:
             ParameterError: they are no numbers.
         """
-        rows = as_rounds(numbers, None, "numbers")
-        blocks = np.zeros((len(rows), 2), dtype="<u8")
-        blocks[:, 0] = rows
-        # Distinct blocks under a key of their own: a pseudorandom function.
-        cipher = Cipher(self._key, modes.ECB()).encryptor()  # noqa: S305
-        drawn = np.frombuffer(cipher.update(blocks.tobytes()), dtype="<u8")[::2]
-        return np.asarray(drawn >> np.uint64(1) < np.uint64(self._below))
+        return np.asarray(self._drawn(numbers)[:, 0] >> np.uint64(1) < np.uint64(self._below))
+
+    def decoys(self, numbers: ArrayLike) -> Bools:
+        """Tell which publications must not match, shape (count,).
+
+        Args:
+            numbers: numbers of publications.
+
+        Raises:
+            ParameterError: they are no numbers.
+        """
+        return np.asarray(self._drawn(numbers)[:, 0] >> np.uint64(1) >= np.uint64(self._from))
+
+    def pick(self, numbers: ArrayLike, size: int) -> Index:
+        """Choose the record of each canary from a list that both sides have, shape (count,).
+
+        Args:
+            numbers: numbers of publications.
+            size: number of records of the list.
+
+        Raises:
+            ParameterError: they are no numbers, or there is no record.
+
+        Example:
+            >>> from ccbps import SharedSeed
+            >>> from ccbps.delivery import Canary
+            >>> seed = SharedSeed.generate()
+            >>> publisher, subscriber = Canary(seed), Canary(seed)
+            >>> bool((publisher.pick(range(9), 50) == subscriber.pick(range(9), 50)).all())
+            True
+        """
+        drawn = self._drawn(numbers)[:, 1] % np.uint64(whole("size", size, 1))
+        return np.asarray(drawn.astype(np.int64))
 
     def missing(self, received: Collection[int], published: int, first: int = 0) -> tuple[int, ...]:
         """Return the numbers of canaries that did not come; none for an honest broker.
@@ -89,3 +125,85 @@ class Canary(Confined):
         due = numbers[self.due(numbers)].tolist()
         came = set(received)
         return tuple(one for one in due if one not in came)
+
+    def wrong(self, answers: Bools, first: int = 0) -> tuple[int, ...]:
+        """Return the numbers of canaries and decoys with a wrong answer; none for an honest broker.
+
+        Args:
+            answers: match bit of each publication, shape (count,).
+            first: number of the first one.
+
+        Raises:
+            ShapeError: `answers` has another type or shape.
+
+        Example:
+            >>> from ccbps import SharedSeed
+            >>> from ccbps.delivery import Canary
+            >>> canary = Canary(SharedSeed.generate(), share=0.1, decoys=0.1)
+            >>> answers = canary.due(range(1000))
+            >>> canary.wrong(answers)
+            ()
+            >>> len(canary.wrong(~answers)) == int((answers | canary.decoys(range(1000))).sum())
+            True
+        """
+        bits = array("answers", answers, np.bool_, ("count",))
+        numbers = np.arange(first, first + len(bits), dtype=np.uint64)
+        wrong = (self.due(numbers) & ~bits) | (self.decoys(numbers) & bits)
+        return tuple(numbers[wrong].tolist())
+
+    def _drawn(self, numbers: ArrayLike) -> Words:
+        """Return two words of each number that are uniform to whoever lacks the seed."""
+        rows = as_rounds(numbers, None, "numbers")
+        blocks = np.zeros((len(rows), 2), dtype="<u8")
+        blocks[:, 0] = rows
+        # Distinct blocks under a key of their own: a pseudorandom function.
+        cipher = Cipher(self._key, modes.ECB()).encryptor()  # noqa: S305
+        return np.frombuffer(cipher.update(blocks.tobytes()), dtype="<u8").reshape(-1, 2)
+
+
+def detection_chance(share: float, changed: float, publications: int) -> float:
+    """Return the probability that canaries find a broker.
+
+    Args:
+        share: share of the publications that are canaries (or decoys, against false matches).
+        changed: share of their answers that the broker changes.
+        publications: number of publications.
+
+    Raises:
+        ParameterError: a share is not from 0 to 1, or the number is negative.
+
+    Example:
+        >>> from ccbps.delivery import detection_chance
+        >>> round(detection_chance(0.02, 0.1, 500), 2)
+        0.63
+    """
+    seldom = number("share", share, 0, 1) * number("changed", changed, 0, 1)
+    return float(1 - (1 - seldom) ** whole("publications", publications, 0))
+
+
+def share_needed(changed: float, publications: int, chance: float = 0.99) -> float:
+    """Return the share of canaries that finds a broker with a given probability.
+
+    Args:
+        changed: share of the answers of canaries that the broker changes.
+        publications: number of publications until it should be found.
+        chance: the probability, below 1.
+
+    Raises:
+        ParameterError: no share suffices, or an argument is out of bounds.
+
+    Example:
+        >>> from ccbps.delivery import share_needed
+        >>> round(share_needed(0.1, 500), 3)
+        0.092
+        >>> round(share_needed(0.1, 5000), 4)
+        0.0092
+    """
+    count = whole("publications", publications, 1)
+    seldom = -np.expm1(np.log1p(-number("chance", chance, 0, 1 - 1e-15)) / count)
+    if seldom > number("changed", changed, 0, 1):
+        raise ParameterError(
+            f"publications must be more for a chance of {chance}: with {publications}, a broker "
+            f"that changes {changed} of the answers is not found even if all are canaries"
+        )
+    return float(seldom / changed) if seldom else 0.0

@@ -40,7 +40,7 @@ from ccbps.checks import Printable, instance, text, whole
 from ccbps.ciphers.payloads import NONCE_BYTES, PAD_TO, as_bytes, open_sealed, seal
 from ccbps.errors import DecodeError, KeyMismatchError, ParameterError
 from ccbps.forms.decomposition import Decomposition, Node
-from ccbps.keys.plain_key import PlainKey
+from ccbps.keys.plain_key import DrawnKey
 from ccbps.keys.secret import Confined, confined
 from ccbps.keys.text_form import TextKey
 from ccbps.predicates import Predicate, Schema
@@ -113,7 +113,7 @@ class KeyTree(Printable):
         return hmac.digest(key, _LABEL + self.name + epoch.to_bytes(8), "sha256")
 
 
-class TreeKey(PlainKey):
+class TreeKey(DrawnKey):
     """The secret of a key server, from which all keys of its trees follow.
 
     Example:
@@ -127,11 +127,6 @@ class TreeKey(PlainKey):
     length = KEY_BYTES
     text_kind = "tree-key"
     __slots__ = ()
-
-    @classmethod
-    def generate(cls) -> Self:
-        """Draw a key from the operating system."""
-        return cls(os.urandom(cls.length))
 
 
 class _Sealed(Message, frozen=True):

@@ -63,5 +63,6 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.overlay.splits.trials import TrialResult as TrialResult
     from ccbps.overlay.topology import PhysicalBroker as PhysicalBroker
     from ccbps.overlay.topology import Topology as Topology
+    from ccbps.overlay.topology import missing_links as missing_links
     from ccbps.overlay.topology import parallel_paths as parallel_paths
     from ccbps.overlay.topology import shared_brokers as shared_brokers

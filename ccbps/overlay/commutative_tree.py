@@ -204,6 +204,7 @@ class LayeredTree(Printable):
 
     Attributes:
         nodes: all nodes by name: the publisher, the brokers and the subscribers.
+        trails: last nodes, up to r, of the ways of subscribers to the publisher, each once.
         sent_up: number of filters from one node to another.
         sent_down: number of notifications from one node to another.
 
@@ -245,7 +246,8 @@ class LayeredTree(Printable):
             for ancestor in dict.fromkeys(node.ancestors):
                 key = self.cipher.generate(randomness)
                 node.keys[ancestor] = self.nodes[ancestor].keys[name] = key
-        self._trails = tuple(dict.fromkeys(ways[name][:-1][-layers:] for name in subscribers))
+        ends = (ways[name][:-1][-layers:] for name in subscribers)
+        self.trails: tuple[Trail, ...] = tuple(dict.fromkeys(ends))
 
     @classmethod
     def chain(
@@ -299,7 +301,7 @@ class LayeredTree(Printable):
         reached = set()
         waiting = [
             (PUBLISHER, publisher.encrypt_notification(word, trail, self.layers))
-            for trail in self._trails
+            for trail in self.trails
         ]
         while waiting:
             sender, message = waiting.pop()

@@ -296,6 +296,48 @@ def parallel_paths(
     return paths[:n]
 
 
+def missing_links(graph: networkx.Graph[str], connectivity: int) -> list[tuple[str, str]]:
+    """Find links after which only so many lost brokers, and no fewer, can cut a network in two.
+
+    As long as fewer brokers cut it, a link joins two of the parts, at brokers with few links. That
+    takes few links, not always the fewest. Needs networkx.
+
+    Args:
+        graph: network of brokers. It is left as it is.
+        connectivity: number of brokers whose loss may cut the network in two.
+
+    Raises:
+        ParameterError: there are no more brokers than `connectivity`.
+
+    Example:
+        >>> import networkx
+        >>> from ccbps.overlay import missing_links
+        >>> missing_links(networkx.path_graph("abcd"), 2)
+        [('a', 'd')]
+    """
+    networkx = need("missing_links", "networks")
+    if len(graph) <= whole("connectivity", connectivity, 1):
+        raise ParameterError(
+            f"a network of {len(graph)} brokers has a connectivity below {len(graph)}, got "
+            f"{connectivity}"
+        )
+    names = [*graph]
+    added: list[tuple[str, str]] = []
+    # Numbers, as the order of a set of texts differs from process to process.
+    numbered = networkx.relabel_nodes(networkx.Graph(graph), {n: i for i, n in enumerate(names)})
+    while True:
+        cut: set[int] = set()
+        if networkx.is_connected(numbered):
+            cut = networkx.minimum_node_cut(numbered)
+            if len(cut) >= connectivity:
+                return added
+        left = numbered.subgraph([broker for broker in numbered if broker not in cut])
+        parts = sorted(networkx.connected_components(left), key=len, reverse=True)
+        ends = sorted(min(part, key=lambda one: (numbered.degree(one), one)) for part in parts[:2])
+        numbered.add_edge(*ends)
+        added.append((names[ends[0]], names[ends[1]]))
+
+
 def shared_brokers(paths: Iterable[Iterable[str]]) -> list[str]:
     """List the brokers that are on more than one path. Parallel paths have none.
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from ccbps.checks import whole
 from ccbps.errors import ParameterError
-from ccbps.keys.secret import Confined, confined
+from ccbps.keys.secret import Closable, confined
 from ccbps.network import Certificate, Channel, Credentials, Identity, Server, connect
 from ccbps.p3s.messages import (
     ITEM_BYTES,
@@ -51,7 +51,7 @@ def serve(role: Role, credentials: Credentials, **options: Any) -> Server:
     )
 
 
-class Line(Confined):
+class Line(Closable):
     """A client's connection to a server. The first request makes it, and the first after a loss.
 
     Args:
@@ -78,12 +78,6 @@ class Line(Confined):
 
     def __repr__(self) -> str:
         return f"<Line to {self._place[0]}>"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @confined
     def __call__(self, request: Request) -> Reply:

@@ -131,23 +131,27 @@ def figure(load: Load, candidates: Sequence[Candidate], path: str | os.PathLike[
     spread = np.geomspace(least, most, POINTS).round().astype(int).tolist()
     counts = sorted({*spread, load.subscriptions})
     timed = [each for each in shown if each.cores is not None]
-    picture = drawing.Figure(figsize=(14 if timed else 7, 5), layout="constrained")
+    size = (14 if timed else 7, 3.6 + 0.2 * len(shown))
+    picture = drawing.Figure(figsize=size, layout="constrained")
     axes = picture.subplots(1, 2 if timed else 1, squeeze=False)[0]
-    colours = {each.name: f"C{place}" for place, each in enumerate(shown)}
+    styles = {
+        each.name: {"color": f"C{place % 10}", "linestyle": ("-", "--", ":")[place // 10 % 3]}
+        for place, each in enumerate(shown)
+    }
     for each in shown:
         sizes = [each.traffic_for(count).total for count in counts]
-        axes[0].plot(counts, sizes, color=colours[each.name], label=each.name)
+        axes[0].plot(counts, sizes, **styles[each.name], label=each.name)
     axes[0].set_ylabel(f"bytes of {load.events:,} events")
     for each in timed:
         busy = [each.cores_for(count) for count in counts]
         totals = [cores.total for cores in busy if cores is not None]
-        axes[1].plot(counts, totals, color=colours[each.name], label=each.name)
+        axes[1].plot(counts, totals, **styles[each.name], label=each.name)
     if timed:
         axes[1].set_ylabel(f"cores at {load.events_per_second:,g} events/s, all roles")
     for axis in axes:
         axis.set(xscale="log", yscale="log", xlabel="subscriptions")
         axis.axvline(load.subscriptions, color="grey", linewidth=0.8, linestyle=":")
-    axes[0].legend(fontsize="x-small")
+    picture.legend(*axes[0].get_legend_handles_labels(), loc="outside lower left", fontsize="small")
     if path is not None:
         picture.savefig(path)
     return picture

@@ -137,6 +137,8 @@ _EXTREMES: Final = 3
 """Rows that follow them, of the least and the greatest values and of NULLs."""
 _INCOMPLETE: Final = "the list is of a sample, and perhaps incomplete"
 
+_NUMERAL: Final = re.compile(r"-?(0|[1-9]\d{0,17})(\.\d{1,9})?")
+"""Text that is a number, and no name such as 007."""
 _MAX_DECIMALS: Final = 6
 _CLOSE: Final = 5e-4  # in steps; half of what a Decimal accepts of a float
 _MOST_WORDS: Final = 64
@@ -491,6 +493,9 @@ def _of_words(words: list[str], count: int, nullable: bool) -> _Choice:
         pass
     else:
         return _of_instants(instants, nullable)
+    if all(map(_NUMERAL.fullmatch, words)):  # as a CSV file has them
+        choice = _of_exact([decimal.Decimal(word) for word in words], nullable)
+        return replace(choice, why=f"texts that are {choice.why}")
     try:
         longest = max(len(word.encode("utf-8")) for word in words)
     except UnicodeEncodeError:

@@ -84,7 +84,7 @@ class World:
         """A client with a circuit that is built, and what it hears of it."""
         heard: list[tuple[str, bytes]] = []
         self.links.link(name, path[0])
-        hops = [(hop, KEYS[hop].public()) for hop in path]
+        hops = [(hop, KEYS[hop].public) for hop in path]
         way = self.way_from(name)
         circuit = Circuit(hops, lambda cell: way(path[0], cell), lambda *said: heard.append(said))
 
@@ -235,7 +235,7 @@ def test_foreign_and_malformed_cells_are_dropped_and_counted() -> None:
 def request_for(name: str) -> bytes:
     """A first cell for another relay."""
     cells: list[bytes] = []
-    Circuit([(name, KEYS[name].public())], cells.append, lambda *_: None)
+    Circuit([(name, KEYS[name].public)], cells.append, lambda *_: None)
     return cells[0]
 
 
@@ -244,7 +244,7 @@ def test_a_relay_without_the_key_is_noticed() -> None:
     world = World()
     heard: list[tuple[str, bytes]] = []
     sent: list[bytes] = []
-    path = [("a", KEYS["a"].public()), ("b", RelayKey.generate().public())]
+    path = [("a", KEYS["a"].public), ("b", RelayKey.generate().public)]
     circuit = Circuit(path, sent.append, lambda *said: heard.append(said))
 
     class Node:
@@ -465,7 +465,7 @@ def test_ends_that_collude_link_a_share_of_circuits() -> None:
 
 def test_arguments_and_secrets() -> None:
     key = RelayKey.generate()
-    public = key.public()
+    public = key.public
     for path, error in (
         ([], ParameterError),
         ([("a", public), ("a", public)], ParameterError),

@@ -16,7 +16,7 @@ from tests.support.refusals import refused
 
 STAGES = ["abc", "def", "ghi"]
 KEYS = {name: RelayKey.generate() for name in "abcdefghi"}
-PUBLICS = {name: key.public() for name, key in KEYS.items()}
+PUBLICS = {name: key.public for name, key in KEYS.items()}
 SENDERS = 48
 
 

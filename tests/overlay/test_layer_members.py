@@ -3,102 +3,38 @@
 from __future__ import annotations
 
 import os
-import random
-from collections.abc import Iterable
 from typing import Any
 
-import networkx
 import numpy as np
 import pytest
 
+from ccbps.attacks import layer_watchers
+from ccbps.attacks.network.watchers import (
+    CELL_BYTES,
+    MEMBERS,
+    WatchedLayer,
+    WatchedPort,
+    possible_senders,
+)
 from ccbps.errors import RefusedError
 from ccbps.overlay import Links
 from ccbps.overlay.layers import ID_BYTES, Cell, LayerNode, joining_value
 from tests.support.refusals import refused
 
-SIZE = 8
 
-
-class Layer:
-    """A layer over simulated links, whose nodes join by messages.
-
-    Attributes:
-        acts: time, node and content of each act.
-        came: time, receiver and sender of each cell, by the number of its act.
-        got: contents by node.
-    """
-
-    def __init__(self, seed: int, nodes: int, joins: int = 3) -> None:
-        self.draw, self.joins = random.Random(seed), joins
-        self.links = Links(seed=seed, delay=(0.2, 3))
-        self.nodes: dict[str, LayerNode] = {}
-        self.acts: list[tuple[float, str, bytes]] = []
-        self.came: list[list[tuple[float, str, str]]] = []
-        self.got: dict[str, list[bytes]] = {}
-        self.graph = networkx.Graph()
-        first = [f"n{number}" for number in range(joins + 1)]
-        for name in first:
-            self.make(name, 0, {other: 0 for other in first if other != name})
-        for number in range(joins + 1, nodes):
-            cliques = networkx.enumerate_all_cliques(self.graph)
-            chosen = self.draw.choice([c for c in cliques if len(c) == joins])
-            value = joining_value(self.nodes[other].value for other in chosen)
-            for other in chosen:
-                self.nodes[other].add_neighbour(f"n{number}", number, value)
-            self.make(f"n{number}", value, {other: self.nodes[other].value for other in chosen})
-
-    def make(self, name: str, value: int, views: dict[str, int | None]) -> None:
-        self.got[name] = []
-        self.nodes[name] = node = LayerNode(
-            int(name[1:]),
-            value,
-            views,
-            {other: int(other[1:]) for other in views},
-            cell_bytes=SIZE,
-            deliver=self.got[name].append,
-            randomness=self.draw.randbytes,
-        )
-        for other in views:
-            self.links.link(name, other)
-            self.graph.add_edge(name, other)
-        node.port = _Port(self, name)
-        self.links.attach(name, node.port)
-
-    def start(self) -> None:
-        for node in self.nodes.values():
-            node.act()
-
-    def run(self, time: float) -> None:
-        self.links.run(until=self.links.time + time)
-
-    def goes_on(self) -> bool:
-        """Tell whether every node acts again and again."""
-        before = {name: node.acts for name, node in self.nodes.items()}
-        self.run(300)
-        return all(node.acts > before[name] + 5 for name, node in self.nodes.items())
-
-
-class _Port:
+class _Port(WatchedPort):
     """The connections of a node: its cells, and the messages by which others join at it."""
 
-    def __init__(self, layer: Layer, name: str) -> None:
-        self.layer, self.name = layer, name
-
     def send(self, receiver: str, message: Any) -> None:
-        layer = self.layer
         if isinstance(message, Cell):
-            if not layer.acts or layer.acts[-1][:2] != (layer.links.time, self.name):
-                layer.acts.append((layer.links.time, self.name, message.content))
-                layer.came.append([])
-            message = message, len(layer.acts) - 1
-        layer.links.send(self.name, receiver, message)
+            super().send(receiver, message)
+        else:
+            self.layer.links.send(self.name, receiver, message)
 
     def receive(self, sender: str, message: Any) -> None:
         layer, node = self.layer, self.layer.nodes.get(self.name)
         if isinstance(message[0], Cell):
-            layer.came[message[1]].append((layer.links.time, self.name, sender))
-            assert node is not None
-            node.receive(sender, message[0])
+            super().receive(sender, message)
         elif message[0] == "join":
             assert node is not None
             if message[1]:
@@ -125,6 +61,18 @@ class _Port:
             self.send(other, ("join", held))
 
 
+class Layer(WatchedLayer):
+    """A layer whose nodes join by messages."""
+
+    port = _Port
+
+    def goes_on(self) -> bool:
+        """Tell whether every node acts again and again."""
+        before = {name: node.acts for name, node in self.nodes.items()}
+        self.run(300)
+        return all(node.acts > before[name] + 5 for name, node in self.nodes.items())
+
+
 @pytest.mark.parametrize(("held", "seeds"), [(True, 6), (False, 12)])
 def test_neighbours_wait_while_a_node_joins(held: bool, seeds: int) -> None:
     """Without that, a node starts with values that are no longer so, and layers stop."""
@@ -134,8 +82,7 @@ def test_neighbours_wait_while_a_node_joins(held: bool, seeds: int) -> None:
         layer.start()
         for number in range(8, 12):
             layer.run(20 * layer.draw.random())
-            cliques = networkx.enumerate_all_cliques(layer.graph)
-            chosen = layer.draw.choice([c for c in cliques if len(c) == 2])
+            chosen = layer.draw.choice(layer.cliques(2))
             port = _Port(layer, f"n{number}")
             layer.links.attach(port.name, port)
             port.join(chosen, held=held)
@@ -146,7 +93,7 @@ def test_neighbours_wait_while_a_node_joins(held: bool, seeds: int) -> None:
     assert (stopped == 0) is held
 
 
-NOTHING = bytes(SIZE)
+NOTHING = bytes(CELL_BYTES)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +104,7 @@ NOTHING = bytes(SIZE)
         pytest.param(3, [Cell(1, b"", NOTHING), Cell(2, b"", NOTHING)], id="twice"),
         pytest.param(0, [Cell(1, b"", NOTHING)], id="before its turn"),
         pytest.param(3, [Cell(1, b"", b"")], id="short"),
-        pytest.param(3, [Cell(1, b"", bytes(SIZE + 1))], id="long"),
+        pytest.param(3, [Cell(1, b"", bytes(CELL_BYTES + 1))], id="long"),
         pytest.param(3, [Cell(1, b"?", NOTHING)], id="id"),
     ],
 )
@@ -167,7 +114,7 @@ def test_a_neighbour_that_breaks_the_rules_is_forgotten(number: int, cells: list
     links = Links([("node", "other")])
     values = {"liar": 0, "other": 0}
     node = LayerNode(
-        number, 0, values, {"liar": 2, "other": 1}, cell_bytes=SIZE, deliver=got.append
+        number, 0, values, {"liar": 2, "other": 1}, cell_bytes=CELL_BYTES, deliver=got.append
     )
     node.port = links.attach("node", node)
     for cell in cells:
@@ -204,13 +151,13 @@ def test_a_flood_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     layer = Layer(1, 4)
     node, got = layer.nodes["n0"], layer.got["n0"]
     for _ in range(5):
-        node.say(bytes(SIZE))
-    refused(RefusedError, "too many messages", node.say, bytes(SIZE))
+        node.say(bytes(CELL_BYTES))
+    refused(RefusedError, "too many messages", node.say, bytes(CELL_BYTES))
     name = os.urandom(ID_BYTES)
-    node._take(name, bytes(SIZE))
+    node._take(name, bytes(CELL_BYTES))
     assert (node.dropped, name in node._known) == ({"full": 1}, True)
     for _ in range(20):
-        node._take(os.urandom(ID_BYTES), bytes(SIZE))
+        node._take(os.urandom(ID_BYTES), bytes(CELL_BYTES))
     assert len(node._known) == 7
     assert len(node._queue) == 5
     assert got == []
@@ -219,60 +166,13 @@ def test_a_flood_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- anonymity --------------------------------------------------------------------------------
 
 
-MEMBERS = (1, 2, 4, 8)
-
-
-def senders(layer: Layer, watchers: list[str], content: bytes) -> list[set[str]]:
-    """Return the senders of a message that members have to reckon with, by their number `MEMBERS`.
-
-    They know the layer, and when everybody acted and each cell came. They see which neighbour
-    brought the message first to each of them. They take each node and each act before for the start
-    of the message, follow it from act to act, and keep the nodes from which it would come as it
-    did. Nothing else is on its way.
-    """
-    seen = _first_arrivals(
-        (came, receiver, sender)
-        for (_, _, sent), cells in zip(layer.acts, layer.came, strict=True)
-        if sent == content
-        for came, receiver, sender in cells
-    )
-    last = max(
-        place for place, (time, *_) in enumerate(layer.acts) if time <= max(seen.values())[0]
-    )
-    left: list[set[str]] = [set() for _ in MEMBERS]
-    for origin in range(max(0, last - 8 * len(layer.nodes)), last + 1):
-        time, name, _ = layer.acts[origin]
-        has, acted, cells = {name: time}, set[str](), list[tuple[float, str, str]]()
-        for place in range(origin, last + 1):
-            time, actor, _ = layer.acts[place]
-            if actor not in acted and has.get(actor, np.inf) <= time:
-                acted.add(actor)
-                cells += layer.came[place]
-                for came, receiver, _ in layer.came[place]:
-                    has[receiver] = min(came, has.get(receiver, np.inf))
-        would = _first_arrivals(cells)
-        for count, names in zip(MEMBERS, left, strict=True):
-            mine = watchers[:count]
-            if name not in mine and all(would.get(one) == seen[one] for one in mine):
-                names.add(name)
-    return left
-
-
-def _first_arrivals(cells: Iterable[tuple[float, str, str]]) -> dict[str, tuple[float, str]]:
-    """Return when the first cell came to each receiver, and from whom."""
-    first: dict[str, tuple[float, str]] = {}
-    for came, receiver, sender in cells:
-        first[receiver] = min((came, sender), first.get(receiver, (came, sender)))
-    return first
-
-
 @pytest.mark.parametrize(("runs", "within"), [(2, 9), pytest.param(60, 1, marks=pytest.mark.slow)])
 def test_how_many_senders_are_left(runs: int, within: float) -> None:
     """30 nodes that joined 3 each; the figures of docs/routing.md.
 
     Further messages of the sender tell little, since the order of acts stays as it is.
     """
-    counts = []
+    counts: list[list[list[int]]] = []
     for seed in range(runs):
         layer = Layer(seed, 30)
         layer.start()
@@ -281,10 +181,10 @@ def test_how_many_senders_are_left(runs: int, within: float) -> None:
         left, outside = [{*layer.nodes} for _ in MEMBERS], {*layer.nodes}
         counts.append([])
         for number in range(5):
-            content = number.to_bytes(SIZE - 1, "big") + b"!"
+            content = number.to_bytes(CELL_BYTES - 1, "big") + b"!"
             layer.nodes[sender].say(content)
             layer.run(150 + 20 * layer.draw.random())
-            came = senders(layer, watchers, content)
+            came = possible_senders(layer, watchers, content)
             left = [one & more for one, more in zip(left, came, strict=True)]
             assert all(sender in one for one in left)
             counts[-1].append([len(one) for one in left])
@@ -294,3 +194,13 @@ def test_how_many_senders_are_left(runs: int, within: float) -> None:
     means = np.mean(counts, axis=0)
     assert np.abs(means[0] - [14, 8.3, 4.4, 1.8]).max() < within
     assert (means[0] - means[-1] < 1).all()
+
+
+def test_an_observer_and_members() -> None:
+    """An observer knows the sender by a longer cell; of cells of one length all might be it."""
+    outcome = layer_watchers(nodes=14, runs=2)
+    observer = outcome["senders left to an observer"]
+    assert (observer.undefended, observer.defended) == (1, 14)
+    for line in outcome.curve.lines.values():
+        assert [*line] == sorted(line, reverse=True)
+        assert line[0] < 14 and line[-1] >= 1

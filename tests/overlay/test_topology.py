@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccbps.errors import ParameterError
-from ccbps.overlay import PhysicalBroker, Topology, parallel_paths, shared_brokers
+from ccbps.overlay import PhysicalBroker, Topology, missing_links, parallel_paths, shared_brokers
 from tests.support.effort import examples
 
 EDGES = [("a", "b"), ("b", "c"), ("c", "a"), ("c", "d"), ("e", "a"), ("e", "f")]
@@ -128,6 +128,27 @@ def test_parallel_paths_need_brokers_between() -> None:
         parallel_paths(graph, "P", "y", 1)
     with pytest.raises(ParameterError, match="n must be a whole number, at least 1, got 0"):
         parallel_paths(graph, "P", "S", 0)
+
+
+@pytest.mark.parametrize("connectivity", [1, 2, 3])
+@pytest.mark.parametrize("seed", range(4))
+def test_missing_links_make_a_network_as_connected_as_asked(seed: int, connectivity: int) -> None:
+    tree = networkx.random_labeled_tree(16, seed=seed)
+    graph = networkx.relabel_nodes(tree, {node: f"b{node}" for node in tree})
+    if seed == 3:
+        graph.add_edge("c", "d")  # a part of its own
+    added = missing_links(graph, connectivity)
+    needed = sum(max(0, connectivity - degree) for _, degree in graph.degree) / 2
+    assert needed <= len(added) <= needed + 4
+    graph.add_edges_from(added)
+    assert networkx.node_connectivity(graph) == connectivity
+    assert missing_links(graph, connectivity) == []
+
+
+def test_no_network_is_more_connected_than_a_complete_one() -> None:
+    assert missing_links(networkx.complete_graph("abcd"), 3) == []
+    with pytest.raises(ParameterError, match="a network of 4 brokers"):
+        missing_links(networkx.complete_graph("abcd"), 4)
 
 
 def test_paths_do_not_lead_through_clients() -> None:

@@ -57,7 +57,7 @@ def test_a_tunnel_through_two_relays_carries_what_a_connection_does() -> None:
             {"last": (last.address, leave.certificate())},
         ) as first,
     ):
-        path = [("first", keys[0].public()), ("last", keys[1].public())]
+        path = [("first", keys[0].public), ("last", keys[1].public)]
         place = first.address, entry.certificate()
         with Tunnel(path, target, place, client) as tunnel:
             content, heard, connections = os.urandom(400_000), bytearray(), []
@@ -94,7 +94,7 @@ def test_a_tunnel_listens_on_when_a_circuit_cannot_begin(monkeypatch: pytest.Mon
         echo() as target,
         RelayServer(key, Credentials(leave, (client.certificate(),)), {}, targets=[target]) as last,
         Tunnel(
-            [("last", key.public())], target, (last.address, leave.certificate()), client
+            [("last", key.public)], target, (last.address, leave.certificate()), client
         ) as tunnel,
     ):
         with monkeypatch.context() as patched:

@@ -1,4 +1,4 @@
-"""What a broker gets out of masked values. It has no key.
+"""What a broker gets out of masked values, by `ccbps.attacks.schemes.additive_mask`.
 
 - One known value gives the mask of its attribute, and the mask gives every value and every bound
   of it.
@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 
 from ccbps import Bool, Category, Schema, UInt
-from ccbps.arrays import Bytes, Words
+from ccbps.arrays import Words
+from ccbps.attacks.schemes import additive_mask
+from ccbps.attacks.schemes.views import codes_of, watch
 from ccbps.matching.broken import AdditiveMaskMatch
-from tests.support.reusable_checks import BODY, sent
+from ccbps.matching.reusable import words_of
 
 QUOTES = Schema(issue=Category(["AAPL", "GOOG", "IBM", "MSFT"]), price=UInt(16), volume=UInt(32))
 TEXTS = [
@@ -24,10 +26,6 @@ TEXTS = [
     "volume > 3000000000",
     "price < 7 AND issue = 'GOOG'",
 ]
-
-
-def words(messages: Bytes) -> Words:
-    return messages[:, BODY].copy().view("<u8").astype(np.uint64)
 
 
 def quotes(count: int) -> Any:
@@ -41,53 +39,37 @@ def quotes(count: int) -> Any:
     )
 
 
-def codes(events: Any) -> Words:
-    return np.stack([events.codes[name][0] for name in QUOTES], axis=1)
-
-
 def bounds() -> Words:
     boxes = [QUOTES.parse(text).box().ranges for text in TEXTS]
     return np.array([list(box.values()) for box in boxes], dtype=np.uint64)
 
 
 def test_one_known_record_gives_every_value_and_every_bound() -> None:
-    matcher = AdditiveMaskMatch(QUOTES)
     records = quotes(3000)
-    events, interests = sent(matcher, records, TEXTS)
-    seen = words(events)
-    masks = seen[17] - codes(records)[17]  # known plaintext: record 17
-    np.testing.assert_array_equal(seen - masks, codes(records))
-    recovered = words(interests).reshape(len(TEXTS), -1, 2) - masks[:, None]
+    view, codes = watch(AdditiveMaskMatch(QUOTES), records, TEXTS), codes_of(QUOTES, records)
+    seen = words_of(view.events)
+    masks = seen[17] - codes[17].astype(np.uint64)  # known plaintext: record 17
+    np.testing.assert_array_equal(seen - masks, codes)
+    recovered = additive_mask.read_ranges(view.interests) - masks[:, None]
     np.testing.assert_array_equal(recovered, bounds())
 
 
-def masks_of_full_ranges(interests: Bytes) -> dict[int, int]:
-    """Masks of the attributes that some subscription leaves free, by the widths of ranges."""
-    ranges = words(interests).reshape(len(interests), -1, 2)
-    sizes = np.array([QUOTES[name].size for name in QUOTES], dtype=np.uint64)
-    full = ranges[:, :, 1] - ranges[:, :, 0] == sizes - np.uint64(1)
-    rows, attributes = np.nonzero(full)
-    return {int(a): int(ranges[row, a, 0]) for row, a in zip(rows, attributes, strict=True)}
-
-
 def test_free_attributes_give_their_masks_without_any_known_value() -> None:
-    matcher = AdditiveMaskMatch(QUOTES)
     records = quotes(3000)
-    events, interests = sent(matcher, records, TEXTS)
-    masks = masks_of_full_ranges(interests)
+    view = watch(AdditiveMaskMatch(QUOTES), records, TEXTS)
+    sizes = np.array([QUOTES[name].size for name in QUOTES], dtype=np.uint64)
+    masks = additive_mask.unmask_free_attributes(view.interests, sizes)
     assert sorted(masks) == [0, 1, 2]  # each of the three texts leaves another attribute free
     masks_in_order = np.array([masks[a] for a in range(3)], dtype=np.uint64)
-    np.testing.assert_array_equal(words(events) - masks_in_order, codes(records))
+    np.testing.assert_array_equal(words_of(view.events) - masks_in_order, codes_of(QUOTES, records))
 
 
 def test_least_bound_is_the_mask_as_soon_as_a_range_is_open_below() -> None:
     matcher = AdditiveMaskMatch(Schema(price=UInt(16)))
     server = matcher.key_server()
     texts = ["price > 60000", "price BETWEEN 3 AND 9", "price < 812"]
-    _, interests = sent(matcher, [], texts, server)
-    assert (
-        int(words(interests)[:, 0].min()) == server.publisher_key().export_secret_data()["masks"][0]
-    )
+    (mask,) = additive_mask.unmask_open_ranges(watch(matcher, [], texts, server).interests)
+    assert int(mask) == server.publisher_key().export_secret_data()["masks"][0]
 
 
 def test_events_alone_are_read_where_they_fill_the_domain() -> None:
@@ -103,28 +85,23 @@ def test_events_alone_are_read_where_they_fill_the_domain() -> None:
             "price": rng.integers(0, 2**16, 3000),
         }
     )
-    matcher = AdditiveMaskMatch(schema)
-    events, _ = sent(matcher, records, [])
-    seen, full = words(events), []
+    seen, full = words_of(watch(AdditiveMaskMatch(schema), records, []).events), []
     for name, column in zip(schema, seen.T, strict=True):
-        missing = schema[name].size - 1 - int(np.ptp(column))  # places where the mask may be
-        guess, plain = column - column.min(), records.codes[name][0]
-        if not missing:
+        guess, slack = additive_mask.unmask_domain(column, schema[name].size)
+        plain = records.codes[name][0]
+        if not slack:
             full.append(name)
             np.testing.assert_array_equal(guess, plain)
         else:  # 3,000 prices nearly reach the ends of the domain
-            assert missing < 100 and (plain - guess <= missing).all()
+            assert slack < 100 and (plain - guess <= slack).all()
     assert full == ["halted", "issue", "level"]
 
 
 def test_a_known_distribution_gives_the_mask_without_a_known_value() -> None:
     """3,000 prices around 12,000, in a domain of 65,536 of which they fill little, and no range."""
     prices = np.random.default_rng(12).normal(12_000, 600, 3_000).astype(int)
-    matcher = AdditiveMaskMatch(Schema(price=UInt(16)))
-    events, _ = sent(matcher, {"price": prices}, [])
-    seen = words(events)[:, 0]
-    middle = seen.min() + np.uint64(np.median(seen - seen.min()))
-    recovered = 12_000 + (seen - middle).astype(np.int64)
+    view = watch(AdditiveMaskMatch(Schema(price=UInt(16))), {"price": prices}, [])
+    recovered = additive_mask.unmask_median(words_of(view.events)[:, 0], 12_000)
     assert np.abs(recovered - prices).max() <= 65
 
 
@@ -135,13 +112,11 @@ def test_null_is_the_mask_as_soon_as_it_occurs() -> None:
     prices = rng.normal(12_000, 600, 2_000).astype(int)
     records = {"price": [None if rng.random() < 0.05 else int(price) for price in prices]}
     schema = Schema(price=UInt(16, nullable=True))
-    matcher = AdditiveMaskMatch(schema)
-    events, _ = sent(matcher, records, [])
-    seen = words(events)[:, 0]
-    values, counts = np.unique(seen, return_counts=True)
-    gaps = np.diff(values.astype(np.int64))
-    assert counts[0] == counts.max() and gaps[0] == gaps.max()  # how NULL is recognized
-    assert np.array_equal(seen - values[0], schema.encode(records).codes["price"][0])
+    seen = words_of(watch(AdditiveMaskMatch(schema), records, []).events)[:, 0]
+    read = additive_mask.unmask_null(seen)
+    assert read is not None
+    assert np.array_equal(read, schema.encode(records).codes["price"][0])
+    assert additive_mask.unmask_null(seen[seen > seen.min()]) is None
 
 
 def keys_that_exclude(bits: int, keys: int) -> int:
@@ -153,9 +128,8 @@ def keys_that_exclude(bits: int, keys: int) -> int:
     matcher = AdditiveMaskMatch(Schema(serial=UInt(bits)))
     excluding = 0
     for _ in range(keys):
-        events, _ = sent(matcher, {"serial": [middle, middle + 100]}, [])
-        message = int(words(events)[0, 0])
-        low, high = max(0, message - (1 << 62) + 1), min((1 << bits) - 1, message)
+        view = watch(matcher, {"serial": [middle, middle + 100]}, [])
+        low, high = additive_mask.bound_by_mask(int(words_of(view.events)[0, 0]), bits)
         assert low <= middle <= high
         excluding += (low, high) != (0, (1 << bits) - 1)
     return excluding

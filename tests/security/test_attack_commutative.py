@@ -13,19 +13,24 @@
 from __future__ import annotations
 
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 import pytest
 
 from ccbps import Category, Schema
-from ccbps.ciphers.pohlig_hellman import TOY_PRIME_64, LayerKey, PohligHellman
+from ccbps.attacks.schemes.commutative import (
+    CIPHER,
+    pool_layer_keys,
+    read_table,
+    try_filters,
+    try_notifications,
+)
+from ccbps.ciphers.pohlig_hellman import LayerKey
 from ccbps.matching import CommutativeMatch
-from ccbps.overlay.commutative_tree import LayeredNode, LayeredTree
+from ccbps.overlay.commutative_tree import LayeredTree
 from ccbps.wire import KEY_HEADER_BYTES
 from tests.support.reusable_checks import users
 
-CIPHER = PohligHellman(TOY_PRIME_64)
 WORDS = [f"word {number}".encode() for number in range(40)]
 SECRET = {"alice": WORDS[7], "bob": WORDS[23]}
 every_case = pytest.mark.parametrize("layers", [2, 3, 4])
@@ -39,33 +44,14 @@ def chain_of(layers: int) -> LayeredTree:
     return chain
 
 
-def keys_of(nodes: list[LayeredNode]) -> list[LayerKey]:
-    """Distinct keys that the colluders hold."""
-    recovered: list[LayerKey] = []
-    for node in nodes:
-        recovered += [key for key in node.keys.values() if key not in recovered]
-    return recovered
-
-
-def read(entry: int, keys: list[LayerKey], layers: int) -> set[bytes]:
-    """Words whose encryption under some `layers` - 1 of the keys is the entry."""
-    guesses = {int(CIPHER.encode(word)): word for word in WORDS}
-    bare = {entry}
-    for _ in range(layers - 1):
-        bare = {int(x) for value in bare for key in keys for x in CIPHER.remove([value], key)}
-    return {guesses[value] for value in bare if value in guesses}
-
-
 @every_case
 @pytest.mark.parametrize("first", [1, 2])
 def test_r_nodes_in_a_row_read_all_filters(layers: int, first: int) -> None:
     chain = chain_of(layers)
     nodes = [chain.nodes[f"broker {place}"] for place in range(first, first + layers)]
     # What the lowest of them keeps has layers that the others share with nodes below it.
-    recovered = set()
-    for entry in nodes[0].table:
-        recovered |= read(entry, keys_of(nodes), layers)
-    assert recovered == set(SECRET.values())
+    recovered = read_table(chain, nodes[0], pool_layer_keys(nodes), WORDS)
+    assert set(recovered.values()) == set(SECRET.values())
 
 
 @every_case
@@ -73,10 +59,8 @@ def test_the_last_broker_and_the_publisher_read_all_filters(layers: int) -> None
     """Two nodes in a row, for any number of layers."""
     chain = chain_of(layers)
     last, publisher = chain.nodes["broker 6"], chain.nodes["publisher"]
-    recovered = set()
-    for entry in last.table:
-        recovered |= read(entry, keys_of([last, publisher]), layers)
-    assert recovered == set(SECRET.values())
+    recovered = read_table(chain, last, pool_layer_keys([last, publisher]), WORDS)
+    assert set(recovered.values()) == set(SECRET.values())
 
 
 def layers_of(chain: LayeredTree, subscriber: str, place: int) -> set[LayerKey]:
@@ -102,7 +86,7 @@ def test_how_many_nodes_hold_all_layers_of_a_table(layers: int) -> None:
         needed: dict[bool, int] = {}
         for count in range(1, layers + 1):
             for colluders in combinations(others, count):
-                if broker_node in colluders and victim <= set(keys_of(list(colluders))):
+                if broker_node in colluders and victim <= set(pool_layer_keys(colluders)):
                     needed.setdefault(chain.nodes["publisher"] in colluders, count)
         # The publisher holds a layer of the r - 1 highest tables. From the last one, place 6, up to
         # the publisher there are 2 nodes, from place 5 there are 3.
@@ -115,14 +99,7 @@ def test_a_subscriber_and_the_broker_r_hops_up_find_filters_without_a_key(layers
     chain = chain_of(layers)
     broker = chain.nodes[f"broker {layers}"]
     victims = set(broker.table)
-    recovered: dict[int, bytes] = {}
-    for word in WORDS:  # mallory subscribes to guesses, through honest brokers below
-        chain.subscribe("mallory", word)
-        for entry in victims:
-            if entry not in recovered and any(
-                trail[0] == "mallory" for trail in broker.table[entry]
-            ):
-                recovered[entry] = word
+    recovered = try_filters(chain, "mallory", broker, WORDS)  # through honest brokers below
     assert set(recovered) == victims
     assert set(recovered.values()) == set(SECRET.values())
     # The broker that mallory is connected to, or one below the r-th, sees no such thing.
@@ -132,22 +109,10 @@ def test_a_subscriber_and_the_broker_r_hops_up_find_filters_without_a_key(layers
 
 
 @every_case
-def test_the_publisher_and_any_broker_find_filters_without_a_key(
-    layers: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_publisher_and_any_broker_find_filters_without_a_key(layers: int) -> None:
     chain = chain_of(layers)
-    seen: dict[str, dict[int, bytes]] = {f"broker {place}": {} for place in range(1, 7)}
-    look_up = LayeredNode.secure_look_up
-
-    def watched(node: LayeredNode, message: Any) -> Any:
-        entry, trails = look_up(node, message)
-        if trails:
-            seen[node.name][entry] = guess
-        return entry, trails
-
-    monkeypatch.setattr(LayeredNode, "secure_look_up", watched)
-    for guess in WORDS:
-        chain.publish(guess)
+    seen = try_notifications(chain, WORDS)
+    assert set(seen) == {f"broker {place}" for place in range(1, 7)}
     for name, recovered in seen.items():  # what one broker saw of its own table
         assert set(recovered) == set(chain.nodes[name].table)
         assert set(recovered.values()) == set(SECRET.values())

@@ -1,4 +1,4 @@
-"""What a broker gets out of masked topics. It has no key.
+"""What a broker gets out of masked topics, by `ccbps.attacks.schemes.masked_topic`.
 
 - Frequencies known from elsewhere give the most frequent topics.
 - One known event names all events and subscriptions of its topic.
@@ -7,13 +7,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
 
 from ccbps import Category, Schema, UInt
+from ccbps.attacks.schemes.masked_topic import name_by_event, try_topics
+from ccbps.attacks.schemes.views import name_by_frequency, watch
 from ccbps.matching import MaskedTopicMatch
-from tests.support.reusable_checks import BODY, sent
 
 
 def test_frequent_topics_are_recognized() -> None:
@@ -22,9 +21,8 @@ def test_frequent_topics_are_recognized() -> None:
     chosen = np.random.default_rng(9).choice(300, 20_000, p=weights / weights.sum())
     matcher = MaskedTopicMatch(Schema(topic=Category(names)))
     records = {"topic": [names[i] for i in chosen]}
-    events, _ = sent(matcher, records, [])
-    tokens = [row.tobytes() for row in events[:, BODY]]
-    ranked = {token: rank for rank, (token, _) in enumerate(Counter(tokens).most_common(8))}
+    tokens = [row.tobytes() for row in watch(matcher, records, []).events]
+    ranked = name_by_frequency(tokens, range(8))
     right = [ranked.get(token) == topic for token, topic in zip(tokens, chosen, strict=True)]
     assert np.mean(right) > 0.4  # 8 of 300 topics, and nearly half of the events
 
@@ -35,9 +33,8 @@ def test_one_known_event_names_all_of_its_topic() -> None:
     matcher = MaskedTopicMatch(Schema(topic=Category(names)))
     records = {"topic": [names[i] for i in chosen]}
     texts = [f"topic = '{name}'" for name in names]
-    events, interests = sent(matcher, records, texts)
-    tokens = np.concatenate([events, interests])[:, BODY]
-    same = (tokens == tokens[0]).all(axis=1)
+    view = watch(matcher, records, texts)
+    same = name_by_event(np.concatenate([view.events, view.interests]), view.events[0])
     assert np.array_equal(same, np.append(chosen, np.arange(6)) == chosen[0])
 
 
@@ -53,12 +50,10 @@ def test_a_client_s_key_reads_all_topics() -> None:
         }
     )
     text = "issue = 'GOOG' AND price = 77"
-    events, interests = sent(matcher, records, text, server)
+    view = watch(matcher, records, text, server)
     every = [{"issue": i, "price": p} for i in ("AAPL", "GOOG", "IBM") for p in range(256)]
-    tried = matcher.publisher(server.publisher_key("mallory")).encode(every)[:, BODY]
-    book = {row.tobytes(): topic for row, topic in zip(tried, every, strict=True)}
-    recovered = [book[row.tobytes()] for row in events[:, BODY]]
-    again = schema.encode(recovered)
+    client = matcher.publisher(server.publisher_key("mallory"))
+    again = schema.encode(try_topics(client, every, view.events))
     for name in schema:
         np.testing.assert_array_equal(again.codes[name], records.codes[name])
-    assert book[interests[0, BODY].tobytes()] == {"issue": "GOOG", "price": 77}
+    assert try_topics(client, every, view.interests) == [{"issue": "GOOG", "price": 77}]

@@ -1,5 +1,7 @@
 """ObliviousTopicMatch: what is left to attack, and that what should be noise is noise.
 
+The adversaries are those of `ccbps.attacks.schemes.oblivious_topic`.
+
 - The man in the middle: a relay that puts its own elements into a subscriber's request, and one
   that answers in a publisher's place. Both are refused; where nobody looks at signatures, the same
   messages give the relay the payload, and take it from the subscriber.
@@ -16,12 +18,11 @@ import pytest
 from scipy import stats
 
 from ccbps import Category, Schema
-from ccbps.ciphers.payloads import open_sealed
+from ccbps.attacks.schemes.oblivious_topic import Relay, open_session
 from ccbps.ciphers.signatures import SIGNATURE_BYTES
-from ccbps.ciphers.slots import SlotKey
 from ccbps.errors import DecodeError
 from ccbps.matching import ObliviousTopicMatch
-from ccbps.matching.session.layout import NUMBERED, OPENED, SIGNED
+from ccbps.matching.session.layout import OPENED, SIGNED
 from ccbps.wire import KEY_HEADER_BYTES
 from tests.support.refusals import refused
 from tests.support.topic_strategies import acquainted, introduce, sign
@@ -36,44 +37,32 @@ RECORDS, PAYLOADS = [{"topic": NAMES[0]}], [b"for alice alone"]
 ROLES = "ccbps.matching.session.roles."
 
 
-class Relay:
-    """Between alice and a publisher: it sees all messages, and can send others."""
+class Meeting:
+    """Alice and a publisher, with a relay between them."""
 
     def __init__(self) -> None:
         self.publisher, self.alice = PAYING.new_publisher(TEXTS[:3]), PAYING.new_subscriber()
         introduce(self.publisher, self.alice)
         self.request = self.alice.encode(TEXTS[0])
-        self.cot = PAYING._layout.transfer
-        self.secrets, self.own = self.cot.request([PAYING.prepare(TEXTS[0])])
+        self.relay = Relay(PAYING, TEXTS[0])
 
     def forged(self) -> Any:
         """Alice's request with the relay's elements in it."""
-        forged = self.request.copy()
-        forged[:, SIGNED:-SIGNATURE_BYTES] = self.own
-        return forged
+        return self.relay.forge(self.request)
 
     def reads(self, forged: Any, session: Any, event: Any) -> bytes | None:
         """The payload that the event has for whoever made the forged request."""
-        layout = PAYING._layout
-        context = layout.context(self.publisher.identity, layout.digest(forged[0]))
-        parts = session[0, OPENED:-SIGNATURE_BYTES].reshape(3, -1)
-        number, slot = event[:, KEY_HEADER_BYTES:NUMBERED].copy().view("<u8")[:, 0], event[:, -32:]
-        for key in map(SlotKey, self.cot.finish(self.secrets * 3, parts, [context] * 3)):
-            if key.recognizes(number, slot).all():
-                opened = key.payload_keys(number, slot)[0].tobytes()
-                head = event[0, :NUMBERED].tobytes()
-                return open_sealed(event[0, NUMBERED:-32].tobytes(), opened, head)
-        return None
+        return self.relay.read(forged, session, event, self.publisher.identity, 3)
 
 
 def test_a_relay_cannot_ask_under_a_subscribers_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    relay = Relay()
+    meeting = Meeting()
     mallory, modest = PAYING.new_subscriber(), PAYING.new_subscriber()
-    relay.publisher.admit(modest.identity, 0)
-    before = relay.publisher.key
-    attempts = {"signed by alice, for what it said": (relay.forged(), "not signed")}
+    meeting.publisher.admit(modest.identity, 0)
+    before = meeting.publisher.key
+    attempts = {"signed by alice, for what it said": (meeting.forged(), "not signed")}
     for role, cause in ((mallory, "was not admitted"), (modest, "beyond the number")):
-        forgery = relay.forged()
+        forgery = meeting.forged()
         sign(role, forgery[0])
         attempts[f"in alice's name by {cause}"] = forgery, "not signed"
         renamed = forgery.copy()
@@ -81,34 +70,34 @@ def test_a_relay_cannot_ask_under_a_subscribers_name(monkeypatch: pytest.MonkeyP
         sign(role, renamed[0])
         attempts[f"in its own name, {cause}"] = renamed, cause
     for attempt, (forged, cause) in attempts.items():
-        refused(DecodeError, cause, relay.publisher.answer, forged)
-        assert relay.publisher.key == before, attempt
-    session = relay.publisher.answer(relay.request)
-    assert relay.alice.accept(session) == 1
-    event = relay.publisher.encode(RECORDS, payloads=PAYLOADS)
-    assert relay.alice.open(event).payloads == PAYLOADS
-    assert relay.reads(relay.forged(), session, event) is None
+        refused(DecodeError, cause, meeting.publisher.answer, forged)
+        assert meeting.publisher.key == before, attempt
+    session = meeting.publisher.answer(meeting.request)
+    assert meeting.alice.accept(session) == 1
+    event = meeting.publisher.encode(RECORDS, payloads=PAYLOADS)
+    assert meeting.alice.open(event).payloads == PAYLOADS
+    assert meeting.reads(meeting.forged(), session, event) is None
     # A publisher that does not look: the same bytes bring the relay the payload.
-    relay = Relay()
-    forged = relay.forged()
+    meeting = Meeting()
+    forged = meeting.forged()
     monkeypatch.setattr(ROLES + "signed_by", lambda *_: True)
-    session = relay.publisher.answer(forged)
-    event = relay.publisher.encode(RECORDS, payloads=PAYLOADS)
-    assert relay.reads(forged, session, event) == PAYLOADS[0]
+    session = meeting.publisher.answer(forged)
+    event = meeting.publisher.encode(RECORDS, payloads=PAYLOADS)
+    assert meeting.reads(forged, session, event) == PAYLOADS[0]
 
 
 def test_a_strangers_session_takes_nobodys_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    relay = Relay()
+    meeting = Meeting()
     stranger = PAYING.new_publisher(TEXTS[:3])
-    stranger.admit(relay.alice.identity)
-    good, forgery = relay.publisher.answer(relay.request), stranger.answer(relay.request)
-    event = relay.publisher.encode(RECORDS, payloads=PAYLOADS)
-    digest = PAYING._layout.digest(relay.request[0])
+    stranger.admit(meeting.alice.identity)
+    good, forgery = meeting.publisher.answer(meeting.request), stranger.answer(meeting.request)
+    event = meeting.publisher.encode(RECORDS, payloads=PAYLOADS)
+    digest = PAYING._layout.digest(meeting.request[0])
     named, mixed = forgery.copy(), good.copy()
     named[:, KEY_HEADER_BYTES:SIGNED] = good[:, KEY_HEADER_BYTES:SIGNED]
     sign(stranger, named[0], digest)
     mixed[:, OPENED:-SIGNATURE_BYTES] = forgery[:, OPENED:-SIGNATURE_BYTES]
-    start = relay.alice.key
+    start = meeting.alice.key
     for first in (True, False):  # The stranger's arrives before the good one, or after it.
         alice = PAYING.subscriber(start)
         if not first:
@@ -128,14 +117,14 @@ def test_a_strangers_session_takes_nobodys_place(monkeypatch: pytest.MonkeyPatch
 
 
 def test_messages_that_are_replayed_change_nothing() -> None:
-    relay = Relay()
-    publisher, alice = relay.publisher, relay.alice
-    old = publisher.answer(relay.request)
+    meeting = Meeting()
+    publisher, alice = meeting.publisher, meeting.alice
+    old = publisher.answer(meeting.request)
     alice.accept(old)
     newer = alice.encode(TEXTS[1])
     alice.accept(publisher.answer(newer))
     keys, width = (publisher.key, alice.key), publisher.encode(RECORDS, payloads=PAYLOADS).shape[1]
-    for request in (relay.request, newer, np.vstack([newer, relay.request, newer])):
+    for request in (meeting.request, newer, np.vstack([newer, meeting.request, newer])):
         alice.accept(publisher.answer(request))
     alice.accept(old)
     assert alice.key == keys[1]
@@ -148,12 +137,13 @@ def test_messages_that_are_replayed_change_nothing() -> None:
 
 def test_a_subscriber_with_a_request_for_every_topic_reads_all_topics() -> None:
     order = np.random.default_rng(3).integers(0, 5, 50)
-    publisher, greedy, modest = acquainted(MATCHER, TEXTS[:5], 2)
-    greedy.accept(publisher.answer(greedy.encode(TEXTS)))
+    publisher, greedy = open_session(MATCHER, TEXTS[:5], TEXTS)
     opened = greedy.open(publisher.encode([{"topic": NAMES[place]} for place in order]))
     assert opened.matched.argmax(axis=1).tolist() == order.tolist()
     assert (opened.matched.sum(axis=1) == 1).all()
     # With three requests answered it reads three topics and cannot tell the others apart.
+    modest = MATCHER.new_subscriber()
+    introduce(publisher, modest)
     publisher.admit(modest.identity, requests=3)
     with pytest.raises(DecodeError, match="row 3: a request beyond the number"):
         publisher.answer(modest.encode(TEXTS))

@@ -1,4 +1,4 @@
-"""Examples and the tutorial's notebook, on little data, in the session that the tests share.
+"""Examples and the notebook on Spark, on little data, in the session that the tests share.
 
 As programs, each in a process of its own, they run in `tests/project/test_examples.py`.
 """
@@ -6,8 +6,8 @@ As programs, each in a process of its own, they run in `tests/project/test_examp
 from __future__ import annotations
 
 import importlib.util
-import json
 import re
+import runpy
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
@@ -95,28 +95,16 @@ def test_example_runs(
         assert (tmp_path / "matches.png").stat().st_size > 10_000
 
 
-NOTEBOOK = ROOT / "examples" / "spark_tutorial.ipynb"
-
-
 @pytest.mark.slow
 def test_the_notebook_prints_what_it_says_also_when_it_runs_again(
-    spark: SparkSession,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    spark: SparkSession, tmp_path: Path
 ) -> None:
     assert spark  # the session that the first cell gets
-    monkeypatch.chdir(tmp_path)
     plt.switch_backend("Agg")
-    world: dict[str, Any] = {}
-    cells = [
-        c for c in json.loads(NOTEBOOK.read_text("utf-8"))["cells"] if c["cell_type"] == "code"
-    ]
-    assert len(cells) > 7
+    page = (ROOT / "docs" / "learn" / "03_spark.md").read_text("utf-8")
     # The second time in the folder that the first one left, as in a notebook that goes on.
-    for one in [*cells, *cells]:
-        capsys.readouterr()
-        exec("".join(one["source"]), world)
-        said = ["".join(output["text"]) for output in one["outputs"]]
-        assert capsys.readouterr().out == "".join(said), one["id"]
-    assert (tmp_path / "tutorial" / "matches.png").stat().st_size > 5_000
+    cells = runpy.run_path(str(ROOT / "docs" / "notebook.py"))["run"](page, tmp_path, times=2)
+    assert len(cells) > 14
+    for code, written, printed in cells:
+        assert printed == written, code
+    assert (tmp_path / "tutorial" / "deliveries.png").stat().st_size > 5_000

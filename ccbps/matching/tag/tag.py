@@ -63,7 +63,7 @@ from ccbps.leakage import LeakageCard
 from ccbps.matching.contract.scheme import Cost, Draw, Operation, Side, Sizes
 from ccbps.matching.reusable import BOXES, ReusableMatcher, bytes_of, causes, words_of
 from ccbps.matching.tag.tag_lookup import TagTable
-from ccbps.matching.tag.tag_words import TagWords, in_order
+from ccbps.matching.tag.tag_words import Interval, TagWords, in_order
 from ccbps.predicates import Events, Schema
 from ccbps.predicates.bound import bound_predicate
 from ccbps.predicates.box import Box
@@ -364,19 +364,18 @@ class TagMatch(ReusableMatcher):
         self, key: Mapping[str, Any], interests: DictionaryColumn[Prepared], draw: Draw, out: Bytes
     ) -> None:
         words, secret = WordKeys(bytes.fromhex(key["words"])), bytes.fromhex(key["filling"])
-        keys_of: dict[Any, Words] = {}
         distinct = np.zeros((len(interests.values), self.keys, 2), dtype="<u8")
-        for number, prepared in enumerate(interests.values):
-            if prepared is None:
-                continue
-            used, topics, ranges = prepared
-            sets = []
-            for place, bounds in enumerate(ranges):
-                interval = (used, topics, place, bounds)
-                if interval not in keys_of:
-                    keys_of[interval] = self._words.of_interval(words, secret, *interval)
-                sets.append(keys_of[interval])
-            np.concatenate(sets, out=distinct[number])
+        asked = [(row, each) for row, each in enumerate(interests.values) if each is not None]
+        topics = [(used, codes) for _, (used, codes, _) in asked]
+        states = self._words.states_of(words, topics)
+        for place, start in enumerate([0, *self._edges.tolist()] if asked else []):
+            places: dict[Interval, int] = {}  # each interval once: many interests have the same
+            index = [
+                places.setdefault((topic, ranges[place]), len(places))
+                for topic, (_, (_, _, ranges)) in zip(topics, asked, strict=True)
+            ]
+            keys = self._words.of_intervals(words, states, secret, place, [*places])
+            distinct[[row for row, _ in asked], start : start + keys.shape[1]] = keys[index]
         out[:] = bytes_of(distinct)[interests.index]
         never = np.array([prepared is None for prepared in interests.values])
         for row in np.flatnonzero(never[interests.index]):

@@ -33,7 +33,6 @@ tags of it with nonces.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import shake_256
 from itertools import compress, product
@@ -59,6 +58,11 @@ DECOY_ABOVE: Final = 2
 """Tag of a decoy that stands for the first bits of an upper bound. No event has it."""
 NOT_NULL: Final = 3
 """Tag of a node of length 0 that all events have but those that are NULL."""
+
+Topic: TypeAlias = tuple[int, tuple[int, ...]]
+"""One bit for each topic attribute, set if an interest names its value; the codes of these."""
+Interval: TypeAlias = tuple[Topic, tuple[int, int]]
+"""A topic, and the codes of an interval, ends included."""
 
 _TOPIC: Final = np.uint64(1 << 63)
 
@@ -185,39 +189,64 @@ class TagWords:
             # NULL has the empty prefix and the whole code alone.
             yield keys, null, [slice(1, bits), slice(bits + 1, None)]
 
-    def of_interval(
+    def of_intervals(
         self,
         words: WordKeys,
+        states: Mapping[Topic, Words],
         filling: bytes,
-        used: int,
-        topics: Sequence[int],
         number: int,
-        bounds: tuple[int, int],
+        intervals: Sequence[Interval],
     ) -> Words:
-        """Return the keys of an interval, shape (sizes[number], 2), in the order of their values.
+        """Return the keys of intervals of an attribute, each set in the order of its values.
 
         Args:
             words: the function F.
-            filling: secret from which the keys come that fill the set up.
-            used: one bit for each topic attribute, set if the interest names its value.
-            topics: codes of these attributes.
+            states: states after the topics of the intervals, from `states_of`.
+            filling: secret from which the keys come that fill the sets up.
             number: place of the attribute in `order`.
-            bounds: codes of the interval, ends included.
+            intervals: the intervals, different ones.
+
+        Returns:
+            keys, shape (intervals, sizes[number], 2).
         """
         place, size = self.order[number], self.sizes[number]
-        names = [name for bit, name in enumerate(self.topic) if used >> bit & 1]
-        codes = [
-            pack([code], self._schema[name].limbs) for code, name in zip(topics, names, strict=True)
-        ]
-        kind = self.kinds[place]
-        tags, firsts, lengths = zip(*nodes_of(*bounds, kind), strict=True)
-        # The filling depends on topic and interval alone, so equal ones do not show which it is.
-        text = json.dumps([used, *map(str, [*topics, place, *bounds])]).encode()
-        keys = to_blocks(shake_256(filling + text).digest(KEY_BYTES * size)).copy()
-        keys[: len(tags)] = self._nodes(
-            words, self._topics(words, used, codes), place, tags, lengths, pack(firsts, kind.limbs)
+        kind, filled, nodes = self.kinds[place], [], list[Node]()
+        rows: list[int] = []  # of the keys of the nodes, and of their states
+        owners: list[int] = []
+        for owner, ((used, topics), bounds) in enumerate(intervals):
+            own = nodes_of(*bounds, kind)
+            nodes += own
+            rows += range(owner * size, owner * size + len(own))
+            owners += [owner] * len(own)
+            # It depends on topic and interval alone, so equal ones do not show which it is.
+            text = '", "'.join(map(str, [*topics, place, *bounds]))
+            told = filling + f'[{used}, "{text}"]'.encode()
+            filled.append(shake_256(told).digest(KEY_BYTES * size))
+        keys = to_blocks(b"".join(filled)).copy()
+        tags, firsts, lengths = zip(*nodes, strict=True)
+        after = np.array([states[topic] for topic, _ in intervals])
+        keys[rows] = self._nodes(
+            words, after[owners], place, tags, lengths, pack(firsts, kind.limbs)
         )
-        return in_order(keys)
+        order = keys[:, 0].reshape(-1, size).argsort(axis=1, kind="stable")
+        order += np.arange(0, len(keys), size)[:, None]
+        return keys[order]
+
+    def states_of(self, words: WordKeys, topics: Sequence[Topic]) -> dict[Topic, Words]:
+        """Return the states after topics, shape (2,), by topic."""
+        some: dict[int, dict[tuple[int, ...], None]] = {}
+        for used, codes in topics:
+            some.setdefault(used, {})[codes] = None
+        states: dict[Topic, Words] = {}
+        for used, distinct in some.items():
+            names = [name for bit, name in enumerate(self.topic) if used >> bit & 1]
+            columns = [
+                pack(column, self._schema[name].limbs)
+                for column, name in zip(zip(*distinct, strict=True), names, strict=True)
+            ]
+            after = self._topics(words, used, columns)
+            states |= {(used, codes): state for codes, state in zip(distinct, after, strict=True)}
+        return states
 
     def _topics(self, words: WordKeys, used: int, codes: Sequence[Words]) -> Words:
         """Return the states after the topic, shape (n, 2).
@@ -235,7 +264,7 @@ class TagWords:
         for number, limbs in enumerate(codes):
             for place, limb in enumerate(limbs):
                 head = _TOPIC | np.uint64((number + 1) << 16 | place)
-                states = words.extend(states, np.stack([limb, np.full_like(limb, head)], axis=1))
+                states = words.extend_halves(states, limb, np.asarray(head))
         return states
 
     def _nodes(
@@ -261,5 +290,5 @@ class TagWords:
         kinds |= np.array(tags, np.uint64) << np.uint64(56)
         for number, limb in enumerate(codes):
             head = kinds | np.uint64((place + 1) << 32 | number)
-            states = words.extend(states, np.stack(np.broadcast_arrays(limb, head), axis=-1))
+            states = words.extend_halves(states, limb, head)
         return states

@@ -25,17 +25,16 @@ from collections.abc import Iterable
 from enum import IntEnum
 from typing import Final, TypeVar
 
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES256
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from ccbps.arrays import Randomness
 from ccbps.errors import DecodeError, KeyMismatchError
-from ccbps.keys.secret import Confined, SecretBytes, confined
+from ccbps.keys.plain_key import ExchangeKey
+from ccbps.keys.secret import Confined, confined
 
 T = TypeVar("T")
 
@@ -72,44 +71,18 @@ class Command(IntEnum):
 _KINDS: Final = frozenset(Command)
 
 
-class RelayKey(SecretBytes):
+class RelayKey(ExchangeKey):
     """Static private key of a relay, for X25519.
 
     Example:
         >>> from ccbps.overlay import RelayKey
         >>> key = RelayKey.generate()
-        >>> len(key.public())
+        >>> len(key.public)
         32
     """
 
     kind = "relay key"
-    length = KEY_BYTES
     __slots__ = ()
-
-    @classmethod
-    @confined
-    def generate(cls) -> RelayKey:
-        """Draw a key at random."""
-        return cls(os.urandom(KEY_BYTES))
-
-    @confined
-    def public(self) -> bytes:
-        """Return the public key, 32 bytes."""
-        secret = X25519PrivateKey.from_private_bytes(self._secret)
-        return secret.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
-
-    @confined
-    def agree(self, public: bytes) -> bytes:
-        """Return the secret that this key and a public key have together (X25519).
-
-        Raises:
-            DecodeError: the bytes are no public key.
-        """
-        secret = X25519PrivateKey.from_private_bytes(self._secret)
-        try:
-            return secret.exchange(X25519PublicKey.from_public_bytes(public))
-        except ValueError:  # other bytes, or a point of low order
-            raise DecodeError("a message holds no public key") from None
 
     @confined
     def accept(self, request: bytes, randomness: Randomness = os.urandom) -> tuple[bytes, Layer]:
@@ -126,8 +99,8 @@ class RelayKey(SecretBytes):
             raise DecodeError("a request is not for this relay's key")
         fresh = RelayKey(randomness(KEY_BYTES))
         shared = fresh.agree(public)
-        layer = Layer(shared + static, self.public() + public + fresh.public(), at_relay=True)
-        return fresh.public() + layer.proof, layer
+        layer = Layer(shared + static, self.public + public + fresh.public, at_relay=True)
+        return fresh.public + layer.proof, layer
 
 
 class Request(Confined):
@@ -150,8 +123,8 @@ class Request(Confined):
         try:
             self._static = self._secret.agree(relay)
         except DecodeError:
-            raise KeyMismatchError("a relay's public key is none: take RelayKey.public()") from None
-        self._public = self._secret.public()
+            raise KeyMismatchError("a relay's public key is none: take RelayKey.public") from None
+        self._public = self._secret.public
         self.content = self._public + _request_digest(self._static, self._public)
 
     @confined

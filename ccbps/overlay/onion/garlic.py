@@ -65,7 +65,7 @@ class Garlic(Printable):
     Example:
         >>> from ccbps.overlay import Garlic, GarlicRelay, RelayKey
         >>> keys = {name: RelayKey.generate() for name in ("a", "b")}
-        >>> publics = {name: key.public() for name, key in keys.items()}
+        >>> publics = {name: key.public for name, key in keys.items()}
         >>> garlic, heard = Garlic(publics, cloves=2, hops=2, content_bytes=100), []
         >>> relays = {}
         >>> for name, key in keys.items():
@@ -148,7 +148,7 @@ class Garlic(Printable):
 
     def _seal(self, relay: str, content: bytes) -> bytes:
         fresh = RelayKey(self.randomness(KEY_BYTES))
-        public = fresh.public()
+        public = fresh.public
         key = _key(fresh.agree(self.relays[relay]), public + self.relays[relay])
         return public + AESGCM(key).encrypt(bytes(12), content, None)
 
@@ -180,7 +180,7 @@ class GarlicRelay(Confined):
         *,
         bulbs: int,
     ) -> None:
-        self._garlic, self._key, self._public = garlic, key, key.public()
+        self._garlic, self._key, self._public = garlic, key, key.public
         self._send, self._deliver, self._after = send, deliver, after
         self._threshold, self._came = whole("bulbs", bulbs, 1), 0
         self._pool: list[tuple[int, str, bytes]] = []

@@ -156,7 +156,7 @@ class Relay(Confined):
         ...     relays[name] = Relay(keys[name], send, leave=Echo)
         ...     port = links.attach(name, relays[name])
         >>> heard = []
-        >>> path = [(name, key.public()) for name, key in keys.items()]
+        >>> path = [(name, key.public) for name, key in keys.items()]
         >>> circuit = Circuit(path, lambda cell: links.send("alice", "entry", cell),
         ...                   lambda what, data: heard.append((what, data)))
         >>> class Client:
