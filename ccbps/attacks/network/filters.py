@@ -12,7 +12,7 @@ from ccbps.access.rates import Bucket
 from ccbps.arrays import Bools, Bytes, Words
 from ccbps.attacks.catalogue import Curve, Figure, Outcome, Taxonomy, attack
 from ccbps.attacks.network.routers import line_of_routers
-from ccbps.attacks.seeded import seeded_server
+from ccbps.attacks.schemes.views import seeded_server
 from ccbps.broker.matching_broker import MatchingBroker
 from ccbps.broker.messages import Publication as PublishedEvent
 from ccbps.broker.messages import Subscription

@@ -13,7 +13,7 @@ import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Randomness
 from ccbps.attacks.catalogue import Curve, Figure, Outcome, Taxonomy, attack
-from ccbps.attacks.seeded import seeded_server
+from ccbps.attacks.schemes.views import seeded_server
 from ccbps.broker.matching_broker import MatchingBroker
 from ccbps.broker.messages import Subscription
 from ccbps.broker.quotas import Quota
@@ -25,9 +25,10 @@ from ccbps.keys.seeds import SharedSeed
 from ccbps.matching.contract.access import MAC_BYTES
 from ccbps.matching.contract.broker import Broker
 from ccbps.matching.contract.matcher import Matcher
-from ccbps.matching.contract.scheme import ServerScheme, Side
+from ccbps.matching.contract.scheme import Side
 from ccbps.matching.one_time.branching import BranchingMatch
 from ccbps.matching.one_time.formula import FormulaMatch
+from ccbps.matching.reusable import ReusableMatcher
 from ccbps.matching.tag.tag import TagMatch
 from ccbps.matching.words.words import KeywordFilterMatch
 from ccbps.overlay.routing.relations import MatcherRelation
@@ -60,7 +61,7 @@ class Pair:
     def of(cls, matcher: Matcher, randomness: Randomness) -> Self:
         """Make keys, an event that matches and its interest, all from one source."""
         rounds, keys = None, dict[Side, RoleKey]()
-        if isinstance(matcher, ServerScheme):
+        if isinstance(matcher, ReusableMatcher):
             server = seeded_server(matcher, randomness)
             broker = matcher.broker(server.broker_key())
             keys = {"event": server.publisher_key(), "interest": server.subscriber_key("client")}
