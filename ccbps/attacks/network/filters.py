@@ -94,7 +94,8 @@ def uncovering_churn(
     When it is withdrawn, all of them travel to the end of the line. When it is repeated, all of
     them are withdrawn there. With the defence, the first broker takes a withdrawal every `pause`
     seconds from a client, and acts on it after `hold` seconds. The hold-down alone stops an
-    adversary in haste only, and the quota alone still lets each withdrawal through.
+    adversary in haste only, and the quota alone still lets each withdrawal through. Both are for
+    all changes: a client can also put a narrow filter in the place of the wide one.
 
     Args:
         covered: number of filters of others that the wide one covers.
@@ -108,9 +109,10 @@ def uncovering_churn(
     Example:
         >>> from ccbps.attacks import uncovering_churn
         >>> print(uncovering_churn(covered=40, brokers=8, withdrawals=4))
-                                             without defence  with defence  expected
-        messages for one withdrawal                      287                     287
-        messages a second at the worst rate             57.4          28.7      57.4
+                                                   without defence  with defence  expected
+        messages for one withdrawal                            287                     287
+        messages for a narrow filter in its place              287                     287
+        messages a second at the worst rate                   57.4          28.7      57.4
     """
     whole("covered", covered, 0, 1 << 10)
     whole("brokers", brokers, 2)
@@ -119,10 +121,13 @@ def uncovering_churn(
     number("pause", pause, 1e-3)
     number("seconds", seconds, withdrawals * brokers * 0.01)
     relation = PlainRelation(Schema(x=UInt(16)))
-    codes = np.random.default_rng(whole("seed", seed, 0)).choice(SIZE, covered, replace=False)
-    wide, *others = map(relation.filter_bytes, ["TRUE", *(f"x = {code}" for code in codes)])
+    codes = np.random.default_rng(whole("seed", seed, 0)).choice(SIZE, covered + 1, replace=False)
+    texts = ["TRUE", *(f"x = {code}" for code in codes)]
+    wide, narrow, *others = map(relation.filter_bytes, texts)
 
-    def simulate(cycles: float, hold: float = 0.0, pause: float = 0.0) -> int:
+    def simulate(
+        cycles: float, hold: float = 0.0, pause: float = 0.0, instead: bytes | None = None
+    ) -> int:
         """Return the messages of some cycles of withdrawal and repetition, or of half a cycle."""
         links, routers = line_of_routers(brokers, relation, lambda *_: None)
         for place, content in enumerate(others):
@@ -143,8 +148,12 @@ def uncovering_churn(
             changes += 1
 
         def act(number: int) -> None:
-            if number == changes:
+            if number != changes:
+                return
+            if instead is None:
                 routers[0].withdraw("subscription", "adversary", 0)
+            else:
+                routers[0].add("subscription", "adversary", 0, instead)
 
         for half in range(int(2 * cycles)):
             time = half * seconds / (2 * max(1, cycles))
@@ -166,6 +175,13 @@ def uncovering_churn(
     return Outcome(
         (
             Figure("messages for one withdrawal", "", simulate(0.5), None, messages),
+            Figure(
+                "messages for a narrow filter in its place",
+                "",
+                simulate(0.5, instead=narrow),
+                None,
+                messages,
+            ),
             Figure(
                 "messages a second at the worst rate",
                 "",

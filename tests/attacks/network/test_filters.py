@@ -13,6 +13,7 @@ def test_one_withdrawal_of_a_wide_filter_costs_all_that_it_covered() -> None:
     """The filters that it covered, and the withdrawal itself, on each hop."""
     outcome = uncovering_churn(withdrawals=1)
     assert outcome["messages for one withdrawal"].undefended == (40 + 1) * 7 == 287
+    assert outcome["messages for a narrow filter in its place"].undefended == 287
 
 
 def test_a_hold_down_stops_haste_and_a_quota_patience() -> None:
