@@ -73,9 +73,8 @@ class CountedFilterMatch(KeywordFilterMatch):
     title="One client withdraws and repeats a wide subscription",
     goal="availability",
     adversary="a client that may subscribe, at the broker of others whose filters its own covers",
-    defence="its first broker takes few withdrawals from each client (`Quota` limits changes of "
-    "subscriptions), and holds each for some seconds: a subscription that is back by then was "
-    "never away",
+    defence="its first broker takes few changes of subscriptions from each client (`Quota`), and "
+    "holds each for some seconds: a subscription that is back by then was never away",
     taxonomy=Taxonomy("semantic", "client", "broker", "multi-hop", "soft", "proportional"),
 )
 def uncovering_churn(
