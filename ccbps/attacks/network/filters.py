@@ -332,7 +332,7 @@ def wide_filters(
     "events have",
     defence="a price for each filter, by what it costs a broker at worst, in place of a number of "
     "filters (`Matcher.costs` has the units)",
-    taxonomy=Taxonomy("resource", "client", "broker", "single-hop", "persistent", "proportional"),
+    taxonomy=Taxonomy("resource", "client", "broker", "single-hop", "persistent", "independent"),
 )
 def costly_filters(
     *,
