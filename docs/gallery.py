@@ -17,7 +17,6 @@ DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS))
 
 from leakage_table import table
-from pictures import write_changed
 
 from ccbps.attacks import Attack, Outcome, all_attacks
 from ccbps.attacks import run as carry_out
@@ -85,11 +84,15 @@ def gallery(outcomes: dict[str, Outcome]) -> str:
 
 
 def write() -> None:
-    """Write the page and its pictures."""
+    """Write the page and its pictures, unless they are newer than the library."""
+    if PAGE.exists():
+        sources = [*DOCS.parent.glob("ccbps/**/*.py"), Path(__file__)]
+        if PAGE.stat().st_mtime > max(path.stat().st_mtime for path in sources):
+            return
     names = [*all_attacks()]
     with ProcessPoolExecutor(2) as pool:
         outcomes = dict(zip(names, pool.map(outcome_of, names), strict=True))
-    write_changed(PAGE, gallery(outcomes))
+    PAGE.write_text(gallery(outcomes), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -21,4 +21,5 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.anonymity.sticky import Group as Group
     from ccbps.anonymity.sticky import StickyCloaks as StickyCloaks
     from ccbps.anonymity.sticky import expected_candidates as expected_candidates
+    from ccbps.anonymity.versions import VersionRelay as VersionRelay
     from ccbps.anonymity.windows import Window as Window

@@ -118,6 +118,29 @@ def merged(
     return out
 
 
+def neighbours(lows: Words, highs: Words, scale: Reals) -> Index:
+    """Return an order of boxes in which those that are near one another are neighbours.
+
+    One dimension is sorted by its bounds, several along a Z-curve through the centres.
+
+    Args:
+        lows: least coordinates, shape (dimensions, boxes).
+        highs: greatest coordinates, of the same shape.
+        scale: width of the domain of each dimension, above 0.
+    """
+    if len(lows) == 1:
+        return np.lexsort((highs[0], lows[0]))
+    bits = MOST_BITS // len(lows)
+    parts = (lows + (highs - lows) // np.uint64(2)) / scale[:, None]
+    # Doubles have 53 bits, so the largest word is below 2^bits.
+    cells = np.minimum(parts * 2.0 ** min(bits, 32), 2.0 ** min(bits, 32) - 1).astype(np.uint64)
+    curve = np.zeros(lows.shape[1], dtype=np.uint64)
+    for bit in range(min(bits, 32) - 1, -1, -1):
+        for cell in cells:
+            curve = curve << np.uint64(1) | cell >> np.uint64(bit) & np.uint64(1)
+    return np.argsort(curve, kind="stable")
+
+
 def renumbered(classes: Index) -> Index:
     """Number the classes that occur from 0 on, in the same order; `SUPPRESSED` stays."""
     kept = classes >= 0

@@ -22,7 +22,7 @@ Source: [ZSSC15] for versions of a stream.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any, Final, Self
 
@@ -36,6 +36,7 @@ from ccbps.anonymity.partition import (
     check_ordered,
     extremes,
     merged,
+    neighbours,
     partition,
     renumbered,
 )
@@ -336,6 +337,121 @@ class Release(Redacted, frozen=True, eq=False, dict=True):
             loss=loss / len(self.anonymizer.identifying),
         )
 
+    @classmethod
+    def joined(cls, releases: Sequence[Self]) -> Self:
+        """Join releases of one stream, whose classes stay as they are.
+
+        Classes that are near one another get neighbouring numbers, which `derive` merges. `rows`
+        counts on from each release to the next.
+
+        Example:
+            >>> from ccbps import Schema, UInt
+            >>> from ccbps.anonymity import Anonymizer, Release
+            >>> anonymizer = Anonymizer(Schema(age=UInt(7)), k=2)
+            >>> first = anonymizer.release({"age": [31, 33, 60, 62]})
+            >>> joined = Release.joined([first, anonymizer.release({"age": [34, 30]})])
+            >>> joined, joined.classes, joined.rows
+            (<Release: 6 of 6 records>, array([1, 1, 2, 2, 0, 0]), array([0, 1, 2, 3, 4, 5]))
+            >>> joined.derive(4).events.codes["age_high"]
+            array([[62, 62, 62, 62, 62, 62]], dtype=uint64)
+
+        Args:
+            releases: releases in their order, at least one; all of one anonymizer's schema.
+
+        Raises:
+            ParameterError: there is none, or they have different schemas.
+        """
+        if not releases:
+            raise ParameterError("releases must have at least one")
+        first = releases[0]
+        if any(one.events.schema != first.events.schema for one in releases):
+            raise ParameterError("releases of different schemas cannot be joined")
+        anonymizer = min((one.anonymizer for one in releases), key=lambda own: own.k)
+        starts = np.cumsum([0, *(one.records for one in releases)])
+        tops = np.cumsum([0, *(int(one.classes.max(initial=-1)) + 1 for one in releases)])
+        rows = [one.rows + start for one, start in zip(releases, starts, strict=False)]
+        classes = [one.classes + top for one, top in zip(releases, tops, strict=False)]
+        codes = {
+            name: np.concatenate([one.events.codes[name] for one in releases], axis=1)
+            for name in first.events.schema
+        }
+        numbers = np.concatenate(classes)
+        events = Events(first.events.schema, len(numbers), codes)
+        _, examples, index = np.unique(numbers, return_index=True, return_inverse=True)
+        ranges = np.stack(
+            [
+                codes[name + end][0, examples]
+                for name in anonymizer.identifying
+                for end in (LOW, HIGH)
+            ]
+        )
+        place = np.empty(len(examples), dtype=np.intp)
+        place[neighbours(ranges[0::2], ranges[1::2], anonymizer.scale)] = np.arange(len(examples))
+        return cls(anonymizer, int(starts[-1]), events, np.concatenate(rows), place[index])
+
+    def is_enough(self, k: int, diversity: Diversity | None = None) -> bool:
+        """Tell whether each class has k records and keeps a rule.
+
+        Args:
+            k: least number of records of a class.
+            diversity: rule on the sensitive values; None for the rule of the anonymizer.
+        """
+        sizes = np.bincount(self.classes)
+        rule = diversity or self.anonymizer.diversity
+        if not len(sizes) or rule is None:
+            return bool((sizes >= k).all())
+        values = self._values(self.anonymizer.sensitive)
+        return bool((sizes >= k).all() and rule.of_groups(self.classes, values, len(sizes)).all())
+
+    def merges(self, finer: Release) -> bool:
+        """Tell whether the classes of this release are unions of whole classes of a finer one.
+
+        So both together say no more than the finer one. Classes that this release leaves out are
+        left out as a whole.
+
+        Example:
+            >>> from ccbps import Schema, UInt
+            >>> from ccbps.anonymity import Anonymizer
+            >>> ages = {"age": [31, 33, 40, 41, 50, 51]}
+            >>> fine = Anonymizer(Schema(age=UInt(7)), k=2).release(ages)
+            >>> fine.derive(3).merges(fine)
+            True
+            >>> Anonymizer(Schema(age=UInt(7)), k=3).release(ages).merges(fine)
+            False
+
+        Args:
+            finer: release of the same schema, whose `rows` count the same records.
+        """
+        if self.events.schema != finer.events.schema:
+            return False
+        order = np.argsort(finer.rows, kind="stable")
+        known = finer.rows[order]
+        at = np.searchsorted(known, self.rows)
+        if len(np.unique(self.rows)) < len(self.rows) or not np.isin(self.rows, known).all():
+            return False
+        at = order[at]
+        own, sizes = finer.classes[at], np.bincount(finer.classes)
+        counts = np.bincount(own, minlength=len(sizes))
+        if not ((counts == 0) | (counts == sizes)).all():
+            return False
+        pairs = np.unique(np.stack([own, self.classes]), axis=1).shape[1]
+        if pairs != np.count_nonzero(counts):
+            return False
+        ends = {n + end: end for n in self.anonymizer.identifying for end in (LOW, HIGH)}
+        for name, codes in self.events.codes.items():
+            theirs = finer.events.codes[name][:, at]
+            if name not in ends:
+                inside = codes == theirs
+            else:
+                inside = codes <= theirs if ends[name] == LOW else codes >= theirs
+            if not inside.all():
+                return False
+        return True
+
+    def _values(self, sensitive: Iterable[str]) -> Index:
+        """Number the combinations of sensitive values."""
+        return numbered(np.concatenate([self.events.codes[name] for name in sensitive]))
+
     def versions(self, *ks: int) -> tuple[Self, ...]:
         """Make releases for several k, each of which is derived from the one before it.
 
@@ -378,9 +494,7 @@ class Release(Redacted, frozen=True, eq=False, dict=True):
             method=old.method,
         )
         codes = self.events.codes
-        values = None
-        if rule is not None:
-            values = numbered(np.concatenate([codes[name] for name in old.sensitive]))
+        values = None if rule is None else self._values(old.sensitive)
         classes = merged(self.classes, k, rule, values)
         kept = np.flatnonzero(classes != SUPPRESSED)
         numbers = classes[kept]

@@ -21,9 +21,18 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.attacks.network.bogus import bogus_brokers as bogus_brokers
     from ccbps.attacks.network.canaries import lying_broker as lying_broker
     from ccbps.attacks.network.dawn import attack_at_dawn as attack_at_dawn
+    from ccbps.attacks.network.filters import costly_filters as costly_filters
+    from ccbps.attacks.network.filters import uncovering_churn as uncovering_churn
+    from ccbps.attacks.network.filters import wide_filters as wide_filters
     from ccbps.attacks.network.floods import publication_flood as publication_flood
+    from ccbps.attacks.network.floods import subscription_flood as subscription_flood
     from ccbps.attacks.network.forgeries import forged_events as forged_events
+    from ccbps.attacks.network.loads import localisation as localisation
+    from ccbps.attacks.network.loads import transmission as transmission
+    from ccbps.attacks.network.messages import malformed_messages as malformed_messages
     from ccbps.attacks.network.partition import partition as partition
+    from ccbps.attacks.network.replays import replay as replay
+    from ccbps.attacks.network.rounds import round_exhaustion as round_exhaustion
     from ccbps.attacks.network.scans import overlay_scan as overlay_scan
     from ccbps.attacks.network.watchers import layer_watchers as layer_watchers
     from ccbps.attacks.schemes.access_tree import read_access_trees as read_access_trees

@@ -28,9 +28,14 @@ P = ParamSpec("P")
 
 MODULES: Final = (
     "ccbps.attacks.network.floods",
+    "ccbps.attacks.network.filters",
+    "ccbps.attacks.network.loads",
+    "ccbps.attacks.network.rounds",
+    "ccbps.attacks.network.messages",
     "ccbps.attacks.network.scans",
     "ccbps.attacks.network.bogus",
     "ccbps.attacks.network.forgeries",
+    "ccbps.attacks.network.replays",
     "ccbps.attacks.network.partition",
     "ccbps.attacks.network.canaries",
     "ccbps.attacks.network.dawn",

@@ -283,19 +283,21 @@ class TableBook(Book):
 
     def check_event(self, publisher: str, publication: Publication) -> None:
         _require_event(publication)
-        raise_for(self._broker.examine_events(_events([publication])))
+        raise_for(self._broker.examine_events(events_of([publication])))
 
     def add(self, numbers: Sequence[int], subscriptions: Sequence[Labelled]) -> None:
-        interests = _interests(subscriptions)
         entries, fresh, rows = [], dict[bytes, int](), []
-        for row, message in enumerate(interests):
-            digest = blake2b(message.tobytes(), digest_size=16).digest()
+        for row, (_, one) in enumerate(subscriptions):
+            # With its mask: a client with another's interest and a mask of its own hides nothing.
+            content = one.interests.tobytes() + (one.mask or b"")
+            digest = blake2b(content, digest_size=16).digest()
             entry = self._entries.get(digest, fresh.get(digest))
             if entry is None:
                 entry = fresh[digest] = self._next + len(fresh)
                 rows.append(row)
             entries.append(entry)
-        equal = self._put(interests[rows], [*fresh.values()]) if rows else {}
+        new = [subscriptions[row] for row in rows]
+        equal = self._put(new, [*fresh.values()]) if rows else {}
         self._next += len(fresh)
         for digest, entry in fresh.items():
             if entry not in equal:
@@ -309,13 +311,14 @@ class TableBook(Book):
                 members.append(number)
             self._count += len(numbers)
 
-    def _put(self, interests: Bytes, entries: Sequence[int]) -> dict[int, int]:
-        """Put interests into the tables.
+    def _put(self, subscriptions: Sequence[Labelled], entries: Sequence[int]) -> dict[int, int]:
+        """Put interests that differ into the tables.
 
         Returns:
             for entries whose interest equals one of the tables in another form: the entry of that.
             These are not put into the tables.
         """
+        interests = interests_of(subscriptions)
         if not self._broker.matcher.covering:
             self._table.add(interests, entries)
             return {}
@@ -350,6 +353,10 @@ class TableBook(Book):
     def remove(self, numbers: Sequence[int]) -> None:
         with self._lock:
             gone = [entry for number in numbers if (entry := self._leave(number)) is not None]
+        self._take_out(gone)
+
+    def _take_out(self, gone: Sequence[int]) -> None:
+        """Remove interests from the tables."""
         outer = []
         for entry in gone:
             over = self._over.pop(entry, None)
@@ -390,7 +397,7 @@ class TableBook(Book):
             self._table.remove([entry])
 
     def find(self, publications: Sequence[Publication]) -> list[list[Any]]:
-        events = _events(publications)
+        events = events_of(publications)
         if not self._broker.matcher.covering:
             return self._find(events)
         with self._moving:
@@ -435,10 +442,10 @@ class TableBook(Book):
     def matching(
         self, subscriptions: Sequence[Labelled], publications: Sequence[Publication]
     ) -> Bools:
-        interests = _interests(subscriptions)
+        interests = interests_of(subscriptions)
         # A user who was revoked since the check matches nothing.
         good = np.flatnonzero(self._broker.examine_interests(interests) == Cause.NONE)
-        events = _events(publications)
+        events = events_of(publications)
         out = np.zeros((len(events), len(interests)), dtype=np.bool_)
         if len(good):
             out[:, good] = self._broker.examine_all(events, interests[good])[0]
@@ -469,14 +476,14 @@ class SharesBook(Book):
         for label, subscription in subscriptions:
             self.check_owner(label.partition("/")[0], subscription)
         if subscriptions:
-            self._leader.verify(_interests(subscriptions))
+            self._leader.verify(interests_of(subscriptions))
 
     def check_owner(self, client: str, subscription: Subscription) -> None:
         self._leader.check("interest", subscription.interests, client)
 
     def check_event(self, publisher: str, publication: Publication) -> None:
         _require_event(publication)
-        self._leader.check("event", _events([publication]), publisher)
+        self._leader.check("event", events_of([publication]), publisher)
 
     def add(self, numbers: Sequence[int], subscriptions: Sequence[Labelled]) -> None:
         with self._moving:
@@ -485,7 +492,7 @@ class SharesBook(Book):
             fresh = len(numbers) - len(chosen)
             chosen += range(self._used, self._used + fresh)
             self._used += fresh
-            self._leader.put(self._table, np.array(chosen), _interests(subscriptions))
+            self._leader.put(self._table, np.array(chosen), interests_of(subscriptions))
             with self._lock:
                 for number, lane in zip(numbers, chosen, strict=True):
                     self._subscriptions[number] = self._held[lane] = number, lane, self._change
@@ -514,7 +521,7 @@ class SharesBook(Book):
                 tested = len(book._held)
             book._metrics.add("pairs_tested", tested * len(publications))
         leader = books[0]._leader
-        answers, refused = leader.match([book._table for book in books], _events(publications))
+        answers, refused = leader.match([book._table for book in books], events_of(publications))
         pairs = zip(books, answers, changes, strict=True)
         return [book._entries(own, refused, change) for book, own, change in pairs]
 
@@ -537,16 +544,16 @@ class SharesBook(Book):
     def matching(
         self, subscriptions: Sequence[Labelled], publications: Sequence[Publication]
     ) -> Bools:
-        return self._leader.match_once(_interests(subscriptions), _events(publications))
+        return self._leader.match_once(interests_of(subscriptions), events_of(publications))
 
 
-def _events(publications: Sequence[Publication]) -> Bytes:
+def events_of(publications: Sequence[Publication]) -> Bytes:
     """Return the events for all subscriptions, shape (count, event_bytes)."""
     events = [publication.event or b"" for publication in publications]
     return np.frombuffer(b"".join(events), dtype=np.uint8).reshape(len(events), -1)
 
 
-def _interests(subscriptions: Sequence[Labelled]) -> Bytes:
+def interests_of(subscriptions: Sequence[Labelled]) -> Bytes:
     """Return the interests of subscriptions that have one each, shape (count, interest_bytes)."""
     return np.concatenate([subscription.interests for _, subscription in subscriptions])
 
@@ -563,7 +570,7 @@ def _one_row_each(subscriptions: Sequence[Labelled], width: int) -> Bytes:
                 f"a subscription has 1 interest message of {width} bytes here, "
                 f"got {subscription.interests.shape}"
             )
-    return _interests(subscriptions) if subscriptions else np.zeros((0, width), np.uint8)
+    return interests_of(subscriptions) if subscriptions else np.zeros((0, width), np.uint8)
 
 
 def _require_event(publication: Publication) -> None:

@@ -55,6 +55,7 @@ from ccbps.broker.subscriptions import Subscriptions
 from ccbps.broker.trio_clients import TrioClients
 from ccbps.checks import choice, instance, octets, whole
 from ccbps.errors import CcbpsError, ParameterError
+from ccbps.filters.contents import MaskLayout
 from ccbps.keys.secret import Confined
 from ccbps.matching.contract.broker import Broker
 from ccbps.matching.contract.matcher import Matcher
@@ -117,6 +118,7 @@ class MatchingBroker(Confined):
         clock: Callable[[], float] = time.monotonic,
         timer: Callable[[], float] = time.thread_time,
         access: Enforcement | None = None,
+        masks: MaskLayout | None = None,
     ) -> None:
         """Start a broker, and read its file if it has one.
 
@@ -141,10 +143,13 @@ class MatchingBroker(Confined):
             clock: source of seconds for quotas.
             timer: source of seconds of processor time that the calling thread used.
             access: access control; None lets every client publish and subscribe.
+            masks: content filter (`ContentFilter.layout`) whose masks all subscriptions and
+                publications have. Only pairs whose masks fit are tested. None for no masks.
 
         Raises:
             LedgerError: the file cannot be used.
-            ParameterError: the file is another matcher's, key's or epoch's.
+            ParameterError: the file is another matcher's, key's, epoch's or content filter's; or
+                there are masks, and the matcher's broker does not test all pairs by itself.
         """
         relays = isinstance(broker, Matcher) and broker.answers is Answers.SUBSCRIBER
         if not relays:
@@ -163,14 +168,15 @@ class MatchingBroker(Confined):
         # One thread at a time changes subscriptions. The lock is for what takes no time.
         self._changing, self._lock = RLock(), RLock()
         self._metrics, self._revoked = Metrics(), set[bytes]()
-        self._subscriptions = Subscriptions(broker, prefilter, self._lock, self._metrics)
+        self._subscriptions = Subscriptions(broker, prefilter, self._lock, self._metrics, masks)
         self.matcher, self._examiner = self._subscriptions.matcher, self._subscriptions.examiner
         self._publishers = Publishers(whole("remember", remember, 1))
         self._kept = Kept(whole("keep", keep, 0), prefilter)
         self._store: Store = NoStore()
         if path is not None:
             names = (broker.digest, b"", 0) if isinstance(broker, Matcher) else broker.names
-            self._store = BrokerStore(Path(path), names, durable)
+            layout = "" if masks is None else masks.to_text()
+            self._store = BrokerStore(Path(path), (*names, layout), durable)
         self._trio_clients, self.numbering = TrioClients(broker, self._store), self._store.numbering
         self._boxes = Mailboxes(
             self.quota, when_full == "drop", clock, self._store, self._metrics, relays
@@ -286,6 +292,7 @@ class MatchingBroker(Confined):
             self.access.check(client, new)
             # Three brokers may take their time: others may be served meanwhile.
             encoder = self.access.encoder(client)
+            self._subscriptions.check_masks([new])
             self._examiner.check([(f"{encoder}/{new.name}", new)])
 
             def enter() -> None:
@@ -332,6 +339,7 @@ class MatchingBroker(Confined):
                     raise ParameterError(f"{client} has a subscription {one.name!r} already")
                 seen.add((client, one.name))
             encoder = self.access.encoder
+            self._subscriptions.check_masks(one for _, one in subscriptions)
             self._examiner.check(
                 [(f"{encoder(client)}/{one.name}", one) for client, one in subscriptions]
             )

@@ -18,7 +18,7 @@ from ccbps.filters.tokens import TOKEN_BYTES
 from ccbps.records import Message, Number, Record
 from ccbps.wire import Kind
 
-VERSION: Final = 3
+VERSION: Final = 4
 Token = Annotated[bytes, Meta(min_length=TOKEN_BYTES, max_length=TOKEN_BYTES)]
 NAME_BYTES: Final = 256
 """Largest length of a name."""
@@ -93,6 +93,8 @@ class Subscription(Message, frozen=True):
         route: bytes by which a network of brokers routes (`ccbps.overlay.EdgeBroker`), which all of
             them read; None outside of a network.
         permit: the authority's permit, at a broker that enforces a policy before matching.
+        mask: masks of a content filter (`ccbps.filters.ContentFilter.interests`), at a broker that
+            compares them; None elsewhere.
 
     Example:
         >>> import numpy as np
@@ -111,6 +113,7 @@ class Subscription(Message, frozen=True):
     first_round: Number | None = None
     route: bytes | None = None
     permit: Annotated[bytes, Meta(max_length=1024)] = b""
+    mask: bytes | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -143,6 +146,7 @@ class Publication(Message, frozen=True):
             otherwise; None for none. So a publisher need not wait for receipts, and keeps its order
             when the broker refuses some for now.
         route: bytes by which a network of brokers routes it; see `Subscription`.
+        mask: mask of a content filter (`ccbps.filters.ContentFilter.events`); see there, too.
 
     Example:
         >>> from ccbps.broker import Publication
@@ -162,6 +166,7 @@ class Publication(Message, frozen=True):
     wraps: Mapping[str, bytes] = {}
     after: Number | None = None
     route: bytes | None = None
+    mask: bytes | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -26,6 +26,7 @@ _COUNTERS: Final = {
     "filter_false_positives": "Publications that the filter let through for nothing",
     "pairs_tested": "Pairs of event and interest that were tested",
     "pairs_saved": "Pairs that were not, as an equal interest was, or a covering one did not match",
+    "pairs_masked": "Pairs that were not, as the masks of their contents exclude a match",
     "pairs_refused": "Pairs that could not be tested: messages of different rounds or seeds",
     "deliveries": "Deliveries that were put into queues",
     "withheld": "Matches that were not delivered, as the policy does not let the client receive",

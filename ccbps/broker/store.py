@@ -24,12 +24,12 @@ from ccbps.broker.messages import Delivery, Publication, Subscription
 from ccbps.errors import LedgerError, ParameterError
 
 _APPLICATION: Final = int.from_bytes(b"ccbb", "big")
-_VERSION: Final = 5
+_VERSION: Final = 6
 WAIT_SECONDS: Final = 5.0
 """Seconds to wait for another process that has the file open, such as a broker about to end."""
 _TABLES: Final = """
 CREATE TABLE about (matcher BLOB NOT NULL, key BLOB NOT NULL, epoch INTEGER NOT NULL,
-    numbering BLOB NOT NULL);
+    masks TEXT NOT NULL, numbering BLOB NOT NULL);
 CREATE TABLE subscriptions (client TEXT NOT NULL, name TEXT NOT NULL, message BLOB NOT NULL,
     awaits INTEGER, PRIMARY KEY (client, name)) WITHOUT ROWID;
 CREATE TABLE numbers (publisher TEXT NOT NULL, number INTEGER NOT NULL, digest BLOB NOT NULL,
@@ -64,17 +64,17 @@ class BrokerStore:
 
     numbering: bytes
 
-    def __init__(self, path: Path, names: tuple[bytes, bytes, int], durable: bool) -> None:
+    def __init__(self, path: Path, names: tuple[bytes, bytes, int, str], durable: bool) -> None:
         """Open a file, or create it if it is missing.
 
         Args:
             path: path of the file.
-            names: digest of the broker's matcher, id and epoch of its key.
+            names: digest of the broker's matcher, id and epoch of its key, layout of its masks.
             durable: whether accepted messages survive a loss of power, too.
 
         Raises:
             LedgerError: it cannot be used, or another process has it open.
-            ParameterError: it is of another matcher, key or epoch, or no such file.
+            ParameterError: it is of another matcher, key, epoch or content filter, or no such file.
         """
         if not path.exists():
             path.touch(mode=0o600)  # it tells who reads it what the broker knows
@@ -92,21 +92,23 @@ class BrokerStore:
                 raise LedgerError(f"the broker's file {path} cannot be used: {error}") from None
             raise
 
-    def _open(self, path: Path, names: tuple[bytes, bytes, int]) -> None:
+    def _open(self, path: Path, names: tuple[bytes, bytes, int, str]) -> None:
         """Check whose file it is, and change nothing in a file of another kind."""
         self._db.execute("BEGIN EXCLUSIVE")
         if self._row("SELECT count(*) FROM sqlite_schema") == (0,):
             for statement in _TABLES.split(";"):
                 self._db.execute(statement)
-            self._db.execute("INSERT INTO about VALUES (?, ?, ?, randomblob(8))", names)
+            self._db.execute("INSERT INTO about VALUES (?, ?, ?, ?, randomblob(8))", names)
             self._db.execute(f"PRAGMA application_id = {_APPLICATION}")
             self._db.execute(f"PRAGMA user_version = {_VERSION}")
         kind = self._row("PRAGMA application_id") + self._row("PRAGMA user_version")
         if kind != (_APPLICATION, _VERSION):
             raise ParameterError(f"{path} is not a broker's file of this version")
         *about, self.numbering = self._row("SELECT * FROM about")
-        if tuple(about) != names:
+        if tuple(about[:-1]) != names[:-1]:
             raise ParameterError(f"{path} belongs to another matcher, key or epoch")
+        if about[-1] != names[-1]:
+            raise ParameterError(f"{path} belongs to a broker with another content filter, or none")
         self._db.execute("COMMIT")
 
     def _row(self, query: str) -> tuple[Any, ...]:

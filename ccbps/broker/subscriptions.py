@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from threading import RLock
@@ -20,12 +20,15 @@ import numpy as np
 
 from ccbps.arrays import Index
 from ccbps.broker.books import Book, Labelled, RelayBook, RoundBook, SharesBook, TableBook
+from ccbps.broker.masked_book import MaskedBook
 from ccbps.broker.messages import Publication, Subscription
 from ccbps.broker.metrics import Metrics
 from ccbps.broker.prefilter import FilterKind, TokenFilter
 from ccbps.broker.quotas import Quota
 from ccbps.broker.registry import Registry
-from ccbps.errors import CcbpsError, DecodeError, RefusedError
+from ccbps.checks import instance
+from ccbps.errors import CcbpsError, DecodeError, ParameterError, RefusedError
+from ccbps.filters.contents import MaskLayout
 from ccbps.matching.contract.broker import Broker
 from ccbps.matching.contract.scheme import Answers, Scheme
 from ccbps.trio.leader import Leader
@@ -107,9 +110,20 @@ class Subscriptions:
         prefilter: FilterKind | None,
         lock: RLock,
         metrics: Metrics,
+        masks: MaskLayout | None = None,
     ) -> None:
         self._matching, self._lock, self._metrics = matching, lock, metrics
         self.matcher = matching if isinstance(matching, Scheme) else matching.matcher
+        self._masks = masks
+        if masks is not None:
+            instance("masks", masks, MaskLayout, hint="take ContentFilter.layout")
+        if masks is not None and not (
+            isinstance(matching, Broker) and self.matcher.answers is Answers.ALL
+        ):
+            raise ParameterError(
+                f"masks must be None with {type(self.matcher).__name__}: they are for one broker "
+                "that tests every event with every interest, and show what other matchers hide"
+            )
         self.registry, self.topics = Registry(), TokenFilter(prefilter)
         self._books: dict[_Key, Book] = {}
         self._keys: dict[int, _Key] = {}
@@ -150,6 +164,7 @@ class Subscriptions:
             encoder: function that returns who encoded a client's subscriptions.
         """
         try:
+            self.check_masks(one for _, one in subscriptions)
             self.examiner.check(
                 [(f"{encoder(client)}/{one.name}", one) for client, one in subscriptions]
             )
@@ -160,6 +175,21 @@ class Subscriptions:
             _log.warning("subscription %s of %s is left out: %s", subscription.name, client, error)
             return []
         return subscriptions
+
+    def check_masks(self, sent: Iterable[Subscription | Publication]) -> None:
+        """Refuse what clients sent with masks that do not fit, or without masks where they must.
+
+        Raises:
+            DecodeError: masks are missing, malformed or of another filter; or nobody compares them.
+        """
+        for one in sent:
+            if self._masks is None:
+                if one.mask is not None:
+                    raise DecodeError("this broker compares no masks: leave the mask out")
+            elif isinstance(one, Subscription):
+                self._masks.check_interest(one.mask)
+            else:
+                self._masks.check_event(one.mask)
 
     def require_room(self, client: str, new: Subscription, quota: Quota) -> None:
         """Refuse a subscription of a client that may have no more.
@@ -261,6 +291,7 @@ class Subscriptions:
         for one in coming:
             try:
                 if one.snapshot.books or examine:
+                    self.check_masks([one.publication])
                     self.examiner.check_event(publisher, one.publication)
             except CcbpsError as error:
                 one.error = error
@@ -293,12 +324,13 @@ class Subscriptions:
 
         Called with the lock.
         """
+        tested = {id(added) for added, _ in one.later}
         return [
             added
             for added in self._added
             if (added.since is None or added.since > one.snapshot.version)
             and added.labelled[1].concerns(publisher, one.publication)
-            and not any(added is tested for tested, _ in one.later)
+            and id(added) not in tested
         ]
 
     def find_later(self, one: Coming, later: Sequence[Added]) -> None:
@@ -331,6 +363,8 @@ class Subscriptions:
             return SharesBook(self._matching, self._lock, self._metrics)
         if not isinstance(self._matching, Broker):
             return RelayBook(self._lock, self._metrics)
+        if self._masks is not None:
+            return MaskedBook(self._matching, self.registry, self._lock, self._metrics, self._masks)
         if self.matcher.answers is Answers.ALL:
             return TableBook(self._matching, self.registry, self._lock, self._metrics)
         return RoundBook(self._matching, self._lock, self._metrics)
@@ -339,7 +373,8 @@ class Subscriptions:
     def _size(subscription: Subscription) -> int:
         """Return about the number of bytes that a subscription takes."""
         topic = TOPIC_BYTES if subscription.token else 0
-        return subscription.interests.nbytes + len(subscription.name.encode()) + topic
+        masks = len(subscription.mask or b"")
+        return subscription.interests.nbytes + len(subscription.name.encode()) + topic + masks
 
     def _print(self, subscription: Subscription) -> int:
         """Return 64 bits of a subscription. No client can choose two with the same bits."""

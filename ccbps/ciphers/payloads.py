@@ -90,6 +90,8 @@ def as_bytes(name: str, values: Sequence[bytes]) -> list[bytes]:
     Raises:
         ParameterError: a value is not bytes. The error calls it by `name`.
     """
+    if isinstance(values, (bytes, bytearray, memoryview, str)):
+        raise ParameterError(f"{name} must be a list of bytes, one for each row; pass [value]")
     for row, value in enumerate(values):
         if not isinstance(value, (bytes, bytearray, memoryview)):
             raise ParameterError(

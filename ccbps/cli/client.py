@@ -24,12 +24,13 @@ from ccbps.cli.command import Option
 from ccbps.cli.secret_files import SHARED_KEYS, VARIABLE, key_file, read_password
 from ccbps.delivery.naive import KEY_BYTES, PayloadOpener, PayloadSealer
 from ccbps.errors import ParameterError
+from ccbps.filters.contents import ContentFilter
 from ccbps.filters.tokens import TopicTokens
 from ccbps.keys.seeds import SharedSeed
 from ccbps.keys.sources import FileKey, client_key, filter_key, role_key, seeds
 from ccbps.matching import Matcher
 from ccbps.matching.contract.roles import MatcherRole
-from ccbps.matching.contract.scheme import Keying
+from ccbps.matching.contract.scheme import Answers, Keying
 from ccbps.rounds.ledger_file import MarkedLedger
 
 if TYPE_CHECKING:
@@ -57,6 +58,11 @@ CLIENT: Final = (
 )
 TOPIC: Final = Option("--topic TEXT", "the topic (default: all topics)")
 FILTER: Final = Option("--filter FILE", "key of topics, which hides them from the broker")
+CONTENTS: Final = Option(
+    "--contents FILE",
+    "key of a content filter, keygen filter, for a broker with --masks: THE BROKER SEES which "
+    "records and predicates are alike",
+)
 MARK: Final = Option(
     "--mark FILE", "mark of the ledger, on another disk, which notices an older copy"
 )
@@ -171,6 +177,22 @@ def topic_tokens(arguments: Namespace, has_topic: bool) -> TopicTokens | None:
     if has_topic != (arguments.filter is not None):
         raise ParameterError("a topic needs the key of topics, --filter FILE, and it needs a topic")
     return TopicTokens(filter_key(key_file(arguments, arguments.filter))) if has_topic else None
+
+
+def content_filter(arguments: Namespace, matcher: Matcher) -> ContentFilter | None:
+    """Return the maker of masks, or None if there are no masks.
+
+    Raises:
+        ParameterError: masks would show what the matcher hides, and no broker takes them.
+    """
+    if arguments.contents is None:
+        return None
+    if matcher.answers is not Answers.ALL:
+        raise ParameterError(
+            f"--contents shows the broker what {type(matcher).__name__} hides: leave it out"
+        )
+    key = filter_key(key_file(arguments, arguments.contents))
+    return ContentFilter(matcher.schema, key)
 
 
 def seal_payloads(seed: SharedSeed, payloads: list[bytes], numbers: range) -> list[bytes]:

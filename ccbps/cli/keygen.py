@@ -24,10 +24,11 @@ from ccbps.cli.secret_files import (
     new_secret_file,
     replace_secret,
 )
+from ccbps.filters.contents import ContentFilter
 from ccbps.keys.plain_key import ClientKey, FilterKey, LedgerKey, OperatorKey
 from ccbps.keys.role_key import RoleKey
 from ccbps.keys.seeds import SharedSeed
-from ccbps.keys.sources import client_key, master, role_key
+from ccbps.keys.sources import client_key, filter_key, master, role_key
 from ccbps.keys.text_form import KINDS, read_key
 from ccbps.matching.contract.key_server import KeyServer
 from ccbps.shares.operators import Operator
@@ -235,6 +236,21 @@ def _filter(_: Namespace) -> FilterKey:
     return FilterKey.generate()
 
 
+def _masks(arguments: Namespace) -> int:
+    """Print the layout of a content filter's masks, for the broker.
+
+    Publishers and subscribers have the key of the filter, and pass it with --contents. The broker
+    gets the layout, which is public.
+
+    Example:
+        ccbps keygen masks --matcher quotes.matcher --filter contents.key
+    """
+    key = filter_key(key_file(arguments, arguments.filter))
+    text = ContentFilter(read_matcher(arguments.matcher).schema, key).layout.to_text()
+    answer(arguments, text, masks=text)
+    return 0
+
+
 @_kept
 def _ledger(arguments: Namespace) -> LedgerKey:
     """Make the key of a ledger's server, from the publisher's master seed.
@@ -366,6 +382,16 @@ KEYGEN: Final = Command(
         ),
         Command("rotate", _rotate, (*SERVER, JSON)),
         Command("filter", _filter, OUT),
+        Command(
+            "masks",
+            _masks,
+            (
+                MATCHER,
+                Option("--filter FILE", "key of the filter, keygen filter", required=True),
+                SHARED_KEYS,
+                JSON,
+            ),
+        ),
         Command("ledger", _ledger, (*MASTER, *OUT)),
         Command(
             "operator",

@@ -20,11 +20,13 @@ from ccbps import checks
 from ccbps.broker import Publication
 from ccbps.cli.client import (
     CLIENT,
+    CONTENTS,
     FILTER,
     LEDGER,
     TOPIC,
     WAIT_SECONDS,
     connected,
+    content_filter,
     greet,
     marked,
     role_secret,
@@ -167,6 +169,7 @@ class _Publishing:
             self._seed = master(key_file(arguments, arguments.seal))
         has_topic = (arguments.topic or arguments.topic_field) is not None
         self._tokens = topic_tokens(arguments, has_topic)
+        self._contents = content_filter(arguments, matcher)
 
     def tell(self, more: str) -> None:
         """Print how many records were published, and more."""
@@ -238,10 +241,15 @@ class _Publishing:
             payloads = [text.encode() for text in block.texts()]
         if self._seed is not None:
             payloads = seal_payloads(self._seed, payloads, numbers)
+        masks: list[bytes | None] = [None] * len(block)
+        if self._contents is not None:
+            masks = [mask.tobytes() for mask in self._contents.events(events)]
+        turns = numbers if self._has_rounds else [None] * len(block)
+        topics, messages = self._topics(block), self._messages(events, numbers)
         return [
-            Publication(number, event, payload, token, number if self._has_rounds else None, own)
-            for number, (event, own), payload, token in zip(
-                numbers, self._messages(events, numbers), payloads, self._topics(block), strict=True
+            Publication(number, event, payload, token, turn, own, mask=mask)
+            for number, (event, own), payload, token, turn, mask in zip(
+                numbers, messages, payloads, topics, turns, masks, strict=True
             )
         ]
 
@@ -300,6 +308,7 @@ PUBLISH: Final = Command(
         ),
         OneOf(TOPIC, Option("--topic-field NAME", "field of a record that holds its topic")),
         FILTER,
+        CONTENTS,
         Option(
             "--to CLIENT/NAME",
             "subscription with a seed of its own (FormulaMatch); once for each",

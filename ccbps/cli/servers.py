@@ -28,6 +28,7 @@ from ccbps.cli.inputs import MATCHER, read_matcher, read_settings
 from ccbps.cli.secret_files import SHARED_KEYS, key_file, read_users
 from ccbps.cli.signals import ended_by_signals
 from ccbps.errors import CcbpsError, ParameterError, RefusedError
+from ccbps.filters.contents import MaskLayout
 from ccbps.keys.sources import role_key
 from ccbps.matching import Broker, Matcher
 from ccbps.matching.contract.scheme import Answers, Keying
@@ -141,6 +142,7 @@ def _matching_broker(
         keep=arguments.keep,
         quota=Quota(**quota),
         when_full=arguments.when_full,
+        masks=None if arguments.masks is None else MaskLayout.from_text(arguments.masks),
     )
 
 
@@ -309,6 +311,10 @@ BROKER_OPTIONS: Final = (
         "number of publications kept for later subscribers (default: 0)",
         type=int,
         default=0,
+    ),
+    Option(
+        "--masks LAYOUT",
+        "test only what may match by the masks of a content filter; keygen masks prints its layout",
     ),
     Option(
         "--when-full",

@@ -17,10 +17,12 @@ from ccbps import checks
 from ccbps.broker import Delivery, Subscription
 from ccbps.cli.client import (
     CLIENT,
+    CONTENTS,
     FILTER,
     LEDGER,
     TOPIC,
     connected,
+    content_filter,
     greet,
     marked,
     open_payload,
@@ -92,6 +94,7 @@ def _subscription(arguments: Namespace) -> tuple[Subscriber, Subscription]:
     matcher, interest = read_matcher(arguments.matcher), read_text(arguments.predicate)
     tokens = topic_tokens(arguments, arguments.topic is not None)
     token = None if tokens is None else tokens.one(arguments.topic)
+    contents = content_filter(arguments, matcher)
     values = interest if matcher.private_names is None else read_values(interest)
     rounds = None if arguments.rounds is None else read_rounds(arguments.rounds)
     secret = role_secret(matcher, key_file(arguments, arguments.key), arguments.ledger)
@@ -105,7 +108,8 @@ def _subscription(arguments: Namespace) -> tuple[Subscriber, Subscription]:
         )
     if rounds is None:
         rows = sealed(subscriber, subscriber.encode(values))
-        return subscriber, Subscription(name, rows, token)
+        mask = None if contents is None else contents.interests([interest])[0].tobytes()
+        return subscriber, Subscription(name, rows, token, mask=mask)
     label = f"{arguments.name}/{name}"
     pairs = [label] * len(rounds) if matcher.answers is Answers.ROUND else None
     rows = subscriber.encode(values, rounds, pairs=pairs)
@@ -169,6 +173,7 @@ SUBSCRIBE: Final = Command(
         ),
         TOPIC,
         FILTER,
+        CONTENTS,
         Option("--open FILE", "seed of payloads, the same as for publish --seal"),
         Option("--count N", "end after N deliveries", type=int),
         Option("--wait SECONDS", "end if no delivery comes for this time", type=float),

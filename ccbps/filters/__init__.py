@@ -9,6 +9,7 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.filters.bloom import CountingBloomFilter as CountingBloomFilter
     from ccbps.filters.bloom import bloom_size as bloom_size
     from ccbps.filters.contents import ContentFilter as ContentFilter
+    from ccbps.filters.contents import MaskLayout as MaskLayout
     from ccbps.filters.contents import may_match as may_match
     from ccbps.filters.cuckoo import CuckooFilter as CuckooFilter
     from ccbps.filters.cuckoo import cuckoo_buckets as cuckoo_buckets

@@ -27,12 +27,14 @@ Sources: R. Barazzutti, P. Felber, H. Mercier, E. Onica and E. Riviere, Thrifty 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping
 from hashlib import blake2b
 from math import ceil, log, prod
-from typing import Any, Final, TypeAlias
+from typing import Annotated, Any, Final, Self, TypeAlias
 
 import numpy as np
+from msgspec import Meta
 
 from ccbps.arrays import Bools, Bytes, Words
 from ccbps.checks import array, instance, number, whole
@@ -44,6 +46,7 @@ from ccbps.keys.secret import Confined
 from ccbps.predicates import Events, Predicate, Schema
 from ccbps.predicates.bound import bound_predicate
 from ccbps.predicates.codes import CodeArray, Intervals, pack
+from ccbps.records import Record
 
 LEVELS: Final = 8
 MASKS: Final = 4
@@ -55,6 +58,78 @@ _MOST_LEVELS: Final = 63
 
 Need: TypeAlias = tuple[int, int, int]
 """Number of an attribute, bits of a prefix (0 for the whole code), and the value of these bits."""
+
+
+class MaskLayout(Record, frozen=True):
+    """A content filter as brokers know it: enough to check its masks, and no key.
+
+    Example:
+        >>> from ccbps import Schema, UInt
+        >>> from ccbps.filters import ContentFilter, FilterKey, MaskLayout
+        >>> contents = ContentFilter(Schema(price=UInt(8)), FilterKey(bytes(16)))
+        >>> contents.layout.to_text()
+        'bb4c6e3fdc29528d:128:4'
+        >>> MaskLayout.from_text('bb4c6e3fdc29528d:128:4') == contents.layout
+        True
+        >>> contents.layout.check_event(contents.events({"price": [7]})[0].tobytes())
+        >>> contents.layout.check_event(bytes(24))
+        Traceback (most recent call last):
+            ...
+        ccbps.errors.DecodeError: a mask of another schema, key or filter than the broker's
+
+    Attributes:
+        name: bytes that name schema, key and parameters, the first ones of each mask.
+        bits: bits of a mask, a multiple of 64.
+        masks: largest number of masks of a subscription.
+    """
+
+    name: Annotated[bytes, Meta(min_length=HEAD_BYTES, max_length=HEAD_BYTES)]
+    bits: Annotated[int, Meta(ge=64, multiple_of=64)]
+    masks: Annotated[int, Meta(ge=1)]
+
+    def to_text(self) -> str:
+        """Return the layout as text without blanks."""
+        return f"{self.name.hex()}:{self.bits}:{self.masks}"
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Read what `to_text` gave.
+
+        Raises:
+            ParameterError: it is no such text.
+        """
+        parts = re.fullmatch(r"([0-9a-f]{16}):([1-9][0-9]{1,8}):([1-9][0-9]{0,8})", text)
+        if parts is None or int(parts[2]) % 64:
+            raise ParameterError(f"the layout of masks must be name:bits:masks, got {text!r}")
+        return cls(bytes.fromhex(parts[1]), int(parts[2]), int(parts[3]))
+
+    def check_event(self, mask: bytes | None) -> None:
+        """Refuse what is no mask of an event.
+
+        Raises:
+            DecodeError: it is missing, of another length, or of another filter.
+        """
+        self._check(mask, "a publication", {HEAD_BYTES + self.bits // 8})
+
+    def check_interest(self, mask: bytes | None) -> None:
+        """Refuse what are no masks of a subscription.
+
+        Raises:
+            DecodeError: they are missing, too many, of another length, or of another filter.
+        """
+        size = self.bits // 8
+        lengths = range(HEAD_BYTES + size, HEAD_BYTES + self.masks * size + 1, size)
+        self._check(mask, "a subscription", lengths)
+
+    def _check(self, mask: bytes | None, what: str, lengths: Collection[int]) -> None:
+        if mask is None:
+            raise DecodeError(f"this broker compares masks, and {what} needs one")
+        if len(mask) not in lengths:
+            raise DecodeError(
+                f"{what} has a mask of {min(lengths)} to {max(lengths)} bytes here, got {len(mask)}"
+            )
+        if mask[:HEAD_BYTES] != self.name:
+            raise DecodeError("a mask of another schema, key or filter than the broker's")
 
 
 class ContentFilter(Confined):
@@ -156,6 +231,11 @@ class ContentFilter(Confined):
     def interest_bytes(self) -> int:
         """Bytes of a subscription's masks."""
         return HEAD_BYTES + self.masks * self.bits // 8
+
+    @property
+    def layout(self) -> MaskLayout:
+        """Layout by which a broker compares masks; public."""
+        return MaskLayout(self._head.tobytes(), self.bits, self.masks)
 
     def false_positives(self, unmet: int = 1) -> float:
         """Return the probability that a mask passes though some of its needs are not met.

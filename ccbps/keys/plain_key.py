@@ -147,6 +147,25 @@ PARTIES: Final = 3
 PUBLIC_BYTES: Final = 32
 
 
+def public_keys(brokers: Sequence[bytes]) -> list[bytes]:
+    """Return the public keys of three brokers.
+
+    Raises:
+        ParameterError: they are not three different public keys.
+    """
+    if isinstance(brokers, bytes | str) or not isinstance(brokers, Sequence):
+        raise ParameterError(
+            f"brokers must be the public keys of brokers 0, 1 and 2, got a "
+            f"{type(brokers).__name__}; clients of three brokers share no seed"
+        )
+    if len(brokers) != PARTIES or len(set(brokers)) != PARTIES:
+        raise ParameterError(
+            f"brokers must be the public keys of three different brokers, got {len(brokers)} "
+            f"keys, {len(set(brokers))} of them different"
+        )
+    return [octets("brokers", broker, PUBLIC_BYTES) for broker in brokers]
+
+
 class OperatorKey(DrawnKey):
     """A key of 32 bytes of the operator of one of three brokers.
 
@@ -205,13 +224,7 @@ class ClientKey(PlainKey):
         Raises:
             ParameterError: there are not three different ones.
         """
-        if len(brokers) != PARTIES or len(set(brokers)) != PARTIES:
-            raise ParameterError(
-                f"brokers must be three different public keys, got {len(brokers)}, "
-                f"{len(set(brokers))} of them different"
-            )
-        public = [octets("brokers", broker, PUBLIC_BYTES) for broker in brokers]
-        return cls(os.urandom(32) + b"".join(public))
+        return cls(os.urandom(32) + b"".join(public_keys(brokers)))
 
     def source(self, context: bytes) -> Callable[[int], bytes]:
         """Return a source of bytes that gives the same ones in each process.

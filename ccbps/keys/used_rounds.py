@@ -248,9 +248,11 @@ class RoundLedger(Confined):
 
     def _refuse_round(self, owner: int, number: int, reason: str) -> NoReturn:
         name = next(name for name, place in self._pairs.items() if place == owner)
+        is_unnamed = name is None and self._noun == "round" and "in this batch" in reason
+        hint = ", or name the subscriptions of a round by pairs=" if is_unnamed else ""
         raise RandomnessReuseError(
             f"{'' if name is None else f'pair {name!r}: '}{self._noun} {number} {reason}; "
-            f"{self._rule}"
+            f"{self._rule}{hint}"
         )
 
 

@@ -56,7 +56,8 @@ _SHOWN: Final = 5
 
 _HELP: Final = (
     "accepted is a conjunction of intervals, equalities and prefixes; write several "
-    "subscriptions, or take FormulaMatch(schema, template), whose template is any formula"
+    "subscriptions, or take FormulaMatch.hidden(schema, leaves=n), or FormulaMatch(schema, "
+    "template), whose template is any formula"
 )
 
 _SEVERAL: Final = "or write several subscriptions"

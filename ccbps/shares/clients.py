@@ -55,10 +55,10 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from ccbps.arrays import Bools, Bytes, Randomness
-from ccbps.checks import choice, octets, whole
+from ccbps.checks import choice, whole
 from ccbps.ciphers.row_mac import RowMac
-from ccbps.errors import DecodeError, ParameterError
-from ccbps.keys.plain_key import PARTIES, ExchangeKey
+from ccbps.errors import DecodeError
+from ccbps.keys.plain_key import PARTIES, PUBLIC_BYTES, ExchangeKey, public_keys
 from ccbps.keys.secret import Confined
 from ccbps.keys.stream import BLOCK, KeyStream, StreamKey, row_tags
 from ccbps.wire import VERSION, Cause, Kind, padding_causes, raise_for
@@ -82,7 +82,6 @@ PLACE: Final = slice(24, 52)
 GRANTEE: Final = slice(52, 68)
 NUMBER: Final = slice(68, 76)
 KEY_BYTES: Final = 32
-PUBLIC_BYTES: Final = 32
 HELD: Final = (("02", "01"), ("01",), ("02",))
 """Pairs whose keys each broker has. Share 0 follows from the key of 0 and 2, share 1 from 0 and
 1."""
@@ -220,13 +219,7 @@ class Client:
         randomness: Randomness = os.urandom,
         nonces: Randomness | None = None,
     ) -> None:
-        if len(brokers) != PARTIES or len(set(brokers)) != PARTIES:
-            raise ParameterError(
-                f"brokers must be the public keys of three different brokers, got {len(brokers)} "
-                f"keys, {len(set(brokers))} of them different"
-            )
-        for public in brokers:
-            octets("brokers", public, PUBLIC_BYTES)
+        brokers = public_keys(brokers)
         keys = {pair: randomness(KEY_BYTES) for pair in ("01", "02")}
         own = ExchangeKey(randomness(KEY_BYTES))
         point = own.public

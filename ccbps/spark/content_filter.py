@@ -1,8 +1,9 @@
 """Content pre-filters in DataFrames: masks beside messages, so that few pairs are tested.
 
 Publishers, or a job that has their key, write `event_masks` beside event messages, and subscribers
-`interest_masks` beside interest messages. `match_all_pairs` with ``mask=`` then makes the encrypted
-test only for pairs that pass. `ccbps.filters.ContentFilter` says what masks show a broker.
+`interest_masks` beside interest messages. `match` or `match_all_pairs` with ``mask=`` then makes
+the encrypted test only for pairs that pass. `ccbps.filters.ContentFilter` says what masks show a
+broker.
 """
 
 from __future__ import annotations

@@ -51,6 +51,7 @@ def match(
     matcher: Matcher,
     key: KeySource | None = None,
     *,
+    mask: str | None = None,
     on_error: Literal["raise", "reject", "drop"] = "raise",
 ) -> DataFrame:
     """Match event messages with interest messages by the function for this matcher's answers.
@@ -83,6 +84,9 @@ def match(
             holds its interests.
         matcher: the matcher; public.
         key: source of the broker's or the subscriber's `RoleKey` for the workers; None with rounds.
+        mask: binary column of both DataFrames with masks of a content pre-filter, as
+            `match_all_pairs` takes it: only pairs that pass are tested. None for none. Other
+            functions take no masks, which would show the broker what their matchers hide.
         on_error: treatment of malformed messages; see the function. "drop" is for results whose
             rows are matches.
 
@@ -90,10 +94,13 @@ def match(
         The result of the function.
 
     Raises:
-        ParameterError: `interests` or `key` does not apply to this matcher, or is missing. The
-            function raises other errors, too.
+        ParameterError: `interests`, `key` or `mask` does not apply to this matcher, or is missing.
+            The function raises other errors, too.
     """
     check_matcher(matcher)
+    if matcher.answers is not Answers.ALL:
+        why = "masks of contents show which events and subscriptions are alike, and it hides that"
+        refuse_given(matcher, why, mask=mask)
     if matcher.answers is Answers.SUBSCRIBER:
         refuse_given(matcher, matcher.answers, interests=interests)
         return match_own(events, matcher, check_key(key), on_error=on_error)
@@ -105,7 +112,9 @@ def match(
     if matcher.answers is Answers.TOGETHER:
         check_answers(matcher, "match")
     if matcher.answers is Answers.ALL:
-        return match_all_pairs(events, interests, matcher, check_key(key), on_error=on_error)
+        return match_all_pairs(
+            events, interests, matcher, check_key(key), mask=mask, on_error=on_error
+        )
     refuse_given(matcher, matcher.answers, key=key)
     return match_pairs(events, interests, matcher, on_error=on_error)  # type: ignore[arg-type]
 

@@ -24,7 +24,11 @@ from ccbps.matching.broken import PrefixMatch
 from tests.support import effort
 from tests.support.broker_world import PREDICATES, TOPICS, World, count, meant, refused
 
-WORLDS = {"tag": World(TagMatch), "prefix": World(PrefixMatch)}
+WORLDS = {
+    "tag": World(TagMatch),
+    "prefix": World(PrefixMatch),
+    "masked": World(TagMatch, masked=True),
+}
 CLIENTS = ["alice", "bob", "carol"]
 REMEMBER = 3
 

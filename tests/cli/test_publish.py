@@ -18,8 +18,10 @@ from ccbps.cli.publish import take_numbers
 from ccbps.cli.record_writing import RecordWriter
 from ccbps.cli.records import Table
 from ccbps.errors import LedgerError, ParameterError, RefusedError
+from ccbps.filters import MaskLayout
 from ccbps.matching import from_json
 from ccbps.mqtt import LocalServer, MqttClient
+from tests.support.broker_world import count
 from tests.support.command_line import Shell, at, served
 
 ROWS = 120
@@ -119,6 +121,37 @@ def test_a_record_s_topic_is_a_field(
         assert bar == [1, 1, 1], "one step for each record that was accepted"
         received = shell.deliveries(f"ccbps subscribe {at(url, 'alice')} --count 2 --wait 20")
         assert [delivery["record"]["x"] for delivery in received] == [1, 3]
+
+
+def test_masks_of_contents_go_along(shell: Shell) -> None:
+    shell.done(
+        "ccbps explain --schema 'x=UInt(8)' --scheme TagMatch --out m",
+        "ccbps keygen filter --out contents.key",
+    )
+    shell.make_role_keys(feed="publisher", alice="subscriber")
+    layout = shell.done("ccbps keygen masks --matcher m --filter contents.key").strip()
+    broker = "ccbps broker --matcher m --key broker.key --local 0 --users users --masks"
+    assert "name:bits:masks" in shell.refused(f"{broker} {layout}:4")
+    Path("x.csv").write_text("x\n" + "".join(f"{x}\n" for x in range(0, 200, 5)))
+    with served(from_json(Path("m").read_text()), masks=MaskLayout.from_text(layout)) as (url, own):
+        alice = (
+            f"ccbps subscribe 'x BETWEEN 17 AND 31' --matcher m --key alice.key {at(url, 'alice')}"
+        )
+        assert "needs one" in shell.refused(f"{alice} --count 0")
+        shell.done(f"{alice} --contents contents.key --count 0")
+        publish = f"ccbps publish x.csv --matcher m --key feed.key {at(url, 'feed')} --state s"
+        shell.done(f"{publish} --plain --contents contents.key")
+        received = shell.deliveries(f"ccbps subscribe {at(url, 'alice')} --count 3 --wait 20")
+        assert [delivery["record"]["x"] for delivery in received] == [20, 25, 30]
+        assert 3 <= count(own, "pairs_tested_total") < 10
+    # One-time messages show none of this.
+    shell.done("ccbps explain --schema 'x=UInt(8)' --scheme BroadcastMatch.box --out once")
+    shell.done("ccbps keygen seed --out feed.seed")
+    once = publish.replace(
+        "--matcher m --key feed.key", "--matcher once --key feed.seed --ledger l"
+    )
+    refusal = shell.refused(f"{once} --plain --contents contents.key")
+    assert "shows the broker what BroadcastMatch hides" in refusal
 
 
 def test_reasons_of_a_run_that_failed_are_kept(shell: Shell) -> None:

@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,9 +27,10 @@ from ccbps.errors import (
     PredicateError,
     ShapeError,
 )
+from ccbps.filters import ContentFilter, FilterKey
 from ccbps.keys import sources
 from ccbps.keys.sources import FileKey, master
-from ccbps.matching import BroadcastMatch, FormulaMatch, KeywordMatch
+from ccbps.matching import BroadcastMatch, FormulaMatch, KeywordMatch, TagMatch
 from ccbps.matching.broken import AdditiveMaskMatch
 from ccbps.matching.contract.matcher import Matcher
 from ccbps.wire import Cause
@@ -574,3 +576,46 @@ def test_rows_with_the_ids_of_others_are_marked_across_batches(
         assert len(repeated) == len(batch[0])
     assert seen == place.to_pylist()
     assert marks == [ids.count(one) > 1 for one in ids]
+
+
+def test_only_pairs_whose_masks_fit_are_tested(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = Schema(issue=Category(["AAPL", "GOOG", "IBM"]), price=UInt(8))
+    matcher, contents = TagMatch(schema), ContentFilter(schema, FilterKey(bytes(16)), levels=7)
+    server, rng = matcher.key_server(), np.random.default_rng(4)
+    key = tmp_path / "broker"
+    key.write_text(server.broker_key().to_text())
+    names = ["AAPL", "GOOG", "IBM"]
+    records = {"issue": rng.choice(names, 200).tolist(), "price": rng.integers(0, 256, 200)}
+    texts = [
+        f"issue = '{names[n % 3]}' AND price BETWEEN {low} AND {low + 10}"
+        for n, low in enumerate(rng.integers(0, 245, 40).tolist())
+    ]
+    sent = matcher.publisher(server.publisher_key()).encode(records)
+    asked = matcher.subscriber(server.subscriber_key("alice")).encode(texts)
+    tested, match_rows = list[int](), TagMatch.match_rows
+
+    def counting(own: TagMatch, role_key: Any, events: Any, interests: Any) -> Any:
+        tested.append(len(events))
+        return match_rows(own, role_key, events, interests)
+
+    monkeypatch.setattr(TagMatch, "match_rows", counting)
+    found = []
+    for mask in (None, "mask"):
+        work = AllPairs(matcher, FileKey(key), "subscription", "event", ("id",), "raise", mask)
+        masks = pa.array([row.tobytes() for row in contents.interests(texts)])
+        served = work.interests(
+            pa.array(texts), pa.array([row.tobytes() for row in asked]), masks if mask else None
+        )
+        batch = pa.record_batch(
+            {
+                "id": pa.array(range(200)),
+                "event": pa.array([row.tobytes() for row in sent]),
+                "mask": pa.array([row.tobytes() for row in contents.events(records)]),
+            }
+        )
+        rows = pa.Table.from_batches(work.matches(*served, [batch])).to_pylist()
+        found.append(sorted((row["subscription"], row["id"]) for row in rows))
+    assert found[0] == found[1] != []
+    assert len(found[0]) <= sum(tested) < 200 * 40 / 10

@@ -181,6 +181,9 @@ def test_a_broker_tests_only_what_passes(scheme: type[Any]) -> None:
     assert np.array_equal(broker.match_all(sent, kept, where=passing), expected)
     none = np.zeros_like(passing)
     assert not broker.match_all(sent, kept, where=none).any()
+    alone = none.copy()
+    alone[3] = True  # a single event
+    assert np.array_equal(broker.match_all(sent, kept, where=alone), expected & alone)
     one = none.copy()
     one[3, 4] = True
     assert np.flatnonzero(broker.match_all(sent, kept, one)).tolist() == (

@@ -162,5 +162,5 @@ def test_a_client_key_gives_one_client_and_fresh_nonces() -> None:
         broker_key(KEYS[party]).open(party, hello, matcher.digest)
     with pytest.raises(DecodeError):
         broker_key(KEYS[0]).open(0, one.hellos[0], wider.digest)
-    with pytest.raises(ParameterError, match="three different public keys, got 2"):
+    with pytest.raises(ParameterError, match="three different brokers, got 2"):
         ClientKey.generate(public[:2])

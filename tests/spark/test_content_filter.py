@@ -12,7 +12,7 @@ from ccbps import Category, Schema, UInt
 from ccbps import spark as cs
 from ccbps.errors import ParameterError
 from ccbps.filters import ContentFilter, FilterKey
-from ccbps.matching import TagMatch
+from ccbps.matching import BroadcastMatch, ObliviousTopicMatch, TagMatch
 from tests.support.spark_session import Places, damaged, issued, save
 
 pytestmark = pytest.mark.spark
@@ -77,6 +77,9 @@ def test_answers_are_the_same_by_any_strategy(
 
     for strategy in ("closure", "blocks", "topic"):
         assert found(sent, kept, strategy) == wanted
+    both = (df.drop("topic") for df in (sent, kept))
+    matches = cs.match(*both, matcher, keys["broker"], mask="mask").collect()
+    assert sorted((row.subscription, row.id) for row in matches) == sorted(wanted)
     # What a mask says is not tested: with masks that no event has, nothing is found.
     head = contents.interests(["TRUE"])[0, :8].tobytes()
     never = F.lit(head + b"\xff" * (contents.interest_bytes - 8))
@@ -110,3 +113,8 @@ def test_what_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     asked = spark.createDataFrame([], "subscription string, interest_message binary")
     with pytest.raises(ParameterError, match="column 'mask' is missing"):
         cs.match_all_pairs(empty, asked, TagMatch(SCHEMA), source, mask="mask")
+    with pytest.raises(ParameterError, match="mask= does not apply to BroadcastMatch: masks"):
+        cs.match(empty, asked, BroadcastMatch.box(SCHEMA), mask="mask")
+    own = ObliviousTopicMatch(SCHEMA, ["issue"], group="toy64")
+    with pytest.raises(ParameterError, match="mask= does not apply to ObliviousTopicMatch"):
+        cs.match(empty, None, own, source, mask="mask")

@@ -7,11 +7,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from ccbps import Schema, SharedSeed, UInt
 from ccbps.broker import MatchingBroker, Publication, Subscription
 from ccbps.errors import RefusedError
-from ccbps.filters import FilterKey, TopicTokens
+from ccbps.filters import ContentFilter, FilterKey, TopicTokens
 from ccbps.matching import BroadcastMatch, TagMatch
 from tests.support.meanwhile import Meanwhile
 
@@ -49,16 +50,19 @@ def refused(reason: str, said: str | None = None) -> Iterator[None]:
 
 
 class World:
-    """Publications and subscriptions of one matcher."""
+    """Publications and subscriptions of one matcher, perhaps with masks of their contents."""
 
-    def __init__(self, kind: type[Any] = TagMatch) -> None:
+    def __init__(self, kind: type[Any] = TagMatch, *, masked: bool = False) -> None:
         self.matcher = kind(SCHEMA)
+        self.contents = ContentFilter(SCHEMA, FilterKey(bytes(16))) if masked else None
         self.server = self.matcher.key_server()
         self.feed = self.matcher.publisher(self.server.publisher_key())
         self.alice = self.matcher.subscriber(self.server.subscriber_key("alice"))
         self.key = self.server.broker_key()
 
     def broker(self, **options: Any) -> MatchingBroker:
+        if self.contents is not None:
+            options = {"masks": self.contents.layout, **options}
         return MatchingBroker(self.matcher.broker(self.key), **options)
 
     def broker_of_alice(self, **options: Any) -> MatchingBroker:
@@ -68,16 +72,20 @@ class World:
         return broker
 
     def wants(self, name: str, predicate: str, topic: str | None = None) -> Subscription:
-        return Subscription(name, self.alice.encode(predicate), token(topic))
+        mask = None
+        if self.contents is not None:
+            mask = self.contents.interests([predicate])[0].tobytes()
+        return Subscription(name, self.alice.encode(predicate), token(topic), mask=mask)
 
     def event(self, number: int, price: int, topic: str | None = None) -> Publication:
-        event = self.feed.encode({"price": [price]})[0].tobytes()
-        return Publication(number, event, b"payload %d" % number, token(topic))
+        event, mask = self.feed.encode({"price": [price]})[0].tobytes(), None
+        if self.contents is not None:
+            mask = self.contents.events({"price": [price]})[0].tobytes()
+        return Publication(number, event, b"payload %d" % number, token(topic), mask=mask)
 
     def bare(self, number: int, price: int, topic: str | None = None) -> Publication:
         """A publication whose payload comes later."""
-        event = self.event(number, price, topic)
-        return Publication(number, event.event, None, event.token)
+        return structs.replace(self.event(number, price, topic), payload=None)
 
 
 class RoundWorld:
@@ -118,4 +126,5 @@ class Clock:
 
 def in_match(broker: MatchingBroker, monkeypatch: pytest.MonkeyPatch) -> Meanwhile:
     """What happens while the broker matches its next publication."""
-    return Meanwhile(monkeypatch, type(broker._broker), "match_parts")
+    masked = broker._subscriptions._masks is not None
+    return Meanwhile(monkeypatch, type(broker._broker), "examine" if masked else "match_parts")

@@ -558,6 +558,14 @@ class TableScheme(Scheme):
         _, first, index = np.unique(items, return_index=True, return_inverse=True)
         distinct, index = bodies[first], index.reshape(-1)
         out = np.zeros(len(events), dtype=np.bool_)
+        if len(events) and (events == events[0]).all():
+            # One event: all interests are prepared together.
+            opened = self.open_events(key, events[:1])
+            parts = (
+                self.table(key, distinct[start : start + MATCH_ROWS])
+                for start in range(0, len(distinct), MATCH_ROWS)
+            )
+            return np.concatenate([self.match(key, opened, part)[0] for part in parts])[index]
         order = np.argsort(index, kind="stable")
         edges = np.flatnonzero(np.diff(index[order], prepend=-1)).tolist()
         for number, (low, high) in enumerate(zip(edges, [*edges[1:], len(order)], strict=True)):

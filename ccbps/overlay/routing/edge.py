@@ -55,7 +55,7 @@ class EdgeBroker(MatchingBroker):
         patience: see `ServedRouter`.
         host: name or number to listen at, for neighbours.
         port: port to listen at, for neighbours.
-        options: options of `MatchingBroker`.
+        options: options of `MatchingBroker`; `masks` are the same at all edges.
 
     Attributes:
         router: the router.
