@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from ccbps.attacks.catalogue import Curve, Figure, Outcome, attack
+from ccbps.attacks.catalogue import Curve, Figure, Outcome, Taxonomy, attack
 from ccbps.attacks.network.forgeries import MADE_UP, RELATION, GuardedLine, Line, PlainLine
 from ccbps.checks import whole
 from ccbps.overlay.routing.router import Publication, RoutingMessage
@@ -42,6 +42,7 @@ LINES: Final[dict[str, Callable[[], Line]]] = {
     adversary="a broker on the path of events, which has the key of the topic",
     defence="numbers that count once, and before them the publisher's signature over number and "
     "content, examined at every hop (`GuardedBroker`)",
+    taxonomy=Taxonomy("semantic", "broker", "client", "multi-hop", "stateless", "proportional"),
 )
 def replay(*, copies: int = 3, events: int = 20) -> Outcome:
     """Send every event again, beside events with numbers far ahead.
