@@ -49,6 +49,7 @@ MODULES: Final = (
     "ccbps.attacks.schemes.commutative",
     "ccbps.attacks.schemes.oblivious_topic",
     "ccbps.attacks.schemes.masked_topic",
+    "ccbps.attacks.adding_up",
 )
 """Modules with attacks, in the order of the catalogue."""
 

@@ -1,0 +1,616 @@
+"""Answers add up: how fast match bits alone place the constants of a deployment's subscriptions.
+
+`answers` simulates the answers of any matcher, which are those of plaintext evaluation. It lets the
+adversaries of `ccbps.attacks.inference` work on more and more of them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from math import ceil, inf, log
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from ccbps.anonymity.cloaks import cloak, volume
+from ccbps.arrays import Bools, Index, Reals
+from ccbps.attacks.catalogue import Curve, Figure, Outcome, attack
+from ccbps.attacks.inference import (
+    bisect_bounds,
+    contained,
+    corrected,
+    event_bits,
+    odds_inside,
+    place_bounds,
+    placing_error,
+)
+from ccbps.checks import Printable, choice, instance, number, whole
+from ccbps.errors import ParameterError
+from ccbps.matching.contract.estimate import random_events
+from ccbps.predicates import AttributeType, Box, Decimal, Events, Keyword, Predicate, Schema
+from ccbps.predicates.bound import bound_predicate
+
+Reveal = Literal["broker", "subscriber"]
+
+STEPS: Final = 12
+"""Numbers of events after which adversaries are asked."""
+TARGETS: Final = 200
+"""Subscriptions that are attacked, at most."""
+TYPICAL: Final = 2048
+"""Events that stand for all events, for an adversary who knows how they are distributed."""
+STARTS: Final = 20
+"""Events that an adversary tries, with dummies, to find one that matches."""
+UNREAD: Final = 256
+"""Events that answers alone have to place."""
+DOUBT: Final = 1e-3
+"""Probability of a wrong answer to a chosen event that an adversary accepts, with dummies."""
+
+
+@dataclass(frozen=True)
+class AnswersReport(Printable):
+    """Knowledge of the broker from answers alone; made by `answers`.
+
+    Errors of bounds are means over all bounds, as shares of their attributes' domains.
+
+    Attributes:
+        subscriptions: number of subscriptions.
+        bounds: number of bounds that were attacked.
+        nested: number of pairs of subscriptions, one of which is a part of the other.
+        accuracy: error of a bound that counts as placed, as a share of its domain.
+        events_per_second: rate of events; None if it is not known.
+        counts: numbers of events after which the adversaries were asked.
+        ordered: share of nested pairs that answers alone put in order, after each count.
+        misordered: share of wrong pairs among those that seem nested, after each count.
+        width_errors: mean error of a subscription's share of events, after each count, for an
+            adversary who knows how events are distributed.
+        bound_errors: mean error of a bound, after each count, for an adversary with an accomplice
+            who reads events.
+        event_bits: bits that are left of an event that nobody reads, by attribute, once bounds are
+            known.
+        events: events after which half of the bounds are placed, with an accomplice; None if the
+            simulation was too short for that.
+        chosen: mean number of chosen events for a subscription, until the adversary ends.
+        chosen_error: mean error of a bound after these.
+        messages: messages of a subscription for an event, dummies included.
+        deliveries: deliveries for one that was asked for.
+    """
+
+    subscriptions: int
+    bounds: int
+    nested: int
+    accuracy: float
+    events_per_second: float | None
+    counts: tuple[int, ...]
+    ordered: tuple[float, ...]
+    misordered: tuple[float, ...]
+    width_errors: tuple[float, ...]
+    bound_errors: tuple[float, ...]
+    event_bits: Mapping[str, float]
+    events: float | None
+    chosen: float
+    chosen_error: float
+    messages: int
+    deliveries: float
+
+    @property
+    def seconds(self) -> float | None:
+        """Seconds after which half of the bounds are placed; None if that is not known."""
+        if self.events is None or not self.events_per_second:
+            return None
+        return self.events / self.events_per_second
+
+    @property
+    def curve(self) -> Curve:
+        """Mean error of a bound over the number of events."""
+        lines = {"bounds": self.bound_errors, "widths": self.width_errors}
+        return Curve("events", "mean error (share of the domain)", self.counts, lines, "xy")
+
+    def __repr__(self) -> str:
+        return f"<AnswersReport: {self.subscriptions} subscriptions, {self.bounds} bounds>"
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.subscriptions:,} subscriptions, {self.bounds:,} bounds, "
+            f"{self.nested:,} nested pairs",
+            "",
+            "   events  pairs in order  wrong pairs  error of a width  error of a bound",
+        ]
+        columns = self.ordered, self.misordered, self.width_errors, self.bound_errors
+        for count, *shares in zip(self.counts, *columns, strict=True):
+            lines.append(
+                f"{count:9,}  {shares[0]:14.1%}  {shares[1]:11.1%}  {shares[2]:16.2%}  "
+                f"{shares[3]:16.2%}"
+            )
+        placed = "not in this simulation"
+        if self.events is not None:
+            placed = f"after {self.events:,.0f} events"
+            placed += "" if self.seconds is None else f" ({self.seconds:,.3g} s)"
+        left = ", ".join(f"{bits:.1f} of {name}" for name, bits in self.event_bits.items())
+        lines += [
+            "",
+            f"half of the bounds within {self.accuracy:.2%} of their domain: {placed}",
+            f"chosen events: {self.chosen:,.0f} for a subscription; its bounds are then off by "
+            f"{self.chosen_error:.2%}",
+            f"bits left of an event that nobody reads: {left}",
+            f"price: {self.messages} messages for an event and a subscription, "
+            f"{self.deliveries:.3g} deliveries for one",
+        ]
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Convert the report to plain data for JSON. It holds no constants of subscriptions."""
+        return {**asdict(self), "event_bits": dict(self.event_bits), "seconds": self.seconds}
+
+    def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
+        """Draw the errors over the number of events.
+
+        Args:
+            path: file for the picture; None to draw it only.
+
+        Returns:
+            the figure of matplotlib, which the extra ``plot`` installs.
+
+        Raises:
+            ImportError: matplotlib is not installed.
+        """
+        return Outcome((), self.curve, "answers-add-up").plot(path)
+
+
+def answers(
+    schema: Schema,
+    predicates: Iterable[str | Predicate],
+    *,
+    events: Any = None,
+    most: int = 4000,
+    accuracy: float = 0.01,
+    events_per_second: float | None = None,
+    dummies: int = 0,
+    k: int = 1,
+    rounds: int | None = None,
+    reveal: Reveal = "broker",
+    seed: int = 0,
+) -> AnswersReport:
+    """Estimate how fast answers alone give subscriptions and events away.
+
+    It takes a deployment's own schema and subscriptions, and finds out what a broker concludes from
+    match bits, whatever the matcher: which subscriptions are parts of others; how wide each is, if
+    the broker knows how events are distributed; its bounds, with an accomplice who reads events, or
+    with events of the broker's choice; and the events, once bounds are known. Each of these is an
+    attack on simulated answers.
+
+    Hazard: subscriptions are secrets of subscribers. Run this where they may be read, or on others
+    that are like them.
+
+    Example:
+        >>> from ccbps import Schema, UInt
+        >>> from ccbps.attacks import answers
+        >>> schema = Schema(price=UInt(16))
+        >>> texts = [f"price BETWEEN {p} AND {p + 9000}" for p in range(100, 50000, 2000)]
+        >>> report = answers(schema, texts, events_per_second=20)
+        >>> report.events < 100, report.seconds < 5         # bounds within 1 % of the domain
+        (True, True)
+        >>> report.chosen < 32, report.chosen_error
+        (True, 0.0)
+        >>> answers(schema, texts, reveal="subscriber").events is None
+        True
+
+    Args:
+        schema: attributes of events.
+        predicates: SQL texts or predicates with all their constants. Each is one box.
+        events: records that are typical, from which events are drawn; None for uniform events.
+        most: number of events of the simulation, at least 12.
+        accuracy: error of a bound that counts as placed, as a share of its domain.
+        events_per_second: rate of events, for the time that it takes.
+        dummies: predicates of other subscriptions that a subscriber sends along with its own for
+            each event. They are drawn anew each time, so they take a one-time matcher, and the
+            broker must not see which message is which.
+        k: least number of members of a cloak; 1 for no cloaks.
+        rounds: answers that a subscription gives before it ends; None for no limit. The broker must
+            not see which subscription follows it.
+        reveal: party that learns the answers: "broker", or "subscriber" for a matcher whose broker
+            learns none.
+        seed: seed of the simulation.
+
+    Raises:
+        ParameterError: an argument is not possible; or a predicate never matches, or none has a
+            bound.
+        UnsupportedPredicateError: a predicate is not a box.
+        EventError: the events do not fit the schema.
+    """
+    simulation = _simulation(
+        schema, predicates, events, most, dummies=dummies, k=k, reveal=reveal, seed=seed
+    )
+    number("accuracy", accuracy, 0, 1)
+    limit = most if rounds is None else whole("rounds", rounds, 1)
+    counts = tuple(sorted({round(at) for at in np.geomspace(4, most, STEPS)}))
+    truth, sent = simulation.nested(), simulation.sent
+    ordered, misordered, widths, errors = [], [], [], []
+    for count in counts:
+        seen = simulation.hits[: min(count, limit)]
+        pairs = contained(seen, sent)
+        ordered.append(float((pairs & truth).sum() / max(1, truth.sum())))
+        misordered.append(float((pairs & ~truth).sum() / max(1, pairs.sum())))
+        guess = corrected(seen, sent).mean(axis=0) if len(seen) else 0.5
+        widths.append(float(np.abs(guess - simulation.shares).mean()))
+        errors.append(simulation.bound_errors(min(count, limit)))
+    placed = np.stack(errors) <= accuracy
+    # The first count from which on a bound stays placed.
+    first = (~placed * np.arange(1, len(counts) + 1)[:, None]).max(axis=0)
+    needed = float(np.median(np.append(counts, inf)[first]))
+    chosen, chosen_error = simulation.choose(inf if rounds is None else limit)
+    return AnswersReport(
+        subscriptions=len(simulation.boxes),
+        bounds=placed.shape[1],
+        nested=int(truth.sum()),
+        accuracy=accuracy,
+        events_per_second=None
+        if events_per_second is None
+        else number("events_per_second", events_per_second, 0),
+        counts=counts,
+        ordered=tuple(ordered),
+        misordered=tuple(misordered),
+        width_errors=tuple(widths),
+        bound_errors=tuple(float(row.mean()) for row in errors),
+        event_bits=simulation.event_bits(),
+        events=None if needed == inf else needed,
+        chosen=chosen,
+        chosen_error=chosen_error,
+        messages=sent,
+        deliveries=simulation.deliveries,
+    )
+
+
+@attack(
+    title="The broker adds answers up, with an accomplice who reads events",
+    goal="confidentiality",
+    adversary="the broker, which sees who matched what; it knows how events are distributed, or an "
+    "accomplice tells it the events",
+    defence="cloaks (`ccbps.anonymity.cloak`); matchers that tell the broker no answers "
+    '(`ThreeBrokerMatch` with `reveal="subscriber"`, `ObliviousTopicMatch`)',
+    source="[RCT13]",
+)
+def answers_add_up(
+    *,
+    subscriptions: int = 40,
+    values: int = 1000,
+    k: int = 5,
+    dummies: int = 2,
+    most: int = 2000,
+    seed: int = 1,
+) -> Outcome:
+    """Place random ranges by answers to more and more uniform events.
+
+    The attack is the same with any matcher that tells the broker the answers. It is carried out
+    without a defence, with cloaks, with dummies that are drawn anew for each event, and without
+    answers.
+
+    Args:
+        subscriptions: number of subscriptions, each a random range.
+        values: number of values of the attribute.
+        k: number of members of a cloak, with the defence.
+        dummies: dummies of a subscription for an event, in one line of the curve.
+        most: number of events.
+        seed: seed of the simulation.
+
+    Example:
+        >>> from ccbps.attacks import answers_add_up
+        >>> outcome = answers_add_up(most=500)
+        >>> outcome["error of a bound"].undefended < 0.3       # % of the domain
+        True
+        >>> outcome["error of a bound"].defended > 5
+        True
+    """
+    schema, texts = random_ranges(subscriptions, values, seed)
+    plain = answers(schema, texts, most=most, seed=seed)
+    cloaked = answers(schema, texts, most=most, seed=seed, k=k)
+    noisy = answers(schema, texts, most=most, seed=seed, dummies=dummies)
+    silent = answers(schema, texts, most=most, seed=seed, reveal="subscriber")
+    shares = np.array([volume(schema.parse(text).box()) for text in texts])
+    # Mean deviation of a share that is counted in so many events.
+    spread = float(np.sqrt(2 * shares * (1 - shares) / (np.pi * most)).mean())
+    bits = plain.event_bits["value"], cloaked.event_bits["value"]
+    figures = (
+        Figure(
+            "error of a bound",
+            "% of the domain",
+            100 * plain.bound_errors[-1],
+            100 * cloaked.bound_errors[-1],
+            100 * placing_error(values, most) / values,
+        ),
+        Figure(
+            "error of a width",
+            "% of the domain",
+            100 * plain.width_errors[-1],
+            100 * cloaked.width_errors[-1],
+            100 * spread,
+        ),
+        Figure(
+            "events until bounds are within 1 %", "", plain.events or inf, cloaked.events or inf
+        ),
+        Figure("nested pairs in order", "", plain.ordered[-1], cloaked.ordered[-1]),
+        Figure("bits left of an event", "", *bits),
+    )
+    lines = {
+        "without defence": plain.bound_errors,
+        f"with {dummies} dummies": noisy.bound_errors,
+        f"with cloaks of {k}": cloaked.bound_errors,
+        "with no answers": silent.bound_errors,
+    }
+    label = "mean error of a bound (share of the domain)"
+    return Outcome(figures, Curve("events", label, plain.counts, lines, "xy"))
+
+
+@attack(
+    title="The broker has events of its choice published",
+    goal="confidentiality",
+    adversary="the broker, which sees who matched what, and whose accomplice can publish events",
+    defence="subscriptions that end after some rounds, and cloaks; dummies only make it longer",
+)
+def chosen_events(
+    *,
+    subscriptions: int = 40,
+    values: int = 65536,
+    rounds: int = 16,
+    dummies: int = 2,
+    k: int = 5,
+    seed: int = 1,
+) -> Outcome:
+    """Find the bounds of random ranges by bisection, from an event that matches.
+
+    Args:
+        subscriptions: number of subscriptions, each a random range.
+        values: number of values of the attribute.
+        rounds: answers that a subscription gives, with the defence.
+        dummies: dummies of a subscription for an event, in one line of the curve.
+        k: number of members of a cloak, in another line.
+        seed: seed of the simulation.
+
+    Example:
+        >>> from ccbps.attacks import chosen_events
+        >>> outcome = chosen_events()
+        >>> outcome["error of a bound"].undefended
+        0.0
+        >>> outcome["events for a subscription"].undefended <= 32       # two bounds of 16 bits
+        True
+    """
+    schema, texts = random_ranges(subscriptions, values, seed)
+    limits = tuple(sorted({2, 4, 8, whole("rounds", rounds, 1), 24, 32, 48, 64, 96, 128}))
+
+    def errors(**defence: int) -> tuple[float, ...]:
+        # Of a few events, the adversary takes one that matches.
+        simulation = _simulation(schema, texts, None, 128, seed=seed, **defence)  # type: ignore[arg-type]
+        return tuple(simulation.choose(limit)[1] for limit in limits)
+
+    simulation = _simulation(schema, texts, None, 128, seed=seed)
+    (count, error), (few, left) = simulation.choose(inf), simulation.choose(rounds)
+    figures = (
+        Figure("events for a subscription", "", count, few),
+        Figure("error of a bound", "% of the domain", 100 * error, 100 * left),
+    )
+    lines = {
+        "without defence": errors(),
+        f"with {dummies} dummies": errors(dummies=dummies),
+        f"with cloaks of {k}": errors(k=k),
+    }
+    label = "mean error of a bound (share of the domain)"
+    return Outcome(figures, Curve("answers of a subscription", label, limits, lines, "x"))
+
+
+def random_ranges(subscriptions: int, values: int, seed: int) -> tuple[Schema, list[str]]:
+    """Make a schema of one attribute, `value`, and subscriptions to random ranges of it.
+
+    A range is as wide as 5 % to 50 % of the domain.
+    """
+    whole("values", values, 2, 1 << 32)
+    whole("subscriptions", subscriptions, 1)
+    # Events are drawn with the seed itself, and have nothing to do with these.
+    random = np.random.default_rng([whole("seed", seed, 0), 1])
+    widths = random.integers(values // 20, values // 2, subscriptions, endpoint=True)
+    lows = random.integers(0, values - widths)
+    schema = Schema(value=Decimal(0, values - 1, 1))
+    pairs = zip(lows.tolist(), (lows + widths).tolist(), strict=True)
+    return schema, [f"value BETWEEN {low} AND {high}" for low, high in pairs]
+
+
+def _simulation(
+    schema: Schema,
+    predicates: Iterable[str | Predicate],
+    events: Any,
+    most: int,
+    *,
+    dummies: int = 0,
+    k: int = 1,
+    reveal: Reveal = "broker",
+    seed: int = 0,
+) -> _Simulation:
+    """Simulate the answers of a deployment; arguments are those of `answers`."""
+    instance("schema", schema, Schema)
+    whole("most", most, STEPS)
+    whole("dummies", dummies, 0)
+    choice("reveal", reveal, ("broker", "subscriber"))
+    texts = [bound_predicate(schema, each) for each in predicates]
+    boxes = [each.box() for each in texts]
+    limited = _limited(schema, boxes)
+    random = np.random.default_rng([whole("seed", seed, 0), 2])
+    if events is None:
+        sample = random_events(schema, most + TYPICAL, seed=seed)
+    else:
+        given = schema.encode(events)
+        if not len(given):
+            raise ParameterError("events must hold at least one record")
+        sample = given.take(random.integers(0, len(given), most + TYPICAL))
+    own = np.stack([box.evaluate(sample) for box in boxes], axis=1)
+    # The share of typical events, or of the domain, that each subscription matches.
+    shares = np.array([volume(box) for box in boxes]) if events is None else own.mean(axis=0)
+    served, hulls = own, boxes
+    if whole("k", k, 1) > 1:
+        cloaks = cloak(schema, texts, k, events=events)
+        hulls = [cloaks.hulls[group] for group in cloaks.groups.tolist()]
+        served = np.stack([box.evaluate(sample) for box in cloaks.hulls], axis=1)[:, cloaks.groups]
+    hits = served[:most].astype(np.int64)
+    for _ in range(dummies):
+        drawn = random.integers(0, len(boxes), hits.shape)
+        hits += np.take_along_axis(served[:most], drawn, axis=1)
+    delivered = hits.size if reveal == "subscriber" else int((hits > 0).sum())
+    return _Simulation(
+        schema,
+        limited,
+        boxes,
+        hulls,
+        sample,
+        np.stack([_points(sample, name, ordered) for name, ordered in limited.items()]),
+        hits[: 0 if reveal == "subscriber" else most],
+        served[most:],
+        shares,
+        1 + dummies,
+        delivered / max(1, int(own[:most].sum())),
+        random,
+    )
+
+
+def _points(sample: Events, name: str, ordered: bool) -> Reals:
+    """Return an attribute's codes as numbers; where they have no order, equal ones are equal."""
+    codes = sample.codes[name]
+    if ordered:
+        return np.asarray(codes[0], dtype=np.float64)
+    _, numbers = np.unique(codes, axis=1, return_inverse=True)
+    return np.asarray(numbers, dtype=np.float64).reshape(-1)
+
+
+def _limited(schema: Schema, boxes: list[Box]) -> dict[str, bool]:
+    """Return the attributes that subscriptions limit, and whether they have bounds to place."""
+    if not boxes:
+        raise ParameterError("predicates must hold at least one subscription")
+    for place, box in enumerate(boxes):
+        if any(high < low for low, high in box.ranges.values()):
+            raise ParameterError(f"subscription {place} never matches: leave it out")
+    limited = {}
+    for name in schema:
+        kind, ranges = schema[name], [box.ranges[name] for box in boxes]
+        if any(ends != (0, kind.size - 1) for ends in ranges):
+            ordered = not isinstance(kind, Keyword) and kind.bits <= 64
+            limited[name] = ordered and any(any(_is_bound(kind, ends)) for ends in ranges)
+    if not any(limited.values()):
+        raise ParameterError("no subscription has a bound of an attribute with at most 64 bits")
+    return limited
+
+
+def _is_bound(kind: AttributeType, ends: tuple[int, int]) -> tuple[bool, bool]:
+    """Tell whether the ends of a range are within the domain, and so bounds."""
+    return ends[0] > kind.lowest, ends[1] < kind.highest
+
+
+@dataclass(frozen=True, eq=False)
+class _Simulation:
+    """Answers of a deployment, and its adversaries."""
+
+    schema: Schema
+    limited: Mapping[str, bool]
+    boxes: list[Box]
+    served: list[Box]
+    sample: Events
+    codes: Reals
+    hits: Index
+    typical: Bools
+    shares: Reals
+    sent: int
+    deliveries: float
+    random: np.random.Generator
+
+    @property
+    def targets(self) -> list[int]:
+        """Subscriptions that are attacked."""
+        return [*range(0, len(self.boxes), -(-len(self.boxes) // TARGETS))]
+
+    @cached_property
+    def rates(self) -> Reals:
+        """Share of all messages that match each event, which the broker counts."""
+        return np.asarray(self.hits.mean(axis=1) / self.sent)
+
+    def nested(self) -> Bools:
+        """Tell which subscriptions are parts of which others, and are not all of them."""
+        ends = np.array([[box.ranges[name] for name in self.limited] for box in self.boxes], object)
+        low, high = ends.reshape(len(self.boxes), -1, 2).transpose(2, 0, 1)
+        inside = (low[:, None] >= low) & (high[:, None] <= high)
+        part = inside.astype(np.bool_).all(axis=2)
+        return np.asarray(part & ~part.T)
+
+    def _errors(self, target: int, bounds: Mapping[str, Iterable[float]]) -> list[float]:
+        """Return the errors of the bounds that a subscription has."""
+        out = []
+        for name, scored in self.limited.items():
+            kind, ends = self.schema[name], self.boxes[target].ranges[name]
+            for own, guess, is_bound in zip(ends, bounds[name], _is_bound(kind, ends), strict=True):
+                if scored and is_bound:
+                    out.append(abs(own - guess) / kind.size)
+        return out
+
+    def bound_errors(self, count: int) -> Reals:
+        """Place bounds after some events that an accomplice reads; return their errors."""
+        sizes = np.array([float(min(self.schema[name].size, 1 << 64)) for name in self.limited])
+        hits = self.hits[:count, self.targets]
+        rates = self.rates[:count]
+        placed = place_bounds(self.codes[:, :count], hits, sizes, sent=self.sent, rates=rates)
+        rows = zip(self.targets, placed.tolist(), strict=True)
+        return np.array(
+            [
+                e
+                for at, row in rows
+                for e in self._errors(at, dict(zip(self.limited, row, strict=True)))
+            ]
+        )
+
+    def event_bits(self) -> dict[str, float]:
+        """Return the bits that are left of an event that nobody reads, by attribute."""
+        unread, typical, rates = self.hits[:UNREAD], self.typical, self.rates[:UNREAD]
+        if not len(unread):
+            unread, typical, rates = np.zeros((1, 0), dtype=np.int64), typical[:, :0], np.zeros(1)
+        points = self.codes[:, -TYPICAL:]
+        bits = event_bits(points, typical, unread, sent=self.sent, rates=rates)
+        names = zip(self.limited, bits.tolist(), strict=True)
+        return {name: left for name, left in names if self.limited[name]}
+
+    def choose(self, rounds: float) -> tuple[float, float]:
+        """Place bounds by chosen events; return their mean number, and the mean error."""
+        names = [name for name, scored in self.limited.items() if scored]
+        sizes = {name: self.schema[name].size for name in names}
+        ends = np.array([[box.ranges[name] for name in names] for box in self.served], dtype=object)
+        errors: list[float] = []
+        asked = 0
+        for target in self.targets:
+            spent = 0
+
+            def matches(event: dict[str, int], target: int = target) -> bool | None:
+                nonlocal spent
+                point = np.array([event[name] for name in names], dtype=object)
+                inside = ((ends[..., 0] <= point) & (point <= ends[..., 1])).astype(np.bool_)
+                inside = np.asarray(inside.all(axis=1))
+                # Where dummies match often, only many answers leave little doubt.
+                noise = 1 - (1 - inside.mean()) ** (self.sent - 1)
+                repeats = ceil(log(DOUBT) / log(min(noise, 0.99))) if noise else 1
+                for _ in range(repeats):
+                    if spent >= rounds:
+                        return None
+                    spent += 1
+                    drawn = self.random.integers(0, len(inside), self.sent - 1)
+                    if not inside[target] and not inside[drawn].any():
+                        return False
+                return True
+
+            bounds: dict[str, tuple[float, float]] = {
+                name: ((self.schema[name].size - 1) / 2,) * 2 for name in self.limited
+            }
+            if self.hits[:, target].any():
+                odds = odds_inside(self.hits[:, target].astype(np.float64), self.sent, self.rates)
+                for start in np.argsort(-odds)[:STARTS].tolist():
+                    event = {name: int(self.sample.codes[name][0, start]) for name in names}
+                    # Without dummies, the start is known to match.
+                    if self.sent == 1 or matches(event):
+                        bounds.update(bisect_bounds(matches, event, sizes))
+                        break
+            asked += spent
+            errors += self._errors(target, bounds)
+        return asked / len(self.targets), float(np.mean(errors))
