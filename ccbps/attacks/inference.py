@@ -19,8 +19,8 @@ import numpy as np
 
 from ccbps.arrays import Bools, Index, Reals
 from ccbps.checks import instance, number
-from ccbps.errors import ParameterError, UnsupportedPredicateError
-from ccbps.predicates import Keyword, Predicate
+from ccbps.errors import UnsupportedPredicateError
+from ccbps.predicates import InRange, Keyword, Predicate, iter_leaves
 
 CERTAIN: Final = 50.0
 """Logarithm of odds that stands for certainty."""
@@ -324,60 +324,70 @@ class Placing:
     Attributes:
         accuracy: error of a bound, as a share of its attribute's domain.
         events: uniform events, read by an accomplice, after which each bound is placed with this
-            mean error; rounded to one digit. It depends on how wide the predicate's other ranges
-            are.
+            mean error; rounded to two digits.
+        least: True if `events` counts those only for which all other conditions hold, so that more
+            are needed.
         chosen: events of the adversary's choice after which each bound is known exactly, at most.
     """
 
     accuracy: float
     events: float
+    least: bool
     chosen: int
 
 
 def placing(predicate: Predicate, accuracy: float = 0.01) -> Placing | None:
     """Estimate how fast answers give the bounds of a predicate away, without a simulation.
 
+    Numbers depend on the predicate's form and, without private constants, on how wide its ranges
+    are. With private constants, bound or not, they depend on the form alone.
+
     Example:
         >>> from ccbps import Schema, UInt
         >>> from ccbps.attacks import placing
         >>> schema = Schema(price=UInt(16), volume=UInt(16))
         >>> placing(schema.parse("price < 120 AND volume >= 32768"))
-        Placing(accuracy=0.01, events=30000.0, chosen=64)
+        Placing(accuracy=0.01, events=27000.0, least=False, chosen=64)
+        >>> placing(schema.parse("price < :limit AND volume >= 32768"))
+        Placing(accuracy=0.01, events=50.0, least=True, chosen=64)
 
     Args:
         predicate: the predicate.
         accuracy: error of a bound, as a share of its attribute's domain.
 
     Returns:
-        None if private constants have no value, or the predicate has no bounds, or is no OR of ANDs
-        of a few ranges of attributes with an order.
+        None if the predicate has no bounds, or compares words, or is no OR of ANDs of a few ranges.
 
     Raises:
         ParameterError: an argument is not possible.
     """
     number("accuracy", accuracy, 1e-9, 0.25)
-    if instance("predicate", predicate, Predicate).unbound_names:
-        return None
-    schema = predicate.schema
-    try:
-        products = predicate.alternatives()
-    except (UnsupportedPredicateError, ParameterError):
-        return None
-    slowest, chosen = 0.0, 0
-    for product in products:
-        if any(isinstance(schema[name], Keyword) for name in product):
+    schema = instance("predicate", predicate, Predicate).schema
+    least = bool(predicate.private_names)
+    # Of each range, the attribute, the number of intervals, and the share of the other conditions.
+    ranges: list[tuple[str, int, float]] = []
+    if least:
+        leaves = iter_leaves(predicate.true_form())
+        ranges = [(leaf.attribute, 1, 1.0) for leaf in leaves if isinstance(leaf, InRange)]
+    else:
+        try:
+            products = predicate.alternatives()
+        except UnsupportedPredicateError:
             return None
-        sizes = {name: schema[name].size for name in product}
-        shares = {
-            name: sum(high - low + 1 for low, high in sets) / sizes[name]
-            for name, sets in product.items()
-        }
-        for name, sets in product.items():
-            others = prod(share for other, share in shares.items() if other != name)
-            # Above 64 bits, the number of values makes no difference.
-            size = min(sizes[name], 1 << 64)
-            slowest = max(slowest, events_to_place(size, accuracy, others))
-            chosen += 2 * len(sets) * (sizes[name] - 1).bit_length()
-    if not chosen or slowest == inf:
+        for product in products:
+            shares = {
+                name: sum(high - low + 1 for low, high in sets) / schema[name].size
+                for name, sets in product.items()
+            }
+            for name, sets in product.items():
+                others = prod(share for other, share in shares.items() if other != name)
+                ranges.append((name, len(sets), others))
+    if not ranges or any(isinstance(schema[name], Keyword) for name, _, _ in ranges):
         return None
-    return Placing(accuracy, float(f"{slowest:.0e}"), chosen)
+    # Above 64 bits, the number of values makes no difference.
+    slowest = max(
+        events_to_place(min(schema[name].size, 1 << 64), accuracy, share)
+        for name, _, share in ranges
+    )
+    chosen = sum(2 * count * (schema[name].size - 1).bit_length() for name, count, _ in ranges)
+    return None if slowest == inf else Placing(accuracy, float(f"{slowest:.1e}"), least, chosen)

@@ -139,15 +139,24 @@ def test_placing_tells_numbers_and_no_constants() -> None:
     # The other condition holds for half of the events.
     both = placing(SCHEMA.parse("price BETWEEN 12000 AND 20000 AND volume >= 32768"))
     assert both is not None
-    assert (both.events, both.chosen) == (400, 64)
+    assert (both.events, both.chosen) == (410, 64)
     either = placing(SCHEMA.parse("price < 300 OR price > 60000 AND volume > 99"))
     assert either is not None
     assert either.chosen == 32 + 64
 
 
-@pytest.mark.parametrize("text", ["TRUE", "price < :limit", "price < 3 AND price > 5"])
+@pytest.mark.parametrize("text", ["TRUE", "price < 3 AND price > 5", "hamming(price, 7) <= 3"])
 def test_predicates_without_bounds(text: str) -> None:
     assert placing(SCHEMA.parse(text)) is None
+
+
+def test_private_constants_are_not_in_the_numbers() -> None:
+    form = SCHEMA.parse("price < :limit AND volume >= :least")
+    expected = placing(form)
+    assert expected is not None
+    assert (expected.events, expected.least, expected.chosen) == (50, True, 64)
+    for limit in (0, 1, 900, 1 << 20):
+        assert placing(form.bind(limit=limit, least=60000)) == expected
 
 
 def test_types_of_attributes() -> None:
