@@ -27,6 +27,9 @@ CERTAIN: Final = 50.0
 PASSES: Final = 4
 """Times that an adversary goes through all attributes when there are dummies."""
 
+TINY: Final = 1e-18
+"""Share of events below which they never match."""
+
 Matches = Callable[[dict[str, int]], bool | None]
 
 
@@ -364,11 +367,11 @@ def placing(predicate: Predicate, accuracy: float = 0.01) -> Placing | None:
     number("accuracy", accuracy, 1e-9, 0.25)
     schema = instance("predicate", predicate, Predicate).schema
     least = bool(predicate.private_names)
-    # Of each range, the attribute, the number of intervals, and the share of the other conditions.
-    ranges: list[tuple[str, int, float]] = []
+    # Of each range, the attribute, the share of the other conditions, and that of all together.
+    ranges: list[tuple[str, float, float]] = []
     if least:
         leaves = iter_leaves(predicate.true_form())
-        ranges = [(leaf.attribute, 1, 1.0) for leaf in leaves if isinstance(leaf, InRange)]
+        ranges = [(leaf.attribute, 1.0, 1.0) for leaf in leaves if isinstance(leaf, InRange)]
     else:
         try:
             products = predicate.alternatives()
@@ -381,13 +384,18 @@ def placing(predicate: Predicate, accuracy: float = 0.01) -> Placing | None:
             }
             for name, sets in product.items():
                 others = prod(share for other, share in shares.items() if other != name)
-                ranges.append((name, len(sets), others))
+                parts = [(high - low + 1) / schema[name].size for low, high in sets]
+                ranges += [(name, others, others * part) for part in parts]
     if not ranges or any(isinstance(schema[name], Keyword) for name, _, _ in ranges):
         return None
-    # Above 64 bits, the number of values makes no difference.
+    # An event must match first. Above 64 bits, the number of values makes no difference.
     slowest = max(
-        events_to_place(min(schema[name].size, 1 << 64), accuracy, share)
-        for name, _, share in ranges
+        max(
+            events_to_place(min(schema[name].size, 1 << 64), accuracy, others), 1 / max(share, TINY)
+        )
+        for name, others, share in ranges
     )
-    chosen = sum(2 * count * (schema[name].size - 1).bit_length() for name, count, _ in ranges)
-    return None if slowest == inf else Placing(accuracy, float(f"{slowest:.1e}"), least, chosen)
+    chosen = sum(2 * (schema[name].size - 1).bit_length() for name, _, _ in ranges)
+    return (
+        None if slowest >= 1 / TINY else Placing(accuracy, float(f"{slowest:.1e}"), least, chosen)
+    )
