@@ -14,6 +14,12 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.attacks.adding_up import answers_add_up as answers_add_up
     from ccbps.attacks.adding_up import chosen_events as chosen_events
     from ccbps.attacks.adding_up import AnswersReport as AnswersReport
+    from ccbps.attacks.anonymity import certainty as certainty
+    from ccbps.attacks.anonymity import cloaked_bounds as cloaked_bounds
+    from ccbps.attacks.anonymity import colluding_versions as colluding_versions
+    from ccbps.attacks.anonymity import fresh_cloaks as fresh_cloaks
+    from ccbps.attacks.anonymity import homogeneous_classes as homogeneous_classes
+    from ccbps.attacks.anonymity import records_left as records_left
     from ccbps.attacks.catalogue import all_attacks as all_attacks
     from ccbps.attacks.catalogue import attack as attack
     from ccbps.attacks.catalogue import run as run

@@ -50,6 +50,7 @@ MODULES: Final = (
     "ccbps.attacks.schemes.oblivious_topic",
     "ccbps.attacks.schemes.masked_topic",
     "ccbps.attacks.adding_up",
+    "ccbps.attacks.anonymity",
 )
 """Modules with attacks, in the order of the catalogue."""
 
