@@ -45,8 +45,7 @@ def test_what_two_receivers_find_on_average() -> None:
 
 
 def test_as_many_values_are_certain_as_k_records_have_one_value() -> None:
-    for k in (3, 5):
-        certain, _, loss = homogeneous_classes(k=k).figures
-        assert certain.undefended == pytest.approx(certain.expected, abs=0.05)
-        assert certain.defended == 0
-        assert (loss.defended or 0) > loss.undefended
+    certain, _, loss = homogeneous_classes(records=600, k=4).figures
+    assert certain.undefended == pytest.approx(certain.expected, abs=0.1)
+    assert certain.defended == 0
+    assert (loss.defended or 0) > loss.undefended
