@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from ccbps import Bool, Schema, SharedSeed, UInt
-from ccbps.attacks import bisect_bounds, contained, event_bits
+from ccbps.attacks import bisect_bounds, contained, event_bits, place_bounds
 from ccbps.matching import FormulaMatch, TagMatch
 from tests.support.reusable_checks import users
 
@@ -78,6 +78,9 @@ def test_containment_orders_subscriptions_and_places_every_event(
     answers = world(schema)({"price": prices}, [f"price >= {16 * (j + 1)}" for j in order])
     limits = 16 * (order + 1)
     assert contained(answers).tolist() == (limits[:, None] > limits).tolist()
+    # With an accomplice who reads events, the limits themselves are found.
+    found = place_bounds(prices[None].astype(float), answers, np.array([256.0]))
+    assert found[:, 0].tolist() == [[limit, 255] for limit in limits]
     # An event lies between the last limit that it meets and the next: 16 of 256 values.
     every = np.arange(256)
     (left,) = event_bits(every[None].astype(float), every[:, None] >= limits, answers[:500])
