@@ -222,10 +222,12 @@ def answers(
         UnsupportedPredicateError: a predicate is not a box.
         EventError: the events do not fit the schema.
     """
+    number("accuracy", accuracy, 0, 1)
+    if events_per_second is not None:
+        events_per_second = number("events_per_second", events_per_second, 0)
     simulation = _simulation(
         schema, predicates, events, most, dummies=dummies, k=k, reveal=reveal, seed=seed
     )
-    number("accuracy", accuracy, 0, 1)
     limit = most if rounds is None else whole("rounds", rounds, 1)
     counts = tuple(sorted({round(at) for at in np.geomspace(4, most, STEPS)}))
     truth, sent = simulation.nested(), simulation.sent
@@ -248,9 +250,7 @@ def answers(
         bounds=placed.shape[1],
         nested=int(truth.sum()),
         accuracy=accuracy,
-        events_per_second=None
-        if events_per_second is None
-        else number("events_per_second", events_per_second, 0),
+        events_per_second=events_per_second,
         counts=counts,
         ordered=tuple(ordered),
         misordered=tuple(misordered),
@@ -380,21 +380,22 @@ def chosen_events(
     schema, texts = random_ranges(subscriptions, values, seed)
     limits = tuple(sorted({2, 4, 8, whole("rounds", rounds, 1), 24, 32, 48, 64, 96, 128}))
 
-    def errors(**defence: int) -> tuple[float, ...]:
-        # Of a few events, the adversary takes one that matches.
-        simulation = _simulation(schema, texts, None, 128, seed=seed, **defence)  # type: ignore[arg-type]
+    def errors(simulation: _Simulation) -> tuple[float, ...]:
         return tuple(simulation.choose(limit)[1] for limit in limits)
 
-    simulation = _simulation(schema, texts, None, 128, seed=seed)
-    (count, error), (few, left) = simulation.choose(inf), simulation.choose(rounds)
+    # Of 128 events, the adversary takes one that matches.
+    plain = _simulation(schema, texts, None, 128, seed=seed)
+    noisy = _simulation(schema, texts, None, 128, seed=seed, dummies=dummies)
+    cloaked = _simulation(schema, texts, None, 128, seed=seed, k=k)
+    (count, error), (few, left) = plain.choose(inf), plain.choose(rounds)
     figures = (
         Figure("events for a subscription", "", count, few),
         Figure("error of a bound", "% of the domain", 100 * error, 100 * left),
     )
     lines = {
-        "without defence": errors(),
-        f"with {dummies} dummies": errors(dummies=dummies),
-        f"with cloaks of {k}": errors(k=k),
+        "without defence": errors(plain),
+        f"with {dummies} dummies": errors(noisy),
+        f"with cloaks of {k}": errors(cloaked),
     }
     label = "mean error of a bound (share of the domain)"
     return Outcome(figures, Curve("answers of a subscription", label, limits, lines, "x"))
@@ -521,10 +522,18 @@ class _Simulation:
     deliveries: float
     random: np.random.Generator
 
-    @property
+    @cached_property
     def targets(self) -> list[int]:
-        """Subscriptions that are attacked."""
-        return [*range(0, len(self.boxes), -(-len(self.boxes) // TARGETS))]
+        """Subscriptions that are attacked, among those that have bounds."""
+        bounded = [
+            at
+            for at, box in enumerate(self.boxes)
+            if any(
+                scored and any(_is_bound(self.schema[name], box.ranges[name]))
+                for name, scored in self.limited.items()
+            )
+        ]
+        return bounded[:: -(-len(bounded) // TARGETS)]
 
     @cached_property
     def rates(self) -> Reals:

@@ -253,7 +253,7 @@ def bisect_bounds(
         least and greatest value of each attribute; where answers came to an end, the middle of what
         is left.
     """
-    found = {}
+    bounds = {}
     for name, value in inside.items():
         ends = []
         for outside in (-1, sizes[name]):
@@ -269,8 +269,8 @@ def bisect_bounds(
                 else:
                     bad = middle
             ends.append(good)
-        found[name] = (ends[0], ends[1])
-    return found
+        bounds[name] = (ends[0], ends[1])
+    return bounds
 
 
 # -- formulas --------------------------------------------------------------------------------------

@@ -19,9 +19,12 @@ def test_bounds_are_found_of_a_group_and_not_of_a_member() -> None:
 @pytest.mark.parametrize(("k", "expected", "within"), [(2, 134, 14), (5, 245, 20), (10, 335, 25)])
 def test_errors_of_bounds_by_size_of_groups(k: int, expected: float, within: float) -> None:
     outcome = cloaked_bounds(k=k, runs=400)
-    error, cheapest = outcome.figures
+    error, cheapest, within_hull = outcome.figures
     assert error.undefended == pytest.approx(2, abs=0.2)
     assert error.defended == pytest.approx(expected, abs=within)
+    # A guess within the hull is better where groups are large.
+    assert within_hull.defended is not None
+    assert (within_hull.defended < 0.85 * expected) == (k > 2)
     # Groups whose hulls cost less hide less.
     assert cheapest.defended is not None
     assert cheapest.defended < expected + within
