@@ -106,7 +106,8 @@ class Deployment:
         sizes = np.array([float(min(self.schema[name].size, 1 << 64)) for name in self.limited])
         hits = self.hits[:count, self.targets]
         rates = self.rates[:count]
-        placed = place_bounds(self.codes[:, :count], hits, sizes, sent=self.sent, rates=rates)
+        points = self.codes[:, : len(hits)]
+        placed = place_bounds(points, hits, sizes, sent=self.sent, rates=rates)
         rows = zip(self.targets, placed.tolist(), strict=True)
         return np.array(
             [

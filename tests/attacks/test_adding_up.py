@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from ccbps import Category, Keyword, Schema, UInt
-from ccbps.attacks import answers, answers_add_up, chosen_events
+from ccbps.attacks import answers, answers_add_up, chosen_events, placing
+from ccbps.attacks.deployment import deploy
 from ccbps.errors import ParameterError, UnsupportedPredicateError
 
 SCHEMA = Schema(price=UInt(10))
@@ -120,3 +121,20 @@ def test_what_is_refused(texts: list[str], options: dict[str, Any], message: str
 def test_subscriptions_are_boxes() -> None:
     with pytest.raises(UnsupportedPredicateError):
         answers(SCHEMA, ["price <> 5"])
+
+
+def test_the_formula_of_plans_is_what_the_adversary_reaches() -> None:
+    """After as many events as `placing` says, the mean error is the accuracy."""
+    schema = Schema(price=UInt(16), volume=UInt(16))
+    rng = np.random.default_rng(6)
+    lows = rng.integers(2000, 30000, (60, 2)).tolist()
+    texts = [
+        f"price BETWEEN {a} AND {a + 30000} AND volume BETWEEN {b} AND {b + 30000}" for a, b in lows
+    ]
+    known = placing(schema.parse(texts[0]), accuracy=0.005)
+    assert known is not None
+    errors = [
+        deploy(schema, texts, None, round(known.events), seed=seed).bound_errors(10**6).mean()
+        for seed in range(3)
+    ]
+    assert np.mean(errors) == pytest.approx(known.accuracy, rel=0.25)
