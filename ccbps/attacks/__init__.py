@@ -10,6 +10,16 @@ from typing import TYPE_CHECKING
 from ccbps.loading import on_first_use
 
 if TYPE_CHECKING or not on_first_use(__name__):
+    from ccbps.attacks.adding_up import AnswersReport as AnswersReport
+    from ccbps.attacks.adding_up import answers as answers
+    from ccbps.attacks.adding_up import answers_add_up as answers_add_up
+    from ccbps.attacks.adding_up import chosen_events as chosen_events
+    from ccbps.attacks.anonymity import certainty as certainty
+    from ccbps.attacks.anonymity import cloaked_bounds as cloaked_bounds
+    from ccbps.attacks.anonymity import colluding_versions as colluding_versions
+    from ccbps.attacks.anonymity import fresh_cloaks as fresh_cloaks
+    from ccbps.attacks.anonymity import homogeneous_classes as homogeneous_classes
+    from ccbps.attacks.anonymity import records_left as records_left
     from ccbps.attacks.catalogue import Attack as Attack
     from ccbps.attacks.catalogue import Curve as Curve
     from ccbps.attacks.catalogue import Figure as Figure
@@ -18,6 +28,14 @@ if TYPE_CHECKING or not on_first_use(__name__):
     from ccbps.attacks.catalogue import all_attacks as all_attacks
     from ccbps.attacks.catalogue import attack as attack
     from ccbps.attacks.catalogue import run as run
+    from ccbps.attacks.inference import Placing as Placing
+    from ccbps.attacks.inference import bisect_bounds as bisect_bounds
+    from ccbps.attacks.inference import contained as contained
+    from ccbps.attacks.inference import event_bits as event_bits
+    from ccbps.attacks.inference import events_to_place as events_to_place
+    from ccbps.attacks.inference import place_bounds as place_bounds
+    from ccbps.attacks.inference import placing as placing
+    from ccbps.attacks.inference import placing_error as placing_error
     from ccbps.attacks.network.bogus import bogus_brokers as bogus_brokers
     from ccbps.attacks.network.canaries import lying_broker as lying_broker
     from ccbps.attacks.network.dawn import attack_at_dawn as attack_at_dawn

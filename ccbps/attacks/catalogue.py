@@ -40,6 +40,8 @@ MODULES: Final = (
     "ccbps.attacks.network.canaries",
     "ccbps.attacks.network.dawn",
     "ccbps.attacks.network.watchers",
+    "ccbps.attacks.adding_up",
+    "ccbps.attacks.anonymity",
     "ccbps.attacks.schemes.aspe",
     "ccbps.attacks.schemes.prefix",
     "ccbps.attacks.schemes.additive_mask",
