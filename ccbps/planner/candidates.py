@@ -243,8 +243,11 @@ def ways(schema: Schema, predicate: Predicate) -> Iterator[Matcher | Plain | Ref
     for scheme in SCHEMES:
         # All of them first: a matcher that the caller makes between two of them must warn.
         with making(again=True):
-            variants = list(scheme.variants(schema, predicate))
-            reason = "" if variants else _reason(scheme, schema, predicate)
+            try:
+                variants = list(scheme.variants(schema, predicate))
+                reason = "" if variants else _reason(scheme, schema, predicate)
+            except ImportError as error:  # of an extra
+                variants, reason = [], str(error)
         yield from variants
         if reason:
             yield Refusal(scheme.__name__, reason)
@@ -264,8 +267,9 @@ def _reason(scheme: type[Matcher], schema: Schema, predicate: Predicate) -> str:
         scheme(schema).prepare(predicate)
     except PredicateError as error:
         return error.summary.splitlines()[0]
-    except (ParameterError, TypeError):  # its constructor needs more than a schema
-        pass
+    except (ParameterError, TypeError) as error:  # its constructor needs more than a schema
+        if "pip install" in str(error):  # or an extra
+            return str(error)
     operators = ", ".join(getattr(scheme, "operators", ()))
     hint = f"; operators: {operators}" if operators else ""
     return f"has no matcher of reasonable size for this predicate{hint}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import warnings
 from collections.abc import Callable
 from itertools import pairwise
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 import ccbps
 from ccbps import Category, Schema, UInt
+from ccbps.algebra import prime_order
 from ccbps.attacks import placing
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import BrokenSchemeWarning, ParameterError
@@ -611,3 +613,29 @@ def test_candidates_are_plain_data() -> None:
     content = json.loads(json.dumps(each.to_dict()))
     assert content["bytes"]["total"] == each.total_bytes
     assert content["leaks"] == sorted(leak.name for leak in each.leaks)
+
+
+def test_matchers_whose_extra_is_missing_are_refused_with_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    prime_order._group.cache_clear()
+    monkeypatch.setitem(sys.modules, "coincurve", None)
+    found = ccbps.plan(QUOTES, "issue = 'IBM'", events=10, subscriptions=2, timing=0)
+    monkeypatch.undo()
+    reasons = {each.name: each.reason for each in found.refused}
+    assert "pip install 'ccbps[groups]'" in reasons["KeywordMatch"]
+    assert found.matchers
+
+
+@pytest.mark.parametrize("missing", ["matplotlib", "matplotlib.figure"])
+def test_a_plan_that_cannot_be_drawn_names_the_extra(
+    missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = ccbps.plan(QUOTES, "issue = 'IBM'", events=10, subscriptions=2, timing=0)
+    for name in [name for name in sys.modules if name.startswith("matplotlib")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(
+        ImportError, match=r"Plan.plot needs matplotlib.*pip install 'ccbps\[plot\]'"
+    ):
+        found.plot()
