@@ -622,7 +622,7 @@ def test_matchers_whose_extra_is_missing_are_refused_with_the_command_that_insta
     monkeypatch.setitem(sys.modules, "coincurve", None)
     found = ccbps.plan(QUOTES, "issue = 'IBM'", events=10, subscriptions=2, timing=0)
     monkeypatch.undo()
-    reasons = {each.name: each.reason for each in found.refused}
+    reasons = {each.name: each.reason for each in found.others}
     assert "pip install 'ccbps[groups]'" in reasons["KeywordMatch"]
     assert found.matchers
 
