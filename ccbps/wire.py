@@ -308,7 +308,7 @@ def rounds_of_two_events(heads: Bytes, events: Bytes) -> NDArray[np.bool_]:
     if len(distinct) == len(starts):
         return np.zeros(len(rounds), dtype=np.bool_)
     other = (words[starts] != words[starts[first[place]]]).any(axis=1)
-    return np.isin(rounds, rounds[starts[other]])
+    return np.isin(rounds, rounds[starts[other]], kind="sort")
 
 
 def key_header(kind: Kind, digest: bytes, key_id: bytes, epoch: int) -> Bytes:
