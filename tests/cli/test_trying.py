@@ -97,3 +97,20 @@ def test_a_schema_may_be_given(quotes: str, capsys: pytest.CaptureFixture[str]) 
     assert main(["try", quotes, "price < 119", "--schema", schema, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["schema"].startswith("price=Decimal(")
     assert Schema.suggest({"n": ["007", "12"]}).schema["n"].bits > 16  # a name, no number
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--rows", "-1"], "--rows must be a whole number from 1"),
+        (["--rows", "0"], "--rows must be a whole number from 1"),
+        (["--rows", "99999999999999999999"], "--rows must be a whole number from 1"),
+        (["--plot", "plan.xyz"], "--plot takes a file such as picture.png or picture.svg, got '"),
+    ],
+)
+def test_bad_options_are_one_line(
+    options: list[str], said: str, quotes: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["try", quotes, "price < 119", *options]) == 2
+    out, error = capsys.readouterr()
+    assert out == "" and said in error and error.count("\n") == 1
