@@ -14,7 +14,8 @@ Hazards: a broker that sees answers learns which records always match the same s
 where equal records have equal messages, it knows a canary that comes again. Take canaries that
 differ as much as other records do, such as past records that matched. Canaries add matches: at a
 constant share, a broker that sees answers still sees when there are more
-(`ccbps.attacks.attack_at_dawn`).
+(`ccbps.attacks.attack_at_dawn`). A canary that is published in addition to the usual number of
+events shows by that, so let canaries take the places of others at a constant rate.
 """
 
 from __future__ import annotations
@@ -65,8 +66,9 @@ class Canary(Confined):
         if not self._below:
             raise ParameterError(f"share must be above 0, got {share}")
         above = round(number("decoys", decoys, 0, 1) * 2**63)
-        self._from = 2**63 - above
-        if self._from < self._below:
+        # Both are rounded, so that their sum may exceed 1 a little.
+        self._from = max(2**63 - above, self._below)
+        if share + decoys > 1:
             raise ParameterError(f"share and decoys must be at most 1, got {share} and {decoys}")
         self._key = algorithms.AES128(seed.naming_key(b"canaries"))
 
