@@ -31,6 +31,8 @@ SECTORS: Final = 256
 WIDTH: Final = 4
 """Sectors of a subscription."""
 SUBSCRIBERS: Final = 40
+MOST_EVENTS: Final = 500_000
+"""Events in all windows at most."""
 LENGTHS: Final = (1, 2, 4, 8, 16)
 """Windows that an operation lasts, of the curve."""
 
@@ -193,7 +195,7 @@ def attack_at_dawn(
     broker has to watch longer. Masks hide nothing.
 
     Args:
-        events: number of events in a window.
+        events: number of events in a window, at most 1,000.
         windows: number of windows, rounded down to a multiple of 64. The broker knows of the first
             half when operations were.
         focus: share of the events that concern the subscriber's sectors amid an operation.
@@ -212,8 +214,8 @@ def attack_at_dawn(
     random = np.random.default_rng(whole("seed", seed, 0))
     whole("k", k, 2, SUBSCRIBERS)
     number("focus", focus, 0, 1 / (2 * k - 1))
-    whole("extra", extra, 1, whole("events", events, 1))
-    size = whole("windows", windows, 64) // 64 * 64
+    whole("extra", extra, 1, whole("events", events, 1, 1000))
+    size = whole("windows", windows, 64, max(64, MOST_EVENTS // events)) // 64 * 64
     lows = random.integers(0, SECTORS - WIDTH + 1, SUBSCRIBERS)
     interests = [f"sector BETWEEN {low} AND {low + WIDTH - 1}" for low in lows.tolist()]
 

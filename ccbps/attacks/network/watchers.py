@@ -211,8 +211,8 @@ def layer_watchers(
     Needs networkx.
 
     Args:
-        nodes: number of nodes, 10 or more.
-        joins: number of neighbours at which a node joins.
+        nodes: number of nodes, 10 to 100.
+        joins: number of neighbours at which a node joins, at most 8.
         fewer: the same with the defence.
         runs: number of layers of each kind.
         seed: seed of the layers.
@@ -224,7 +224,7 @@ def layer_watchers(
         >>> observer.undefended, observer.defended
         (1.0, 12.0)
     """
-    whole("nodes", nodes, max(MEMBERS) + 2)
+    whole("nodes", nodes, max(MEMBERS) + 2, 100)
     first = whole("seed", seed, 0) * whole("runs", runs, 1)
 
     def watch(joins: int) -> tuple[Reals, Reals]:
@@ -239,14 +239,15 @@ def layer_watchers(
             layer.nodes[sender].say(content)
             layer.run(150)
             inside.append([len(left) for left in possible_senders(layer, watchers, content)])
-            longer = min(act for act in layer.acts if act[2] == content)[1]
+            first_act = min(act for act in layer.acts if act[2] == content)[1]
             acting = {name for time, name, _ in layer.acts if time >= said}
-            outside.append([len({longer}), len(acting)])
+            # The sender alone is left only if it was the first to act with the message.
+            outside.append([len({first_act, sender}), len(acting)])
         return np.mean(inside, axis=0), np.mean(outside, axis=0)
 
     (members, observer), (more, _) = (
-        watch(whole("joins", joins, 1)),
-        watch(whole("fewer", fewer, 1)),
+        watch(whole("joins", joins, 1, max(MEMBERS))),
+        watch(whole("fewer", fewer, 1, max(MEMBERS))),
     )
     return Outcome(
         (
