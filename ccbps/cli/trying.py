@@ -90,7 +90,7 @@ def _try(arguments: Namespace) -> int:
         *(f"            it learns {each}" for each in matcher.leakage.learns),
         f"plaintext   {'selects the same records' if agree else 'DISAGREES'}",
         "",
-        *("  " + ", ".join(map(str, record.values())) for record in found[:SHOWN]),
+        *("  " + ", ".join(map(_shown, record.values())) for record in found[:SHOWN]),
     ]
     if len(found) > SHOWN:
         lines.append(f"  and {len(found) - SHOWN:,} more")
@@ -144,12 +144,21 @@ def _matcher(schema: Schema, predicate: Predicate) -> Matcher:
     """
     for matcher in FormulaMatch.propose(schema, predicate):
         return matcher
-    raise ParameterError("FormulaMatch does not take this predicate: ccbps plan lists what does")
+    raise ParameterError(
+        f"FormulaMatch does not take this predicate over {len(schema)} attributes: pass a --schema "
+        "with those that predicates need; or run ccbps plan, which lists what takes it"
+    )
 
 
 def _quoted(text: str) -> str:
     """Return a text as a shell takes it, in double quotes where it has single ones only."""
     return f'"{text}"' if "'" in text and not set('"$`\\!') & set(text) else quote(text)
+
+
+def _shown(value: Any) -> str:
+    """Return a value as text without characters that would control the terminal."""
+    text = str(value)
+    return text if text.isprintable() else ascii(text)[1:-1]
 
 
 def _start(messages: Any) -> str:

@@ -209,7 +209,7 @@ def layer_watchers(
 
     Members see which cells are dummies. They exclude each sender from which the message would have
     come otherwise. Fewer neighbours for each node leave somewhat more senders, and a layer that
-    fewer crashes cut in two. Layers differ much, so that only the mean of many shows that they do.
+    fewer crashes cut in two. Layers differ much, so that this shows only in the mean of many.
 
     Needs networkx.
 
