@@ -15,7 +15,8 @@ where equal records have equal messages, it knows a canary that comes again. Tak
 differ as much as other records do, such as past records that matched. Canaries add matches: at a
 constant share, a broker that sees answers still sees when there are more
 (`ccbps.attacks.attack_at_dawn`). A canary that is published in addition to the usual number of
-events shows by that, so let canaries take the places of others at a constant rate.
+events shows by that, so let canaries take the places of others at a constant rate. Whoever else
+subscribes to what a canary says gets it, too: say inside the sealed payload that it is one.
 """
 
 from __future__ import annotations
@@ -119,7 +120,8 @@ class Canary(Confined):
         """Return the numbers of canaries that did not come; none for an honest broker.
 
         Args:
-            received: numbers of the publications that came.
+            received: numbers of the publications whose payloads came and were opened. A broker can
+                make numbers up, and payloads that do not open.
             published: number after the last one that was published and is not on its way any more.
             first: first number that was published after the subscription.
         """
