@@ -295,7 +295,7 @@ class Release(Redacted, frozen=True, eq=False, dict=True):
     Attributes:
         anonymizer: the way they were made.
         records: number of records that came.
-        events: released records, for any matcher's publisher.
+        events: released records, for any matcher's publisher, who shuffles them.
         rows: positions of the released records among those that came. They are the publisher's
             secret, and so is the order of `events`: hand out `public`.
         classes: class of each released record, from 0.
