@@ -212,7 +212,7 @@ def bounds_error(cloaks: Cloaks, target: int, events: np.ndarray) -> float | Non
 def test_a_broker_with_an_accomplice_finds_the_hull_and_no_more(
     k: int, error: float, within: float, seeds: int
 ) -> None:
-    """40 ranges of 1,000 values, 500 events; groups by lower bound, as in SPECS 7.2 C11."""
+    """40 ranges of 1,000 values, 500 events; groups by lower bound."""
     errors = []
     for seed in range(seeds):
         rng = random.Random(seed)
