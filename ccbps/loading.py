@@ -42,7 +42,7 @@ def need(part: str, extra: str, hint: str = "") -> ModuleType:
     try:
         modules = [import_module(name) for name in EXTRAS[extra]]
     except ModuleNotFoundError as error:
-        if error.name not in EXTRAS[extra]:
+        if not any(f"{name}.".startswith(f"{error.name}.") for name in EXTRAS[extra]):
             raise  # it is installed, and lacks something itself
         end = f". {hint}" if hint else ""
         raise ImportError(

@@ -75,9 +75,9 @@ class Cloaks(Redacted, frozen=True, eq=False, dict=True):
     @property
     def redundant(self) -> float:
         """Expected number of useless deliveries of an event that is uniform in the domain."""
-        hulls = [_volume(hull) for hull in self.hulls]
+        hulls = [volume(hull) for hull in self.hulls]
         received = sum(hulls[group] for group in self.groups.tolist())
-        return float(received - sum(map(_volume, self.boxes)))
+        return float(received - sum(map(volume, self.boxes)))
 
 
 def cloak(
@@ -192,7 +192,7 @@ def cloak_boxes(
     return Cloaks(schema, members, groups, tuple(hulls))
 
 
-def _volume(box: Box) -> float:
+def volume(box: Box) -> float:
     """Return the share of the domain that a box holds."""
     sizes = [box.schema[name].size for name in box.ranges]
     pairs = zip(box.ranges.values(), sizes, strict=True)

@@ -32,13 +32,20 @@ MOST: Final = 100
 
 MODULES: Final = (
     "ccbps.attacks.network.floods",
+    "ccbps.attacks.network.filters",
+    "ccbps.attacks.network.loads",
+    "ccbps.attacks.network.rounds",
+    "ccbps.attacks.network.messages",
     "ccbps.attacks.network.scans",
     "ccbps.attacks.network.bogus",
     "ccbps.attacks.network.forgeries",
+    "ccbps.attacks.network.replays",
     "ccbps.attacks.network.partition",
     "ccbps.attacks.network.canaries",
     "ccbps.attacks.network.dawn",
     "ccbps.attacks.network.watchers",
+    "ccbps.attacks.adding_up",
+    "ccbps.attacks.anonymity",
     "ccbps.attacks.schemes.aspe",
     "ccbps.attacks.schemes.prefix",
     "ccbps.attacks.schemes.additive_mask",
@@ -48,6 +55,16 @@ MODULES: Final = (
     "ccbps.attacks.schemes.commutative",
     "ccbps.attacks.schemes.oblivious_topic",
     "ccbps.attacks.schemes.masked_topic",
+    "ccbps.attacks.schemes.tag",
+    "ccbps.attacks.schemes.words",
+    "ccbps.attacks.schemes.reused_rounds",
+    "ccbps.attacks.schemes.broadcast",
+    "ccbps.attacks.schemes.garbled",
+    "ccbps.attacks.schemes.p3s",
+    "ccbps.attacks.schemes.inner_product",
+    "ccbps.attacks.schemes.functional",
+    "ccbps.attacks.schemes.onion",
+    "ccbps.attacks.schemes.three_brokers",
 )
 """Modules with attacks, in the order of the catalogue."""
 
@@ -273,10 +290,10 @@ def attack(
 ) -> Callable[[Callable[P, Outcome]], Callable[P, Outcome]]:
     """Add a function to the catalogue, as a decorator that checks the kind of its arguments.
 
-    All parameters of the function need defaults, and the defaults take seconds at most. A parameter
-    whose default is a whole number takes whole numbers, another one finite numbers. None of them
-    may be negative, or more than `MOST` times its default, but for `seed`. Closer bounds are the
-    function's own.
+    All parameters of the function need defaults, and the defaults take seconds at most. Where the
+    default is a whole number, whole numbers are taken, and where it is another number, finite ones.
+    None may be negative, or more than `MOST` times the default; only `seed` may be larger. Closer
+    bounds, and other kinds, are the function's own business.
 
     Args:
         title: one line on what the adversary does.
@@ -289,7 +306,9 @@ def attack(
 
     def add(function: Callable[P, Outcome]) -> Callable[P, Outcome]:
         defaults = {
-            name: each.default for name, each in inspect.signature(function).parameters.items()
+            name: each.default
+            for name, each in inspect.signature(function).parameters.items()
+            if isinstance(each.default, int | float)
         }
 
         @wraps(function)

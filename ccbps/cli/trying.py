@@ -133,6 +133,11 @@ def _records(arguments: Namespace) -> list[dict[str, Any]]:
     ]
     if not records:
         raise ParameterError(f"{arguments.file} has no records")
+    if len(records[0]) == 1 and (others := {";", "\t", "|"} & {*next(iter(records[0]))}):
+        raise ParameterError(
+            f"{arguments.file} seems to have values with {min(others)!r} between them, and CSV has "
+            "commas"
+        )
     return records
 
 

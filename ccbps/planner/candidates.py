@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Final
 
+from ccbps.attacks.inference import Placing
 from ccbps.errors import ParameterError, PredicateError
 from ccbps.leakage import WithClient
 from ccbps.matching.contract.estimate import (
@@ -70,6 +71,8 @@ class Candidate:
         load: load of the plan.
         rates: seconds of each role for a unit of its work; None if they were not measured.
         refused: reasons that the candidate is refused for; none if it is not.
+        placing: numbers of events after which answers give bounds away, whatever the matcher; None
+            where the broker learns no answers or reads the data, or for want of bounds.
     """
 
     way: Matcher | Plain
@@ -77,6 +80,7 @@ class Candidate:
     load: Load
     rates: Rates | None = None
     refused: tuple[str, ...] = ()
+    placing: Placing | None = None
 
     def __repr__(self) -> str:
         return f"<Candidate {self.name}>"
@@ -122,6 +126,13 @@ class Candidate:
     def with_client(self) -> WithClient:
         """Upper bound of what the broker learns with one client: a key of `WITH_CLIENT`."""
         return self.way.with_client if isinstance(self.way, Plain) else self.way.leakage.with_client
+
+    @property
+    def placing_seconds(self) -> float | None:
+        """Seconds of `placing` at the plan's rate of events; None if there is none."""
+        if self.placing is None or not self.load.events_per_second:
+            return None
+        return self.placing.events / self.load.events_per_second
 
     @property
     def security(self) -> str:
@@ -194,6 +205,9 @@ class Candidate:
             "learned": list(self.learned),
             "with_client": self.with_client,
             "hazards": list(self.hazards),
+            "from_answers": None
+            if self.placing is None
+            else {**asdict(self.placing), "seconds": self.placing_seconds},
             "refused": list(self.refused),
         }
 
@@ -229,8 +243,11 @@ def ways(schema: Schema, predicate: Predicate) -> Iterator[Matcher | Plain | Ref
     for scheme in SCHEMES:
         # All of them first: a matcher that the caller makes between two of them must warn.
         with making(again=True):
-            variants = list(scheme.variants(schema, predicate))
-            reason = "" if variants else _reason(scheme, schema, predicate)
+            try:
+                variants = list(scheme.variants(schema, predicate))
+                reason = "" if variants else _reason(scheme, schema, predicate)
+            except ImportError as error:  # of an extra
+                variants, reason = [], str(error)
         yield from variants
         if reason:
             yield Refusal(scheme.__name__, reason)
@@ -250,8 +267,9 @@ def _reason(scheme: type[Matcher], schema: Schema, predicate: Predicate) -> str:
         scheme(schema).prepare(predicate)
     except PredicateError as error:
         return error.summary.splitlines()[0]
-    except (ParameterError, TypeError):  # its constructor needs more than a schema
-        pass
+    except (ParameterError, TypeError) as error:  # its constructor needs more than a schema
+        if "pip install" in str(error):  # or an extra
+            return str(error)
     operators = ", ".join(getattr(scheme, "operators", ()))
     hint = f"; operators: {operators}" if operators else ""
     return f"has no matcher of reasonable size for this predicate{hint}"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, Final
 
+from ccbps.attacks.inference import placing
 from ccbps.checks import choice, instance, number, text, whole
 from ccbps.errors import ParameterError
 from ccbps.leakage import Protects
@@ -23,7 +24,7 @@ from ccbps.planner.candidates import (
     rates_of,
     ways,
 )
-from ccbps.planner.leaks import Leak, fronts, read_leaks
+from ccbps.planner.leaks import DATA, Leak, fronts, read_leaks
 from ccbps.planner.tables import explanation, figure
 from ccbps.planner.timings import Timings, rates_name
 from ccbps.predicates import Predicate, Schema
@@ -211,10 +212,13 @@ def plan(
     number("timing", timing, 0)
     found = list(ways(schema, predicate))
     usable = [way for way in found if not isinstance(way, Refusal)]
-    candidates = [
-        conditions.judged(Candidate(way, name, load))
-        for way, name in zip(usable, names_of(usable), strict=True)
-    ]
+    candidates = []
+    from_answers = placing(predicate)
+    for way, name in zip(usable, names_of(usable), strict=True):
+        each = Candidate(way, name, load)
+        if Leak("broker", "match") in each.leaks and Leak("broker", DATA) not in each.leaks:
+            each = replace(each, placing=from_answers)
+        candidates.append(conditions.judged(each))
     taken = conditions.ordered(each for each in candidates if not each.refused)
     if not predicate.unbound_names:
         taken = conditions.ordered(_timed(taken, predicate, timing, Timings(timings)))

@@ -17,6 +17,7 @@ POINTS: Final = 25
 """Numbers of subscriptions in a picture."""
 RANGE: Final = 32
 """Factor below and above the plan's subscriptions that a picture reaches."""
+_TIMES = (("days", 86400), ("hours", 3600), ("minutes", 60))
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 
 
@@ -91,9 +92,35 @@ def _described(place: int, candidate: Candidate) -> list[str]:
         f"   shows {leaks}; {candidate.security}",
         f"   needs {candidate.needs}",
         *(f"   learned: {fact}" for fact in candidate.learned),
+        *_from_answers(candidate),
         f"   with one client, the broker learns at most: {WITH_CLIENT[candidate.with_client]}",
         *(f"   void if: {hazard}" for hazard in candidate.hazards),
     ]
+
+
+def _from_answers(candidate: Candidate) -> list[str]:
+    """Write how fast answers give bounds away, whatever the matcher."""
+    known = candidate.placing
+    if known is None:
+        return []
+    time, seconds = "", candidate.placing_seconds
+    if seconds is not None:
+        time = f" ({duration_text(seconds)})"
+    more = " or more" if known.least else ""
+    return [
+        "   from answers: with an accomplice who reads events, each bound to "
+        f"{known.accuracy:.0%} of its domain after some {known.events:,.0f} events{more}{time}; "
+        f"exactly, after at most {known.chosen} chosen events"
+    ]
+
+
+def duration_text(seconds: float) -> str:
+    """Return a time in the unit that fits it."""
+    unit, length = next(
+        ((name, size) for name, size in _TIMES if seconds >= 2 * size), ("seconds", 1)
+    )
+    count = seconds / length
+    return f"{count:,.0f} {unit}" if count >= 10 else f"{count:.2g} {unit}"
 
 
 def size_text(count: float) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from ccbps.predicates.types import Outcome, Refused
+from ccbps.predicates.types import Numbering, Refused
 
 _LIMB: Final = 2**64
 _Plan: TypeAlias = tuple[int, int, int, int, int, int]
@@ -73,7 +73,7 @@ class Grid(Struct, frozen=True, dict=True):
         unit, low, step = self._scaled
         return divmod(value.numerator * unit - low * value.denominator, value.denominator * step)
 
-    def numbers_of(self, values: npt.NDArray[Any], unit: Fraction) -> Outcome:
+    def numbers_of(self, values: npt.NDArray[Any], unit: Fraction) -> Numbering:
         """Return the numbers of the exact ``values * unit``; `values` are of kind i or u."""
         key = unit.numerator, unit.denominator, values.dtype.char
         plan = self._plans.get(key) or self._plans.setdefault(key, self._plan(unit, values.dtype))

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from ccbps.checks import shown, whole
 from ccbps.errors import ParameterError
 from ccbps.predicates.grid import Grid
-from ccbps.predicates.types import AttributeType, ConstantError, Outcome, Refused, explained
+from ccbps.predicates.types import AttributeType, ConstantError, Numbering, Refused, explained
 
 _MAX_DIGITS: Final = 1000
 _MAX_TEXT: Final = 4000  # characters of a number
@@ -102,7 +102,7 @@ class Bool(AttributeType):
             raise Refused(f"wrong type ({type(value).__name__})")
         return int(value)
 
-    def numbers_of(self, values: npt.NDArray[Any], scale: int) -> Outcome | None:
+    def numbers_of(self, values: npt.NDArray[Any], scale: int) -> Numbering | None:
         return (values.astype(np.uint64), []) if values.dtype.kind == "b" else None
 
 
@@ -115,13 +115,13 @@ class _Number(AttributeType):
         """Values as exact numbers."""
 
     @abstractmethod
-    def _numbers_of_floats(self, values: npt.NDArray[Any]) -> Outcome:
+    def _numbers_of_floats(self, values: npt.NDArray[Any]) -> Numbering:
         """Return what `numbers_of` does for values of kind f."""
 
     def bisect(self, constant: Any) -> tuple[int, int]:
         return self._grid.bisect(_exact(constant))
 
-    def numbers_of(self, values: npt.NDArray[Any], scale: int) -> Outcome | None:
+    def numbers_of(self, values: npt.NDArray[Any], scale: int) -> Numbering | None:
         if values.dtype.kind in "iu":
             return self._grid.numbers_of(values, _unit(scale))
         return self._numbers_of_floats(values) if values.dtype.kind == "f" else None
@@ -179,7 +179,7 @@ class _WholeNumber(_Number):
     def _grid(self) -> Grid:
         return Grid(Fraction(self.least), Fraction(1), self.cardinality, "not a whole number")
 
-    def _numbers_of_floats(self, values: npt.NDArray[Any]) -> Outcome:
+    def _numbers_of_floats(self, values: npt.NDArray[Any]) -> Numbering:
         infinite = ~np.isfinite(values)
         values = np.where(infinite, 0.0, values)
         inexact = np.abs(values) > _EXACT_FLOAT
@@ -299,7 +299,7 @@ class Decimal(_Number):
         low, step = Fraction(self.low), Fraction(self.step)
         return Grid(low, step, self.cardinality, "not a multiple of step")
 
-    def _numbers_of_floats(self, values: npt.NDArray[Any]) -> Outcome:
+    def _numbers_of_floats(self, values: npt.NDArray[Any]) -> Numbering:
         infinite = ~np.isfinite(values)
         with np.errstate(over="ignore"):  # to infinity, which is as far outside
             position = (np.where(infinite, 0.0, values) - float(self.low)) / float(self.step)

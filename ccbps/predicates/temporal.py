@@ -23,7 +23,7 @@ from ccbps.checks import Redacted, choice, shown
 from ccbps.errors import ParameterError
 from ccbps.predicates.codes import BoolArray
 from ccbps.predicates.grid import Grid
-from ccbps.predicates.types import AttributeType, ConstantError, Outcome, Refused, explained
+from ccbps.predicates.types import AttributeType, ConstantError, Numbering, Refused, explained
 
 UNITS: Final = {"day": Fraction(86_400)} | {
     name: Fraction(1, 1000**power) for power, name in enumerate(("s", "ms", "us", "ns"))
@@ -237,7 +237,7 @@ class Timestamp(AttributeType):
             raise Refused(str(problem)) from None
         return self._grid.number_of(instant.seconds)
 
-    def numbers_of(self, values: npt.NDArray[Any], scale: int) -> Outcome | None:
+    def numbers_of(self, values: npt.NDArray[Any], scale: int) -> Numbering | None:
         converted = _ticks_of(values) if values.dtype.kind == "M" else None
         if converted is None:
             return None

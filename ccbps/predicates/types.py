@@ -36,7 +36,7 @@ EMPTY: Final = (1, 0)
 
 Problems: TypeAlias = list[tuple[BoolArray, str]]
 """(mask, reason) of the rows that do not fit."""
-Outcome: TypeAlias = tuple[npt.NDArray[np.uint64], Problems]
+Numbering: TypeAlias = tuple[npt.NDArray[np.uint64], Problems]
 """Numbers of an array of values, and the rows that are not values."""
 
 
@@ -149,7 +149,7 @@ class AttributeType(Printable, ABC):
             Refused: not a value of this type.
         """
 
-    def numbers_of(self, values: npt.NDArray[Any], scale: int) -> Outcome | None:
+    def numbers_of(self, values: npt.NDArray[Any], scale: int) -> Numbering | None:
         """Return the numbers of the values of a `Column` that is not a dictionary.
 
         Called only on types whose numbers fit one limb. Rows of missing values may hold anything.

@@ -1,4 +1,4 @@
-"""Cloaks of subscriptions: hulls, every matcher, and the attacks of the card."""
+"""Cloaks of subscriptions: hulls, every matcher, and groups that stay."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccbps import Category, Decimal, Int, Keyword, Schema, SharedSeed, Text, UInt
-from ccbps.anonymity import Cloaks, Distinct, StickyCloaks, cloak, expected_candidates
+from ccbps.anonymity import Distinct, StickyCloaks, cloak
 from ccbps.errors import ParameterError, UnsupportedPredicateError
 from ccbps.matching import FormulaMatch, TagMatch
 from ccbps.predicates.box_predicates import predicate_of
@@ -184,102 +184,7 @@ def test_attributes_that_nobody_limits_may_be_of_any_type() -> None:
     assert everything.text == "TRUE"
 
 
-# -- attacks ---------------------------------------------------------------------------------------
-
-
-def bounds_error(cloaks: Cloaks, target: int, events: np.ndarray) -> float | None:
-    """A broker sees who gets an event, and an accomplice reads the event: how far off are they?"""
-    hull = cloaks.hulls[cloaks.groups[target]]
-    inside = hull.evaluate(LINE.encode({"x": events}))
-    got, rest = np.sort(events[inside]), np.sort(events[~inside])
-    if not len(got):
-        return None
-    below, above = rest[rest < got[0]], rest[rest > got[-1]]
-    low = ((below[-1] if len(below) else -1) + 1 + got[0]) / 2
-    high = ((above[0] if len(above) else DOMAIN) - 1 + got[-1]) / 2
-    own_low, own_high = cloaks.boxes[target].ranges["x"]
-    return float(abs(low - own_low) + abs(high - own_high))
-
-
-@pytest.mark.parametrize(
-    ("k", "error", "within", "seeds"),
-    [(1, 2.0, 0.6, 12)]
-    + [
-        pytest.param(k, e, w, 400, marks=pytest.mark.slow)
-        for k, e, w in [(1, 2.0, 0.2), (2, 134, 14), (5, 245, 20), (10, 335, 25)]
-    ],
-)
-def test_a_broker_with_an_accomplice_finds_the_hull_and_no_more(
-    k: int, error: float, within: float, seeds: int
-) -> None:
-    """40 ranges of 1,000 values, 500 events; groups by lower bound."""
-    errors = []
-    for seed in range(seeds):
-        rng = random.Random(seed)
-        interests = sorted(tuple(sorted(rng.sample(range(DOMAIN), 2))) for _ in range(40))
-        boxes = [LINE.parse(f"x BETWEEN {a} AND {b}").box() for a, b in interests]
-        groups = np.arange(40) // k
-        hulls = []
-        for number in range(groups[-1] + 1):
-            own = [boxes[row].ranges["x"] for row in np.flatnonzero(groups == number)]
-            hull = LINE.parse("TRUE").box()
-            hull.ranges["x"] = (min(a for a, _ in own), max(b for _, b in own))
-            hulls.append(hull)
-        cloaks = Cloaks(LINE, tuple(boxes), groups, tuple(hulls))
-        target = 20 - 20 % k + rng.randrange(k)
-        events = np.array([rng.randrange(DOMAIN) for _ in range(500)])
-        found = bounds_error(cloaks, target, events)
-        errors += [] if found is None else [found]
-    assert np.mean(errors) == pytest.approx(error, abs=within)
-
-
-def test_fresh_groups_are_intersected_and_sticky_ones_are_not() -> None:
-    """100 subscribers, k = 10: 10, 1.8 and 1.1 candidates after 1, 2 and 3 epochs."""
-    assert [round(expected_candidates(100, 10, t), 1) for t in (1, 2, 3)] == [10, 1.8, 1.1]
-    rng = random.Random(1)
-    left = np.zeros((400, 3))
-    for run in range(400):
-        candidates = set(range(100))
-        for epoch in range(3):
-            candidates &= {0, *rng.sample(range(1, 100), 9)}
-            left[run, epoch] = len(candidates)
-    assert left.mean(axis=0) == pytest.approx([10, 1.82, 1.07], abs=0.15)
-
-
-def test_regrouping_real_subscriptions_gives_members_away_and_sticky_groups_do_not() -> None:
-    """Half of the others come and go in each epoch; who stays is found only among fresh cloaks."""
-    rng = random.Random(3)
-    sticky = StickyCloaks(LINE, 5)
-
-    def interest() -> str:
-        low = rng.randrange(900)
-        return f"x BETWEEN {low} AND {low + rng.randrange(1, 99)}"
-
-    people = {f"s{n}": interest() for n in range(40)}
-    for name, text in people.items():
-        sticky.join(name, text)
-    sticky.advance()
-    (mine,) = [g for g in sticky.groups if "s0" in sticky.members(g)]
-    place = next(p for p in mine.places if sticky._names[p] == "s0")
-    fresh, kept = set(people), set(mine.places)
-    for epoch in range(4):
-        names = [*people]
-        cloaks = cloak(LINE, people.values(), 5)
-        row = names.index("s0")
-        fresh &= {names[i] for i in np.flatnonzero(cloaks.groups == cloaks.groups[row])}
-        (now,) = [g for g in sticky.groups if place in g.places]
-        assert now.hull.ranges == mine.hull.ranges
-        kept &= set(now.places)
-        for name in rng.sample(names[1:], 20):
-            del people[name]
-            sticky.leave(name)
-        for n in range(20):
-            people[f"e{epoch}-{n}"] = interest()
-            sticky.join(f"e{epoch}-{n}", people[f"e{epoch}-{n}"])
-        sticky.advance()
-    assert len(fresh) == 1
-    assert kept == set(mine.places)
-    assert len(kept) >= 5
+# -- groups that stay ------------------------------------------------------------------------------
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 14)), max_size=60), st.integers(1, 4))

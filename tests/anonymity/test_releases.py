@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ccbps import Category, Int, Keyword, Schema, SharedSeed, Text, UInt
 from ccbps.anonymity import Anonymizer, Distinct, Diversity, Entropy, Recursive, Release
+from ccbps.attacks import certainty, records_left
 from ccbps.errors import ParameterError
 from ccbps.matching import FormulaMatch, KeywordDictionaryMatch, TagMatch, ThreeBrokerMatch
 from ccbps.predicates.codes import unpack
@@ -214,15 +215,6 @@ def test_other_refusals() -> None:
 # -- attacks ---------------------------------------------------------------------------------------
 
 
-def possible_rows(releases: list[Release], row: int) -> set[int]:
-    """Rows that a receiver of all releases cannot tell from one of them."""
-    out: set[int] = set(range(releases[0].records))
-    for release in releases:
-        at = dict(zip(release.rows.tolist(), release.classes.tolist(), strict=True))
-        out &= {other for other in at if at[other] == at[row]}
-    return out
-
-
 def test_two_receivers_of_versions_learn_the_finer_one_only() -> None:
     """60 values of 1,000, k = 3 and 5; independent versions intersect in single rows."""
     schema = Schema(x=UInt(10))
@@ -230,28 +222,23 @@ def test_two_receivers_of_versions_learn_the_finer_one_only() -> None:
     values = {"x": np.sort(rng.integers(0, 1000, 60))}
     fine = Anonymizer(schema, 3).release(values)
     derived, independent = fine.derive(5), Anonymizer(schema, 5).release(values)
-    for row in range(60):
-        assert possible_rows([fine, derived], row) == possible_rows([fine], row)
-    smallest = min(len(possible_rows([fine, independent], row)) for row in range(60))
-    assert smallest < 3
+    alone = records_left([fine]).tolist()
+    assert records_left([fine, derived]).tolist() == alone
+    assert records_left([fine, independent]).min() < 3
     # A step further, and from the derived version alone, it is the same.
-    chain = derived.derive(9)
-    assert all(
-        possible_rows([fine, derived, chain], row) == possible_rows([fine], row)
-        for row in range(60)
-    )
+    assert records_left([fine, derived, derived.derive(9)]).tolist() == alone
+    with pytest.raises(ParameterError, match="at least one release"):
+        records_left([])
 
 
 def test_versions_are_derived_in_a_chain() -> None:
     """Versions for 5 and 9 that are both derived from that for 3 give classes of 3 away."""
     values = {"x": np.sort(np.random.default_rng(6).integers(0, 1000, 90))}
     fine = Anonymizer(Schema(x=UInt(10)), 3).release_classes(values, runs_of(90, 3))
-    apart = [fine.derive(5), fine.derive(9)]
-    assert min(len(possible_rows(apart, row)) for row in range(90)) == 3
+    assert records_left([fine.derive(5), fine.derive(9)]).min() == 3
     chain = [*fine.versions(5, 9)]
-    for row in range(90):
-        assert possible_rows(chain, row) == possible_rows(chain[:1], row)
-        assert len(possible_rows(chain, row)) >= 5
+    assert records_left(chain).tolist() == records_left(chain[:1]).tolist()
+    assert records_left(chain).min() >= 5
     with pytest.raises(ParameterError):
         fine.versions(9, 5)
 
@@ -300,10 +287,7 @@ def test_homogeneity_gives_a_sensitive_value_away_without_a_rule() -> None:
 
     def known(diversity: Diversity | None) -> float:
         anonymizer = Anonymizer(schema, 5, sensitive=ILL, diversity=diversity)
-        release = anonymizer.release(rows)
-        ills = rows["ill"][release.rows]
-        worst = [np.bincount(ills[release.classes == n]) for n in np.unique(release.classes)]
-        return max(float(counts.max() / counts.sum()) for counts in worst)
+        return float(certainty(anonymizer.release(rows)).max())
 
     assert known(None) == 1
     assert known(Distinct(2)) < 1

@@ -66,7 +66,7 @@ def test_unknown_names_are_refused() -> None:
 def test_bad_arguments_are_refused_before_the_attack_runs(attack: Attack) -> None:
     bad = [-1, "x", None, True, [], math.nan, math.inf, 10**30, 1e300]
     for name, default in attack.parameters.items():
-        values = [-1, 1.5, "x", None, True, math.nan] if name == "seed" else bad
+        values: list[object] = [-1, 1.5, "x", None, True, math.nan] if name == "seed" else bad
         for value in [*values, *([default + 0.5] if isinstance(default, int) else [])]:
             with pytest.raises(ParameterError, match=f"^{name} must be"):
                 attack.run(**{name: value})

@@ -256,6 +256,7 @@ def test_plan_lists_candidates_and_writes_one(shell: Shell) -> None:
     text = shell.done(f"{plan} --hide constants --scheme BroadcastMatch --out m")
     assert "1,000 events x 20 subscriptions" in text
     assert "TagMatch" in text.partition("\nrefused\n")[2]
+    assert "from answers: with an accomplice who reads events, each bound to 1% of its" in text
     matcher = from_json(Path("m").read_text())
     assert type(matcher).__name__ == "BroadcastMatch"
     assert f"{matcher!r} written to m" in text
@@ -264,6 +265,8 @@ def test_plan_lists_candidates_and_writes_one(shell: Shell) -> None:
     first = content["candidates"][0]
     assert first["bytes"]["total"] == sum(first["bytes"].values()) - first["bytes"]["total"]
     assert {*first["leaks"]} <= {"match", "formula"}
+    known = first["from_answers"]
+    assert (known["events"], known["least"], known["seconds"]) == (50, True, None)
     shell.run(f"{plan} --budget-bytes 1", 1)
     assert "hide must be names among event" in shell.refused(f"{plan} --hide price")
 

@@ -90,6 +90,9 @@ def test_no_match_and_no_records(
     empty.write_text("price,volume\n")
     assert main(["try", str(empty), "price > 500"]) == 2
     assert capsys.readouterr().err == f"ccbps: {empty} has no records\n"
+    empty.write_text("price;volume\n1;2\n")
+    assert main(["schema", str(empty)]) == 2
+    assert "seems to have values with ';' between them" in capsys.readouterr().err
 
 
 def test_a_schema_may_be_given(quotes: str, capsys: pytest.CaptureFixture[str]) -> None:

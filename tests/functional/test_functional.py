@@ -127,7 +127,7 @@ def test_five_hundred_policies_on_the_curve(case: tuple[Any, list[dict[str, Any]
 
 
 @given(drawn(small=False))
-@settings(max_examples=examples(800))
+@settings(max_examples=examples(300))
 def test_words_of_records_satisfy_trees_of_predicates(
     case: tuple[Any, list[dict[str, Any]]],
 ) -> None:

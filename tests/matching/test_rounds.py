@@ -68,7 +68,7 @@ def rows_of(count: int) -> dict[str, list[Any]]:
 # -- interests and places -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 300])
+@pytest.mark.parametrize("count", [0, 1, 2, pytest.param(300, marks=pytest.mark.slow)])
 @some_subjects
 def test_interest_for_all_rows_equals_it_repeated(subject: Subject, count: int) -> None:
     text, matcher = "x > 3", subject.matcher

@@ -91,7 +91,9 @@ def test_the_networks_are_what_the_tests_need() -> None:
 # -- the rule, against what colluders know from the messages themselves -------------------------
 
 
-@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize(
+    "network", [pytest.param(n, marks=pytest.mark.slow if n == "ring" else ()) for n in NETWORKS]
+)
 def test_the_rule_says_what_the_messages_do(network: str) -> None:
     cases = [case for case in SMALL if case.topology is NETWORKS[network]]
     assert cases

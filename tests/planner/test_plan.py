@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import warnings
 from collections.abc import Callable
 from itertools import pairwise
@@ -16,6 +17,8 @@ from hypothesis import strategies as st
 
 import ccbps
 from ccbps import Category, Schema, UInt
+from ccbps.algebra import prime_order
+from ccbps.attacks import placing
 from ccbps.dictionary import DictionaryColumn
 from ccbps.errors import BrokenSchemeWarning, ParameterError
 from ccbps.leakage import WITH_CLIENT
@@ -26,6 +29,7 @@ from ccbps.matching.contract.parties import Party
 from ccbps.planner import Candidate, Plain, Plan, Refusal
 from ccbps.planner.candidates import interest_of, ways
 from ccbps.planner.leaks import EVERYTHING, Leak, fronts
+from ccbps.planner.tables import duration_text
 from ccbps.planner.timings import Timings
 from ccbps.predicates import Predicate
 from ccbps.shares.answers import COMMITMENT_BYTES
@@ -487,6 +491,32 @@ def test_a_plan_shows_no_constants_of_the_predicate() -> None:
     assert "SAP" not in shown.replace(QUOTES.to_json(), "")
 
 
+def test_the_table_says_how_fast_answers_add_up() -> None:
+    """To whom the broker's answers are told; not for three brokers that learn none."""
+    text = "issue = 'IBM' AND price < 20"
+    found = planned(QUOTES, text, brokers=3, events_per_second=10, security="broken")
+    learning, others = [], []
+    for each in (*found.candidates, *found.refused):
+        names = {leak.name for leak in each.leaks}
+        (learning if "match" in names and "data" not in names else others).append(each)
+    assert {each.placing for each in learning} == {placing(parsed(QUOTES, text))}
+    assert {each.placing for each in others} == {None}
+    assert any(each.matcher is not None for each in others)
+    known = learning[0].placing
+    assert known is not None
+    content = json.loads(json.dumps(learning[0].to_dict()))["from_answers"]
+    assert content["seconds"] == known.events / 10
+    assert f"after at most {known.chosen} chosen events" in found.explain()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.25, "0.25 seconds"), (90, "90 seconds"), (600, "10 minutes"), (1e6, "12 days")],
+)
+def test_times_are_written_in_their_unit(seconds: float, text: str) -> None:
+    assert duration_text(seconds) == text
+
+
 def test_the_table_says_that_parameters_may_follow_from_constants() -> None:
     def members(text: str) -> int:
         found = planned(QUOTES, text, hide={"constants"}).best("MembershipMatch")
@@ -583,3 +613,29 @@ def test_candidates_are_plain_data() -> None:
     content = json.loads(json.dumps(each.to_dict()))
     assert content["bytes"]["total"] == each.total_bytes
     assert content["leaks"] == sorted(leak.name for leak in each.leaks)
+
+
+def test_matchers_whose_extra_is_missing_are_refused_with_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    prime_order._group.cache_clear()
+    monkeypatch.setitem(sys.modules, "coincurve", None)
+    found = ccbps.plan(QUOTES, "issue = 'IBM'", events=10, subscriptions=2, timing=0)
+    monkeypatch.undo()
+    reasons = {each.name: each.reason for each in found.others}
+    assert "pip install 'ccbps[groups]'" in reasons["KeywordMatch"]
+    assert found.matchers
+
+
+@pytest.mark.parametrize("missing", ["matplotlib", "matplotlib.figure"])
+def test_a_plan_that_cannot_be_drawn_names_the_extra(
+    missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = ccbps.plan(QUOTES, "issue = 'IBM'", events=10, subscriptions=2, timing=0)
+    for name in [name for name in sys.modules if name.startswith("matplotlib")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(
+        ImportError, match=r"Plan.plot needs matplotlib.*pip install 'ccbps\[plot\]'"
+    ):
+        found.plot()

@@ -40,7 +40,10 @@ def texts(name: str) -> list[str]:
     return ["".join(part.itertext()) for part in whole.iter(f"{SVG}text")]
 
 
-@pytest.mark.parametrize("name", PICTURES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow if n == "layers.svg" else ()) for n in PICTURES],
+)
 def test_picture_is_well_formed_and_the_same_every_time(name: str) -> None:
     assert texts(name)
     assert DRAW[name]() == drawn(name)

@@ -14,6 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from ccbps import Bool, Schema, SharedSeed, UInt
+from ccbps.attacks import bisect_bounds, contained, event_bits, place_bounds
 from ccbps.matching import FormulaMatch, TagMatch
 from tests.support.reusable_checks import users
 
@@ -75,35 +76,15 @@ def test_containment_orders_subscriptions_and_places_every_event(
     rng = np.random.default_rng(9)
     prices, order = rng.integers(0, 256, 4000), rng.permutation(15)
     answers = world(schema)({"price": prices}, [f"price >= {16 * (j + 1)}" for j in order])
-    # Of nested predicates the narrower one matches less often, and only where the wider one does.
-    narrower = np.argsort(-answers.sum(axis=0))
-    nested = answers[:, narrower]
-    assert (nested[:, 1:] <= nested[:, :-1]).all()
-    assert narrower.tolist() == np.argsort(order).tolist()
+    limits = 16 * (order + 1)
+    assert contained(answers).tolist() == (limits[:, None] > limits).tolist()
+    # With an accomplice who reads events, the limits themselves are found.
+    found = place_bounds(prices[None].astype(float), answers, np.array([256.0]))
+    assert found[:, 0].tolist() == [[limit, 255] for limit in limits]
     # An event lies between the last limit that it meets and the next: 16 of 256 values.
-    assert (answers.sum(axis=1) == prices // 16).all()
-
-
-def bounds(matches: Callable[[dict[str, int]], bool], seed: dict[str, int], top: int) -> list[int]:
-    """Both bounds of every attribute of a box, by bisection, from one event that matches.
-
-    Args:
-        matches: publishes an event and looks whether it was delivered.
-        seed: an event that matches.
-        top: the greatest value of each attribute.
-    """
-    out = []
-    for name, inside in seed.items():
-        for outside in (-1, top + 1):
-            good, bad = inside, outside
-            while abs(good - bad) > 1:
-                tried = (good + bad) // 2
-                if matches({**seed, name: tried}):
-                    good = tried
-                else:
-                    bad = tried
-            out.append(good)
-    return out
+    every = np.arange(256)
+    (left,) = event_bits(every[None].astype(float), every[:, None] >= limits, answers[:500])
+    assert left == 4
 
 
 @both
@@ -120,5 +101,6 @@ def test_chosen_events_give_all_four_bounds_of_a_box(world: Callable[[Schema], A
         return bool(answer(columns, [secret])[0, 0])
 
     matching = {"price": 12000, "volume": 2500}
-    assert bounds(matches, matching, 65535) == [11907, 20211, 1003, 40960]
+    found = bisect_bounds(matches, matching, dict.fromkeys(schema, 65536))
+    assert found == {"price": (11907, 20211), "volume": (1003, 40960)}
     assert len(published) <= 59

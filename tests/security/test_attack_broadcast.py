@@ -5,15 +5,21 @@ Each is shown to work on a 16+16+20 bit box, and not to work where the rule is k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ccbps.attacks.schemes.broadcast import (
+    bounds_from_nonce,
+    digits_apart,
+    digits_from_labels,
+    last_within,
+)
 from ccbps.encodings.broadcast.encoding import BroadcastEncoding
-from ccbps.encodings.labels import LABEL_BYTES, NONCE_BYTES
-from tests.support.digit_formulas import box, box_bits, cut, packed, unpacked, windows
+from ccbps.encodings.labels import LABEL_BYTES
+from tests.support.digit_formulas import box, box_bits, cut, packed, windows
 from tests.support.program_values import evaluate
 
 Bytes = NDArray[np.uint8]
@@ -55,11 +61,6 @@ class Market:
         self.encoding.encode_interest(interest, lambda start, stop: round_, fresh, out)
         return out
 
-    def rows(self, interest: Bytes) -> list[int]:
-        slots = self.encoding.slots
-        bits = unpacked(interest[:, NONCE_BYTES:], slots.bits)[0, slots.slots :]
-        return [int(bit) for bit in bits]
-
     def answers(self, codes: Sequence[int], ranges: Sequence[tuple[int, int]]) -> bool:
         x, p = np.array([digits_of(codes)]).T, np.array([box_bits(BOX, ranges)], np.bool_).T
         return bool(evaluate(self.formula, x, p)[0])
@@ -73,51 +74,17 @@ def test_one_nonce_for_two_interests_shows_all_bounds_of_one_to_the_other() -> N
     """Pads are the same, so the sum of two rows is one of table entries, and bare where these have
     no masks: every digit of every bound is, at one slot. Who knows one interest reads the other."""
     market = Market(1)
-    slots, round_ = market.encoding.slots, market.round()
+    round_ = market.round()
     mine, nonce = [(5, 9), (4, 4), (3, 1000)], b"twelve bytes"
-    first_sent, reused = market.interest(round_, mine, nonce), market.interest(round_, TEXT, nonce)
+    known, reused = market.interest(round_, mine, nonce), market.interest(round_, TEXT, nonce)
     fresh = market.interest(round_, TEXT)
-    shifts = market.encoding.labels.of(round_)[0, :: 1 << 2, 0] & 3
-    bare = [
-        coordinate
-        for coordinate in slots.coordinates
-        if coordinate.kind == "plain" and len(coordinate.lines) == 1
-    ]
-    bare = [
-        coordinate for coordinate in bare if [part[0] for part in slots.parts(coordinate)] == [()]
-    ]
-    # In the order of private bits, which is that of attributes, bounds and digits.
-    bare.sort(key=lambda coordinate: min(slots.parts(coordinate)[0][1][0].interest))
-    lasts = {sum(map(len, BOX[: i + 1])) - 1 for i in range(len(BOX))}
-    my_bits = np.array(box_bits(BOX, mine))
+    labels, bits = market.encoding.labels.of(round_)[0], np.array(box_bits(BOX, mine), np.bool_)
 
-    def bounds_read(interest: Bytes) -> list[list[int]]:
-        """For each attribute both bounds, as far as rows can be explained."""
-        both = [a ^ b for a, b in zip(market.rows(first_sent), market.rows(interest), strict=True)]
-        digits = []
-        for coordinate in bare:
-            ((_, table, _),) = slots.parts(coordinate)
-            mine_says = [my_bits[min(label.interest)] for label in table]
-            shift, (start, count) = int(shifts[coordinate.digit]), coordinate.rows
-            for guess in range(4):
-                # The last digit's table says which values are less, others' which one is equal.
-                says = [v < guess if coordinate.digit in lasts else v == guess for v in range(4)]
-                lines = [int(a) ^ int(b) for a, b in zip(says, mine_says, strict=True)]
-                differing = [lines[shift] ^ lines[q ^ shift] for q in range(1, 4)]
-                if both[start : start + count] == differing:
-                    digits.append(guess)
-                    break
-            else:
-                digits.append(0)
-        recovered = []
-        for widths in BOX:
-            k = len(widths)
-            pair, digits = (digits[:k], digits[k : 2 * k]), digits[2 * k :]
-            recovered.append([sum(d << 2 * i for i, d in enumerate(part[::-1])) for part in pair])
-        return recovered
+    def bounds_read(interest: Bytes) -> list[tuple[int, int]]:
+        return bounds_from_nonce(market.encoding, BOX, labels, bits, known[0], interest[0])
 
     # A bound above all codes is written as zero.
-    bounds = [[(high + 1) % (1 << k), low] for (low, high), k in zip(TEXT, BITS, strict=True)]
+    bounds = [((high + 1) % (1 << k), low) for (low, high), k in zip(TEXT, BITS, strict=True)]
     assert bounds_read(reused) == bounds
     assert bounds_read(fresh) != bounds
 
@@ -128,8 +95,7 @@ def test_two_events_under_one_round_show_where_they_differ_and_all_mixtures_of_b
     first, second = (1100, 40_000, 80), (1250, 7, 901_234)
     coordinate, other = market.event(round_, first), market.event(round_, second)
     # Without any interest: shifts cancel.
-    low = np.array([(1 << width) - 1 for width in FLAT])
-    shown = (coordinate ^ other)[0, ::LABEL_BYTES] & low
+    shown = digits_apart(coordinate[0], other[0], FLAT)
     differing = np.array(digits_of(first)) ^ np.array(digits_of(second))
     assert shown.tolist() == differing.tolist()
     assert (coordinate == other).reshape(-1, LABEL_BYTES).all(axis=1).tolist() == (
@@ -151,7 +117,7 @@ def test_two_events_under_one_round_show_where_they_differ_and_all_mixtures_of_b
     assert recovered == {(0, *rest) for rest in product((0, 1), repeat=2)}
     # Under a round of its own, the second event's labels open nothing of this interest.
     apart = market.event(market.round(), second)
-    shown = (coordinate ^ apart)[0, ::LABEL_BYTES] & low
+    shown = digits_apart(coordinate[0], apart[0], FLAT)
     assert shown.tolist() != differing.tolist()
     assert not (coordinate == apart).reshape(-1, LABEL_BYTES).all(axis=1).any()
 
@@ -160,19 +126,10 @@ def test_who_can_make_labels_reads_every_event_message() -> None:
     market = Market(3)
     round_ = market.round()
     codes = (31_337, 4, 1_000_000)
-    message = market.event(round_, codes).reshape(-1, LABEL_BYTES)
-
-    def read(labels: Bytes) -> list[list[int]]:
-        """For each digit the values whose labels are the event's."""
-        first, recovered = 0, []
-        for width, label in zip(FLAT, message, strict=True):
-            my_bits = labels[first : first + (1 << width)]
-            recovered.append(np.flatnonzero((my_bits == label).all(axis=1)).tolist())
-            first += 1 << width
-        return recovered
-
-    assert read(market.encoding.labels.of(round_)[0]) == [[digit] for digit in digits_of(codes)]
-    assert read(market.encoding.labels.of(market.round())[0]) == [[]] * len(FLAT)
+    message = market.event(round_, codes)[0]
+    labels, others = (market.encoding.labels.of(each)[0] for each in (round_, market.round()))
+    assert digits_from_labels(message, labels, FLAT) == [[digit] for digit in digits_of(codes)]
+    assert digits_from_labels(message, others, FLAT) == [[]] * len(FLAT)
 
 
 def test_who_can_make_labels_reads_the_interests_of_the_round() -> None:
@@ -187,18 +144,5 @@ def test_who_can_make_labels_reads_the_interests_of_the_round() -> None:
             codes = [*inside[:place], code, *inside[place + 1 :]]
             return bool(market.encoding.decode(market.event(round_, codes), interest)[0])
 
-        codes = range(1 << BITS[place])
-        assert farthest(codes, within, inside[place], -1) == low
-        assert farthest(codes, within, inside[place], 1) == high
-
-
-def farthest(codes: range, within: Callable[[int], bool], inside: int, step: int) -> int:
-    """The last code from `inside` on in one direction that is within, by halving."""
-    far = codes[0] if step < 0 else codes[-1]
-    near = inside
-    if within(far):
-        return far
-    while abs(far - near) > 1:
-        middle = (far + near) // 2
-        near, far = (middle, far) if within(middle) else (near, middle)
-    return near
+        assert last_within(within, inside[place], 0) == low
+        assert last_within(within, inside[place], (1 << BITS[place]) - 1) == high

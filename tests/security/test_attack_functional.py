@@ -12,21 +12,18 @@ logarithms, all such relations are found.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
 from ccbps import Schema, UInt
-from ccbps.algebra.pairing.groups import TransparentPairing
+from ccbps.attacks.schemes.functional import ORDER, view_of
+from ccbps.attacks.schemes.relations import observed, rank_modulo
 from ccbps.functional import CpAbe, FunctionalScheme, HiddenVectors, Ibe, KpAbe
-from ccbps.functional.keys import coins
 from ccbps.functional.trees import Tree, epoch_tree, epoch_words
 
-ORDER = (1 << 31) - 1
-"""A prime whose products fit into 64 bits."""
 SCHEMA = Schema(x=UInt(2))
 A, B, C = map(Tree.leaf, "abc")
 BOTH, TWO, NESTED = (
@@ -36,79 +33,15 @@ BOTH, TWO, NESTED = (
 )
 
 
-class _Drawn(TransparentPairing):
-    """Transparent groups of small order, with random hashes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.order = ORDER
-
-    def _hash_to_g1(self, message: bytes, domain: bytes) -> Any:
-        return 1, self.exponents(1)[0]
-
-
-def rank(given: Any) -> int:
-    """Return the rank of a matrix modulo `ORDER`."""
-    rows, found = np.array(given, dtype=np.int64) % ORDER, 0
-    for column in range(rows.shape[1]):
-        pivots = np.flatnonzero(rows[found:, column]) + found
-        if not len(pivots):
-            continue
-        rows[[found, pivots[0]]] = rows[[pivots[0], found]]
-        rows[found] = rows[found] * pow(int(rows[found, column]), -1, ORDER) % ORDER
-        below = rows[found + 1 :]
-        below -= below[:, column : column + 1] * rows[found] % ORDER
-        below %= ORDER
-        found += 1
-    return found
-
-
-def view(
-    scheme: FunctionalScheme, keys: Sequence[Any], targets: Sequence[Any]
-) -> tuple[list[int], list[int]]:
-    """Return the logarithms in GT of what a party can compute, and of the messages' elements.
-
-    Args:
-        scheme: the scheme.
-        keys: what the party's keys are for.
-        targets: targets of the messages.
-    """
-    scheme.group = group = _Drawn()
-    draw = coins(group, os.urandom(32), b"")
-    master, public, published = scheme.setup(draw)
-    messages = [scheme.encapsulate(public, published, target, draw) for target in targets]
-    words = {word for some in (*keys, *targets) for word in _words(some)}
-    parts = [
-        ([group.g1, *map(scheme.hashed, words)], [group.g2]),
-        public,
-        *(scheme.make_key(master, _held(scheme, key), draw) for key in keys),
-        *(points for points, _ in messages),
-    ]
-    ones, twos = ([point[1] for part in parts for point in part[side]] for side in (0, 1))
-    products = [left * right % ORDER for left in ones for right in twos]
-    return [*products, *(target[1] for target in published)], [
-        element()[1] for _, element in messages
-    ]
-
-
-def _held(scheme: FunctionalScheme, key: Any) -> Any:
-    return (key,) if isinstance(scheme, HiddenVectors) else key
-
-
-def _words(some: Any) -> Sequence[str]:
-    if isinstance(some, Tree):
-        return some.words
-    return [some] if isinstance(some, str) else [word for word in some if isinstance(word, str)]
-
-
-def views(make: Callable[[], tuple[list[int], list[int]]]) -> tuple[Any, Any]:
+def views(scheme: FunctionalScheme, keys: Sequence[Any], targets: Sequence[Any]) -> tuple[Any, Any]:
     """Return what a party can compute with fresh keys, often, and the elements of GT."""
-    rows, shared = [], []
-    while not rows or len(rows) < len(rows[0]) + 5:
-        row, elements = make()
-        rows.append(row)
-        shared.append(elements)
-    return np.array(rows), np.array(shared)
+
+    def view() -> list[int]:
+        computed, elements = view_of(scheme, keys, targets)
+        return [*computed, *elements]
+
+    rows = observed(view, ORDER)
+    return rows[:, : -len(targets)], rows[:, -len(targets) :]
 
 
 def tree_in(epoch: int, tree: Tree) -> Tree:
@@ -154,8 +87,9 @@ def test_only_a_key_that_fits_computes_the_element(
     kind: type[FunctionalScheme], keys: list[Any], targets: list[Any], opens: bool
 ) -> None:
     scheme = kind.made_from(None if kind is Ibe else SCHEMA, "transparent")
-    rows, shared = views(lambda: view(scheme, keys, targets))
-    assert (rank(rows) == rank(np.hstack((rows, shared[:, :1])))) == opens
+    rows, shared = views(scheme, keys, targets)
+    both = np.hstack((rows, shared[:, :1]))
+    assert (rank_modulo(rows, ORDER) == rank_modulo(both, ORDER)) == opens
 
 
 @pytest.mark.parametrize(
@@ -177,6 +111,6 @@ def test_hidden_vectors_show_what_each_pattern_answers(
 ) -> None:
     scheme = HiddenVectors(SCHEMA, pairing="transparent")
     # With the elements of GT, since the masks of seeds show whether a guess of them is right.
-    made = (views(lambda t=t: view(scheme, patterns, t)) for t in (records, others))
-    one, two = map(np.hstack, made)
-    assert (rank(one) == rank(two) == rank(np.vstack((one, two)))) == same
+    one, two = (np.hstack(views(scheme, patterns, each)) for each in (records, others))
+    ranks = [rank_modulo(rows, ORDER) for rows in (one, two, np.vstack((one, two)))]
+    assert (ranks[0] == ranks[1] == ranks[2]) == same

@@ -13,19 +13,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
 from ccbps import Category, Schema, UInt
-from ccbps.algebra.modular import inverse
 from ccbps.algebra.pairing import pairing
+from ccbps.attacks.schemes.inner_product import Colluder, difference_of, logarithms
+from ccbps.attacks.schemes.relations import observed, pairings, relations_in
 from ccbps.functional import InnerProducts
 from ccbps.functional.inner_product import Basis
 from ccbps.matching import InnerProductMatch
-from tests.support.reusable_checks import BODY, plain, roles, secrets_of
+from tests.support.reusable_checks import BODY, plain, roles
 
 ORDER = pairing("transparent").order
 BIT = Schema(a=UInt(1))
@@ -33,41 +33,6 @@ SCHEMA = Schema(issue=Category(["AAPL", "IBM", "SAP"]), price=UInt(16))
 
 
 # -- the broker alone -----------------------------------------------------------------------------
-
-
-def rank(rows: Any) -> int:
-    """Return the rank of a matrix modulo the order of the groups."""
-    rows, found = np.array(rows, dtype=object) % ORDER, 0
-    for column in range(rows.shape[1]):
-        pivots = np.flatnonzero(rows[found:, column]) + found
-        if not len(pivots):
-            continue
-        rows[[found, pivots[0]]] = rows[[pivots[0], found]]
-        rows[found] = rows[found] * inverse(rows[found, column], ORDER) % ORDER
-        others = rows[found + 1 :]
-        others -= others[:, column : column + 1] * rows[found]
-        others %= ORDER
-        found += 1
-    return found
-
-
-def logarithms(bodies: Any) -> list[int]:
-    """Return the logarithms of the points of messages in the transparent model."""
-    data = np.ascontiguousarray(bodies).tobytes()
-    return [int.from_bytes(data[at + 1 : at + 33]) for at in range(0, len(data), 33)]
-
-
-def relations(views: Callable[[], tuple[Sequence[int], Sequence[int]]]) -> tuple[int, Any]:
-    """Count the independent linear relations that hold in all views, and return the views.
-
-    Args:
-        views: makes what a broker sees with fresh keys: logarithms of points of G1 and of G2.
-    """
-    rows: list[Any] = []
-    while not rows or len(rows) < len(rows[0]) + 5:
-        left, right = (np.array([1, *part], dtype=object) for part in views())
-        rows.append(np.outer(left, right).ravel())
-    return len(rows[0]) - rank(rows), np.array(rows)
 
 
 BOTH = [{"a": 0}, {"a": 1}]
@@ -112,11 +77,11 @@ def test_the_only_relations_are_matches(
         publisher, subscriber, _ = roles(matcher)
         messages = publisher.encode(records), subscriber.encode(texts)
         events, interests = (logarithms(part[:, BODY]) for part in messages)
-        return events, interests
+        return [1, *events], [1, *interests]
 
-    found, views = relations(view)
+    views = observed(lambda: pairings(*view(), ORDER), ORDER)
     matches = plain(BIT, records, texts)
-    assert found == matches.sum()
+    assert relations_in(views, ORDER) == matches.sum()
     # And these are the products that the broker computes anyway.
     for event, interest in np.argwhere(matches):
         at = np.arange(n)
@@ -132,7 +97,8 @@ def weak_view(same_factor: bool, pad: bool) -> tuple[list[int], list[int]]:
     sent = basis.times_dual(np.array([[1, 1, 0]] * 2, dtype=object))
     asked = basis.times(np.array([[0, 0, factors[2] if pad else 0]], dtype=object))
     events = [list(sent[0] * factors[0]), list(sent[1] * factors[0 if same_factor else 1])]
-    return [int(x) for row in events for x in row], [int(x * factors[3]) for x in asked[0]]
+    ones, twos = [x for row in events for x in row], [x * factors[3] for x in asked[0]]
+    return [1, *map(int, ones)], [1, *map(int, twos)]
 
 
 @pytest.mark.parametrize(
@@ -140,7 +106,8 @@ def weak_view(same_factor: bool, pad: bool) -> tuple[list[int], list[int]]:
 )
 def test_weaker_schemes_have_more_relations(same_factor: bool, pad: bool, more: int) -> None:
     """Two matches; equal points, with 4 of G2 each; a token of identity elements, with 7 of G1."""
-    assert relations(lambda: weak_view(same_factor, pad))[0] == 2 + more
+    rows = observed(lambda: pairings(*weak_view(same_factor, pad), ORDER), ORDER)
+    assert relations_in(rows, ORDER) == 2 + more
 
 
 # -- first components -----------------------------------------------------------------------------
@@ -160,65 +127,14 @@ def test_first_components_give_the_difference_of_value_and_constant() -> None:
     # The factors are the last that each of the two calls has drawn.
     b, a = (group.exponents(1, lambda _, part=part: part)[0] for part in (drawn[0], drawn[2]))
     first = group.power(group.g1, b), group.power(group.g2, a)
-    pairs = list(zip(products.read_ciphertext(sent), products.read_token(asked), strict=True))
-    found = [
-        difference
-        for difference in range(-20, 21)
-        if group.cancels([*pairs, (group.power(first[0], -difference), first[1])])
-    ]
-    assert found == [value - constant]
+    points = products.read_ciphertext(sent), products.read_token(asked)
+    assert difference_of(group, *points, first, 20) == value - constant
+    assert difference_of(group, *points, first, 6) is None
     # What is sent shows only that they differ.
-    assert not group.cancels(pairs)
+    assert not group.cancels(list(zip(*points, strict=True)))
 
 
 # -- the broker and one client --------------------------------------------------------------------
-
-
-class Colluding:
-    """A broker with the key of one client: points of messages without the secret matrix."""
-
-    def __init__(self, matcher: InnerProductMatch, key: Any) -> None:
-        self.group, self.products = pairing("bls12-381"), matcher._products
-        basis = self.products.basis(bytes.fromhex(secrets_of(key)["seed"]))
-        unit = np.array([[int(i == j) for j in range(matcher.size)] for i in range(matcher.size)])
-        self.rows, self.dual = (
-            times(unit.astype(object)) for times in (basis.times, basis.times_dual)
-        )
-
-    def _cleared(self, points: Sequence[Any], matrix: Any) -> list[Any]:
-        out = []
-        for row in matrix:
-            powers = [
-                self.group.power(point, int(number))
-                for point, number in zip(points, row, strict=True)
-            ]
-            total = powers[0]
-            for other in powers[1:]:
-                total = self.group.multiply(total, other)
-            out.append(total)
-        return out
-
-    def event(self, body: Any) -> list[Any]:
-        """Return g1^(b y): all coordinates of an event, with one unknown factor."""
-        return self._cleared(self.products.read_ciphertext(body.tobytes()), self.rows)
-
-    def interest(self, body: Any) -> list[Any]:
-        """Return g2^(a x): all coefficients of a subscription, likewise."""
-        return self._cleared(self.products.read_token(body.tobytes()), self.dual)
-
-    def ratio(self, base: Any, power: Any, bits: int) -> int | None:
-        """Return x with base^x = power, in 2^(bits / 2) steps."""
-        steps, group = 1 << bits // 2, self.group
-        small, table = group.power(base, 0), {}
-        for number in range(steps):
-            table[str(small)] = number
-            small = group.multiply(small, base)
-        back, at = group.power(base, -steps), power
-        for number in range(steps):
-            if str(at) in table:
-                return number * steps + table[str(at)]
-            at = group.multiply(at, back)
-        return None
 
 
 @pytest.mark.parametrize("role", ["publisher", "subscriber"])
@@ -228,7 +144,7 @@ def test_broker_and_one_client_read_events_and_subscriptions(role: str) -> None:
     server = matcher.key_server()
     publisher, subscriber, _ = roles(matcher, server)
     key = server.publisher_key() if role == "publisher" else server.subscriber_key("mallory")
-    broker = Colluding(matcher, key)
+    broker = Colluder(matcher, key, "bls12-381")
     # Coordinates: 1, price, issue = IBM, issue = SAP, in the matcher's order; and the pad.
     places = {monomial: at for at, monomial in enumerate(matcher._vectors.monomials)}
     one, price, issues = places[()], places[((1, 1),)], [places[((0, 1),)], places[((0, 2),)]]

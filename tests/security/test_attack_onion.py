@@ -10,6 +10,7 @@ from __future__ import annotations
 import pytest
 
 from ccbps.algebra.prime_order import prime_order_group
+from ccbps.attacks.schemes.onion import rogue_key
 from ccbps.ciphers.universal import UniversalCipher
 from ccbps.errors import KeyMismatchError
 from tests.support.refusals import refused
@@ -20,8 +21,7 @@ NAMES = [b"onions 1, node %d" % place for place in range(3)]
 MESSAGES = [GROUP.hash_to_group(bytes([place])) for place in range(4)]
 (ALICE, ALICES), (BOB, BOBS) = CIPHER.generate(), CIPHER.generate()
 HONEST = [PROOFS.prove(secret, name) for secret, name in zip((ALICE, BOB), NAMES, strict=False)]
-X = GROUP.random_exponent()
-(ROGUE,) = GROUP.quotients([GROUP.generator_power(X)], [GROUP.multiply(ALICES, BOBS)])
+X, ROGUE = rogue_key(CIPHER, [ALICES, BOBS])
 
 
 def test_a_product_of_keys_without_proofs_is_the_last_ones_own() -> None:

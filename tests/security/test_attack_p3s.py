@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from itertools import combinations
 
 import numpy as np
 
-from ccbps.delivery.policies import PolicyPayload
-from ccbps.p3s.messages import Request
+from ccbps.attacks.schemes.p3s import (
+    co_matches,
+    containments,
+    fetches_of,
+    items_of,
+    predicates_of,
+)
 from tests.support.p3s_world import (
     ATTRIBUTES,
     POLICIES,
@@ -19,8 +23,6 @@ from tests.support.p3s_world import (
     matches,
     satisfies,
 )
-
-Seen = list[tuple[str, Request]]
 
 
 def run(
@@ -41,15 +43,6 @@ def run(
     return world, {name: matches(asked[name], records) for name in asked}, policies
 
 
-def co_matches(seen: Seen) -> set[frozenset[str]]:
-    """Find the subscribers that match the same events, from the repository's log alone."""
-    clients = defaultdict(set)
-    for client, request in seen:
-        if request.verb == "fetch":
-            clients[request.guid].add(client)
-    return {frozenset(pair) for group in clients.values() for pair in combinations(group, 2)}
-
-
 def test_the_repository_finds_who_matches_the_same_events() -> None:
     world, matching, policies = run([b"payload"] * 40)
     true = {frozenset((a, b)) for a, b in combinations(matching, 2) if matching[a] & matching[b]}
@@ -67,11 +60,7 @@ def test_the_repository_finds_who_matches_the_same_events() -> None:
 
 def test_the_repository_finds_which_subscriptions_lie_in_others() -> None:
     world, matching, _ = run([b"payload"] * 40)
-    fetched = defaultdict(set)
-    for client, request in world.seen["repository"]:
-        if request.verb == "fetch":
-            fetched[client].add(request.guid)
-    learned = {(a, b) for a in fetched for b in fetched if fetched[a] < fetched[b]}
+    learned = containments(world.seen["repository"])
     assert learned == {
         (a, b) for a in matching for b in matching if matching[a] and matching[a] < matching[b]
     }
@@ -81,8 +70,7 @@ def test_the_repository_finds_which_subscriptions_lie_in_others() -> None:
 def test_the_repository_reads_policies_and_padded_lengths() -> None:
     lengths = [1, 200, 255, 256, 600]
     world, _, policies = run([bytes(length) for length in lengths], seed=3)
-    stored = [request for _, request in world.seen["repository"] if request.verb == "store"]
-    parts = [PolicyPayload.from_bytes(request.content) for request in stored]
+    parts = items_of(world.seen["repository"])
     # Without any key: a tree for each text, the same for the same text.
     trees = [world.access.public.read(part.capsule) for part in parts]
     own = {text: world.access.scheme.target(text, None) for text in POLICIES}
@@ -107,24 +95,14 @@ def test_the_dissemination_server_sees_numbers_and_sizes_that_are_all_the_same()
 
 
 def test_both_servers_together_know_which_announcement_matched_whom() -> None:
-    # An item is stored just before its event is announced.
     world, matching, _ = run([b"payload"] * 25, seed=5)
-    order = [request.guid for _, request in world.seen["repository"] if request.verb == "store"]
-    number = {guid: row for row, guid in enumerate(order)}
-    learned: dict[str, set[int]] = {name: set() for name in matching}
-    for client, request in world.seen["repository"]:
-        if request.verb == "fetch":
-            learned[client].add(number[request.guid])
-    assert learned == matching
+    learned = fetches_of(world.seen["repository"])
+    assert learned == {name: rows for name, rows in matching.items() if rows}
 
 
 def test_the_authority_reads_every_predicate() -> None:
     world, matching, _ = run([b"payload"])
-    asked = {
-        client: request.content.decode()
-        for client, request in world.seen["authority"]
-        if request.verb == "token"
-    }
+    asked = predicates_of(world.seen["authority"])
     assert {*asked} == {*matching}
-    assert all("price BETWEEN" in text for text in asked.values())
+    assert all("price BETWEEN" in text for (text,) in asked.values())
     assert ATTRIBUTES.names == world.access.scheme.schema.names  # type: ignore[union-attr]

@@ -6,24 +6,31 @@ they show of one another; `ccbps.matching.tag.tag_words` says which those are.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
-
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy import stats
 
 from ccbps import Category, Decimal, Schema, UInt
+from ccbps.arrays import Bytes
+from ccbps.attacks.schemes.tag import (
+    BoundTree,
+    keys_in_common,
+    keys_of,
+    limits_from_prior,
+    limits_from_shares,
+    limits_from_turns,
+    never_holding,
+    turns_from_hits,
+    turns_from_intervals,
+    values_by_trying,
+    widths_from_hits,
+)
+from ccbps.attacks.schemes.views import hits_of
 from ccbps.forms.prefixes import range_prefixes
 from ccbps.matching import TagMatch
 from ccbps.matching.tag import tag_words
 from tests.support.reusable_checks import BODY, secrets_of
-from tests.support.tag_bodies import bodies_of, hits_of
-
-Bytes = NDArray[np.uint8]
-Numbers = NDArray[np.intp]
-Floats = NDArray[np.float64]
+from tests.support.tag_bodies import bodies_of
 
 BITS = 12
 SIZE = 1 << BITS
@@ -36,24 +43,7 @@ def sent(matcher: TagMatch, texts: list[str], **group: int) -> Bytes:
     return matcher.subscriber(key).encode(texts)[:, BODY]
 
 
-def keys_of_prices(matcher: TagMatch, bodies: Bytes) -> Numbers:
-    """The keys in the price's place, equal ones by one number: (subscriptions, keys)."""
-    edges = np.cumsum([0, *matcher._words.sizes]).tolist()
-    place = matcher._words.order.index(matcher._words.others.index("price"))
-    keys = np.ascontiguousarray(bodies).view("V16").reshape(len(bodies), -1)
-    keys = keys[:, edges[place] : edges[place + 1]]
-    return np.unique(keys.reshape(-1), return_inverse=True)[1].reshape(keys.shape)
-
-
 # -- how many subscriptions have a key ----------------------------------------------------------
-
-
-def limits_from_shares(keys: Numbers) -> Floats:
-    """c of each `price < c`: a key that one in 2^n has is taken for a prefix of n bits, 2^-n of
-    the domain; what a single one has is not counted."""
-    counts = np.bincount(keys.ravel())
-    rounded = 2.0 ** np.rint(np.log2(np.maximum(counts, 1) / len(keys)))
-    return np.asarray(np.where(counts > 1, SIZE * rounded, 0)[keys].sum(axis=1))
 
 
 @pytest.mark.parametrize("count", [300, pytest.param(3_000, marks=pytest.mark.slow)])
@@ -73,7 +63,7 @@ def test_shares_of_keys_give_constants_of_covers_without_decoys_only(
     limits, least = 1 + rng.permutation(SIZE - 1)[:count], rng.permutation(SIZE - 1)[:count]
     texts = [f"price < {c} AND volume > {d}" for c, d in zip(limits, least, strict=True)]
     matcher = TagMatch(SCHEMA)
-    recovered = limits_from_shares(keys_of_prices(matcher, sent(matcher, texts)))
+    recovered = limits_from_shares(keys_of(matcher, sent(matcher, texts), "price"), SIZE)
     wrong = np.abs(recovered - limits)
     if decoys:
         # No better than to say 2,048 each time, which is wrong by 1,024.
@@ -88,13 +78,6 @@ def test_shares_of_keys_give_constants_of_covers_without_decoys_only(
 # -- what keys in common do show ----------------------------------------------------------------
 
 
-def in_common(keys: Numbers) -> Numbers:
-    """How many keys each two subscriptions have in common."""
-    used = np.zeros((len(keys), keys.max() + 1), dtype=np.int64)
-    np.put_along_axis(used, keys, 1, axis=1)
-    return used @ used.T
-
-
 def test_single_bounds_show_their_common_prefixes_and_nothing_else() -> None:
     """As many keys in common as first bits, and none of upper bounds with lower ones. So bounds
     show the same as others of which each two have as many first bits in common, such as those
@@ -104,101 +87,11 @@ def test_single_bounds_show_their_common_prefixes_and_nothing_else() -> None:
     bounds = np.concatenate([upper, lower])
     texts = [f"price < {c}" for c in upper] + [f"price > {d}" for d in lower]
     matcher = TagMatch(SCHEMA)
-    keys = keys_of_prices(matcher, sent(matcher, texts))
+    keys = keys_of(matcher, sent(matcher, texts), "price")
     alike = BITS - np.ceil(np.log2((bounds[:, None] ^ bounds) + 1)).astype(int)
     np.fill_diagonal(alike, keys.shape[1])
     alike[:120, 120:] = alike[120:, :120] = 0
-    assert np.array_equal(in_common(keys), alike)
-
-
-@dataclass
-class Tree:
-    """Nested sets of subscriptions, from keys that some and no others have.
-
-    Attributes:
-        paths: of each subscription, which of two turns it takes at each node, until it is alone.
-        nodes: for keys, the path to the node that they stand for.
-    """
-
-    keys: Numbers
-    paths: list[tuple[int, ...]] = field(default_factory=list)
-    nodes: dict[int, tuple[int, ...]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.paths = [()] * len(self.keys)
-        self.total = np.bincount(self.keys.ravel())
-        self._split(np.arange(len(self.keys)), ())
-
-    def _inside(self, rows: Numbers) -> NDArray[np.int64]:
-        """How many of these rows have each key that is in no other row and stands for no node."""
-        counts = np.bincount(self.keys[rows].ravel(), minlength=len(self.total))
-        counts[counts != self.total] = 0
-        counts[list(self.nodes)] = 0
-        return counts
-
-    def _split(self, rows: Numbers, path: tuple[int, ...]) -> None:
-        if len(rows) < 2 or len(path) == BITS:
-            return
-        key = int(self._inside(rows).argmax())
-        has = (self.keys[rows] == key).any(axis=1)
-        for turn, part in enumerate((rows[has], rows[~has])):
-            if turn and len(part):
-                counts = self._inside(part)
-                key = int(counts.argmax())
-                if counts[key] < len(part):
-                    return
-            if len(part):
-                here = (*path, turn)
-                self.nodes[key] = here
-                for row in part:
-                    self.paths[row] = here
-                self._split(part, here)
-
-
-def limits_from_tree(paths: list[tuple[int, ...]], prior: Floats, depth: int) -> Floats:
-    """The most likely place of each path, of all ways to turn the tree at its nodes.
-
-    Args:
-        paths: of subscriptions.
-        prior: how likely each bound is, (SIZE,).
-        depth: how many turns are looked at.
-    """
-    counts: dict[tuple[int, ...], int] = {}
-    for path in paths:
-        for length in range(min(len(path), depth) + 1):
-            counts[path[:length]] = counts.get(path[:length], 0) + 1
-    sums = np.concatenate([[0.0], np.cumsum(prior)])
-    best: dict[Any, tuple[float, bool]] = {}
-
-    def place(node: tuple[int, ...]) -> tuple[int, int]:
-        low = int("".join(map(str, node)) or "0", 2) << (BITS - len(node))
-        return low, low + (SIZE >> len(node))
-
-    def score(node: tuple[int, ...], at: tuple[int, ...]) -> float:
-        if (node, at) not in best:
-            low, high = place(at)
-            alone = float(np.log(sums[high] - sums[low] + 1e-300))
-            parts = [counts.get((*node, turn), 0) for turn in (0, 1)]
-            left, turn = counts.get(node, 0) - sum(parts), False
-            total = left * alone
-            if len(node) < depth and any(parts):
-                straight, crossed = (
-                    score((*node, 0), (*at, way)) + score((*node, 1), (*at, 1 - way))
-                    for way in (0, 1)
-                )
-                total, turn = total + max(straight, crossed), crossed > straight
-            best[node, at] = total, turn
-        return best[node, at][0]
-
-    score((), ())
-    recovered = []
-    for path in paths:
-        at: tuple[int, ...] = ()
-        for length in range(min(len(path), depth)):
-            at = (*at, path[length] ^ best[path[:length], at][1])
-        low, high = place(at)
-        recovered.append(np.searchsorted(sums, (sums[low] + sums[high]) / 2))
-    return np.array(recovered, dtype=float)
+    assert np.array_equal(keys_in_common(keys), alike)
 
 
 UNEVEN = np.exp(-np.arange(SIZE) / 1_600)
@@ -217,41 +110,12 @@ def test_an_uneven_distribution_that_is_known_turns_the_tree(
     rng, matcher, wrong = np.random.default_rng(22), TagMatch(SCHEMA), []
     for _ in range(runs):
         limits = rng.choice(SIZE, count, p=UNEVEN)
-        keys = keys_of_prices(matcher, sent(matcher, [f"price < {c}" for c in limits]))
+        keys = keys_of(matcher, sent(matcher, [f"price < {c}" for c in limits]), "price")
         depth = min(7, int(np.log2(count)) + 1)
-        recovered = limits_from_tree(Tree(keys).paths, UNEVEN, depth)
+        recovered = limits_from_prior(BoundTree(keys, BITS).paths, UNEVEN, depth)
         wrong.append(np.median(np.abs(recovered - limits)))
     # Always to say the middle of the distribution is wrong by 16 %.
     assert np.median(wrong) <= share * SIZE
-
-
-def limits_from_intervals(tree: Tree, intervals: Numbers) -> Floats:
-    """The upper bounds of a tree, and those of intervals with two bounds, by the intervals.
-
-    What an interval has in common with the tree begins as its upper bound does, and starts one turn
-    below the side of 1 of the node where its bounds part.
-    """
-    ones: dict[tuple[int, ...], int] = {}
-    paths = list(tree.paths)
-    for row in intervals.tolist():
-        nodes_known = sorted((tree.nodes[key] for key in row if key in tree.nodes), key=len)
-        paths.append(nodes_known[-1] if nodes_known else ())
-        if nodes_known and len(nodes_known[0]) > 1:
-            side = nodes_known[0][:-1]
-            ones[side[:-1]] = side[-1]
-    return limits_from_turns(paths, ones)
-
-
-def limits_from_turns(paths: list[tuple[int, ...]], ones: dict[tuple[int, ...], int]) -> Floats:
-    """Places of paths, as far as is known at their nodes which turn is that to the side of 1."""
-    recovered = []
-    for path in paths:
-        low, length = 0, 0
-        while length < len(path) and path[:length] in ones:
-            low = low << 1 | (path[length] == ones[path[:length]])
-            length += 1
-        recovered.append((low + 0.5) * (SIZE >> length))
-    return np.array(recovered)
 
 
 @pytest.mark.parametrize(
@@ -267,9 +131,11 @@ def test_intervals_with_two_bounds_turn_the_tree_of_single_ones(
     texts = [f"price < {c}" for c in limits]
     texts += [f"price BETWEEN {low} AND {high}" for low, high in pairs]
     matcher = TagMatch(SCHEMA)
-    keys = keys_of_prices(matcher, sent(matcher, texts))
-    tree = Tree(keys[:500])
-    wrong = np.abs(limits_from_intervals(tree, keys[500:]) - [*limits, *(pairs[:, 1] + 1)])
+    keys = keys_of(matcher, sent(matcher, texts), "price")
+    tree = BoundTree(keys[:500], BITS)
+    ones, paths = turns_from_intervals(tree, keys[500:])
+    recovered = limits_from_turns([*tree.paths, *paths], ones, BITS)
+    wrong = np.abs(recovered - [*limits, *(pairs[:, 1] + 1)])
     assert least * SIZE <= np.median(wrong[:500]) <= most * SIZE
     assert two_bounds == 0 or np.median(wrong[500:]) <= most * SIZE
 
@@ -283,8 +149,8 @@ def test_a_domain_that_is_no_power_of_two_turns_the_first_nodes() -> None:
     rng = np.random.default_rng(27)
     limits = rng.integers(2, 3_071, 100)
     matcher = TagMatch(Schema(price=Decimal(0, 3_071, 1), volume=UInt(BITS)))
-    keys = keys_of_prices(matcher, sent(matcher, [f"price < {c}" for c in limits]))
-    paths = Tree(keys).paths
+    keys = keys_of(matcher, sent(matcher, [f"price < {c}" for c in limits]), "price")
+    paths = BoundTree(keys, BITS).paths
     ways = {turn: {path[1] for path in paths if path[0] == turn} for turn in (0, 1)}
     upper = min(ways, key=lambda turn: len(ways[turn]))
     assert sorted(map(len, ways.values())) == [1, 2]
@@ -296,7 +162,8 @@ def test_bounds_that_fill_a_domain_show_where_it_begins() -> None:
     intervals are empty or one value; the gap leads to 0, and every c shows its highest bit."""
     limits = np.random.default_rng(28).permutation(np.arange(2, 64))
     matcher = TagMatch(Schema(price=UInt(6), volume=UInt(BITS)))
-    paths = Tree(keys_of_prices(matcher, sent(matcher, [f"price < {c}" for c in limits]))).paths
+    keys = keys_of(matcher, sent(matcher, [f"price < {c}" for c in limits]), "price")
+    paths = BoundTree(keys, 6).paths
     members = {path[:n]: 0 for path in paths for n in range(6)}
     for path in paths:
         for n in range(6):
@@ -317,12 +184,9 @@ def test_subscriptions_that_never_hold_have_no_key_in_common_with_any_other() ->
     never = rng.choice(len(texts), 15, replace=False)
     for row in never:
         texts[row] = "price < 900 AND price > 3000 AND volume > 5"
-    bodies = sent(matcher := TagMatch(SCHEMA), texts).reshape(len(texts), matcher.keys, 16)
-    _, names, counts = np.unique(
-        np.ascontiguousarray(bodies).view("V16").ravel(), return_inverse=True, return_counts=True
-    )
-    alone = (counts[names].reshape(len(texts), -1) == 1).all(axis=1)
-    assert np.array_equal(np.flatnonzero(alone), np.sort(never))
+    bodies = sent(matcher := TagMatch(SCHEMA), texts)
+    found = never_holding([keys_of(matcher, bodies, name) for name in SCHEMA])
+    assert np.array_equal(found, np.sort(never))
 
 
 def test_subscriptions_of_one_topic_are_known_by_their_keys_and_topics_by_their_number() -> None:
@@ -337,9 +201,8 @@ def test_subscriptions_of_one_topic_are_known_by_their_keys_and_topics_by_their_
     ]
     schema = Schema(issue=Category(list("ABCDEF")), price=UInt(BITS), volume=UInt(BITS))
     bodies = sent(matcher := TagMatch(schema, topic=["issue"]), texts)
-    keys = np.ascontiguousarray(bodies).view("V16").reshape(-1, matcher.keys)
-    volumes = keys[:, matcher._words.sizes[0] :]  # two attributes of one width: prices come first
-    sets, counts = np.unique(volumes[:, 0], return_inverse=True, return_counts=True)[1:]
+    keys = keys_of(matcher, bodies, "volume")
+    sets, counts = np.unique(keys[:, 0], return_inverse=True, return_counts=True)[1:]
     ranks = np.argsort(np.argsort(-counts))
     assert len(counts) == 6 and np.array_equal(ranks[sets], issue)
 
@@ -362,12 +225,6 @@ def test_groups_and_epochs_have_no_key_in_common() -> None:
         assert len(keys) == len(same) and not same & keys
 
 
-def read_prices(matcher: TagMatch, events: Bytes, client: Any, broker: Any) -> NDArray[np.int64]:
-    """Prices, as the broker and a client find them: -1 where there is no match at all."""
-    below = broker.match_all(events, client.encode([f"price < {16 * p}" for p in range(1, 257)]))
-    return np.where(below.any(axis=1), 16 * below.argmax(axis=1), -1)
-
-
 def test_a_client_and_the_broker_read_events_of_the_clients_group_only() -> None:
     matcher = TagMatch(SCHEMA, groups=3)
     server = matcher.key_server()
@@ -376,9 +233,11 @@ def test_a_client_and_the_broker_read_events_of_the_clients_group_only() -> None
     broker = matcher.broker(server.broker_key())
     mallory = matcher.subscriber(server.subscriber_key("mallory", group=1))
     reached = matcher.publisher(server.publisher_key(groups=[1, 2])).encode(records)
-    assert np.array_equal(read_prices(matcher, reached, mallory, broker), prices // 16 * 16)
+    tried = range(15, SIZE, 16)
+    found = values_by_trying(broker, mallory, reached, "price", tried)
+    assert np.array_equal(found, prices // 16 * 16 + 15)
     others = matcher.publisher(server.publisher_key(groups=[0, 2])).encode(records)
-    assert (read_prices(matcher, others, mallory, broker) == -1).all()
+    assert (values_by_trying(broker, mallory, others, "price", tried) == -1).all()
     # Not even with the key in hand does anything of another group or of a publisher follow.
     key = server.subscriber_key("mallory", group=1)
     held = set(secrets_of(key).values())
@@ -398,7 +257,7 @@ def test_events_that_reach_two_groups_show_which_of_their_keys_belong_together()
     secret = matcher.subscriber(server.subscriber_key("alice", group=0)).encode("price < 1300")
     broker = matcher.broker(server.broker_key())
     mallory = matcher.subscriber(server.subscriber_key("mallory", group=1))
-    recovered = read_prices(matcher, events, mallory, broker)
+    recovered = values_by_trying(broker, mallory, events, "price", range(15, SIZE, 16)) - 15
     answers = broker.match_all(events, secret)[:, 0]
     assert (
         1300 - 60 <= recovered[answers].max() < 1300 <= recovered[~answers].min() + 16 <= 1300 + 60
@@ -415,16 +274,8 @@ def test_hits_of_some_hundred_events_give_constants(count: int, share: float) ->
     limits = rng.integers(1, SIZE, 60)
     records, texts = {"price": rng.integers(0, SIZE, count)}, [f"price < {c}" for c in limits]
     view = bodies_of(TagMatch(Schema(price=UInt(BITS))), records, texts)
-    recovered = widths_from_hits(*view, len(limits))
+    recovered = widths_from_hits(hits_of(*view), SIZE)
     assert np.median(np.abs(recovered - limits)) <= share * SIZE
-
-
-def widths_from_hits(permutation: str, events: Bytes, keys: Bytes, count: int) -> Floats:
-    """Widths of as many intervals, from hits of uniform values; all are bodies."""
-    hits = hits_of(permutation, events, keys).sum(axis=0)
-    shares = np.maximum(hits, 1) / len(events)
-    rounded = np.where(hits < 16, shares, 2.0 ** np.rint(np.log2(shares)))
-    return np.asarray(np.where(hits > 0, SIZE * rounded, 0).reshape(count, -1).sum(axis=1))
 
 
 def test_hits_show_which_subscriptions_of_two_groups_are_alike_though_no_event_reaches_both() -> (
@@ -442,7 +293,7 @@ def test_hits_show_which_subscriptions_of_two_groups_are_alike_though_no_event_r
         events = publisher.encode({"price": rng.integers(0, SIZE, 1_000)})[:, BODY]
         subscriber = matcher.subscriber(server.subscriber_key("alice", group=group))
         keys = subscriber.encode([f"price < {c}" for c in mine])[:, BODY]
-        recovered.append(widths_from_hits(permutation, events, keys, len(mine)))
+        recovered.append(widths_from_hits(hits_of(permutation, events, keys), SIZE))
     alike = np.abs(recovered[0][:, None] - recovered[1]).argmin(axis=1)
     assert (np.sort(limits)[alike] == limits).mean() >= 0.8
 
@@ -461,9 +312,8 @@ def test_hits_of_few_events_turn_the_tree_however_values_are_distributed(
         matcher = TagMatch(Schema(price=UInt(BITS)))
         records = {"price": (SIZE * rng.beta(2, 5, count)).astype(int)}
         view = bodies_of(matcher, records, [f"price < {c}" for c in limits])
-        keys = keys_of_prices(matcher, view[2])
-        fit = hits_of(*view).any(axis=0).reshape(keys.shape)
-        tree, used = Tree(keys), set(keys[fit].tolist())
-        ones = {path[:-1]: path[-1] for key, path in tree.nodes.items() if key in used}
-        wrong.append(np.median(np.abs(limits_from_turns(tree.paths, ones) - limits)))
+        tree = BoundTree(keys_of(matcher, view[2], "price"), BITS)
+        ones = turns_from_hits(tree, hits_of(*view))
+        recovered = limits_from_turns(tree.paths, ones, BITS)
+        wrong.append(np.median(np.abs(recovered - limits)))
     assert np.median(wrong) <= share * SIZE

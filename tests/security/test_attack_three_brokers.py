@@ -11,6 +11,7 @@ import pytest
 
 from ccbps import SharedSeed
 from ccbps.arrays import Bools, Bytes
+from ccbps.attacks.schemes.three_brokers import sum_of_shares, sums_from_lookups
 from ccbps.delivery import Canary
 from ccbps.matching import ThreeBrokerMatch
 from ccbps.predicates import Schema, UInt
@@ -57,8 +58,7 @@ def test_two_brokers_read_every_event(pair: tuple[int, int]) -> None:
     publisher, form = MATCHER.publisher(PUBLIC), MATCHER.form
     sent = publisher.encode(records)
     shares = held(MATCHER, publisher, "event", sent)
-    first, second = (shares[number] for number in pair)
-    opened = first[0] ^ first[1] ^ second[1]
+    opened = sum_of_shares({number: shares[number] for number in pair})
     assert np.array_equal(opened, form.event_rows(SCHEMA.encode(records)))
 
 
@@ -229,38 +229,16 @@ def test_without_masks_a_broker_reads_sums_of_events(masked: bool) -> None:
     start = sum(1 << width for width in form.digit_bits[: form.tables[table]])
     digit = slice(start, start + (1 << form.digit_bits[form.tables[table]]))
     y_1 = shares[1][1][0, rows]
-    z = sent[number, :, 0] & np.uint64(1)
-    right = 0
-    combinations = null_space(x[1][:, digit])
-    assert len(combinations) >= count - 16
-    for chosen in combinations:
-        # All of this is known to broker 0, which has x_0, x_1 and y_1.
-        known = (x[1][chosen][:, digit] @ y_1) % 2
-        others = ((x[0] ^ x[1])[chosen][:, digit] @ y_1) % 2
-        read = (int(z[chosen].sum()) + int(known.sum()) + int(others.sum())) % 2
-        whole = x[0] ^ x[1] ^ x[2]
-        right += read == int((whole[chosen][:, digit] @ y_1).sum()) % 2
+    z = (sent[number, :, 0] & np.uint64(1)).astype(np.bool_)
+    # All of this is known to broker 0, which has x_0, x_1 and y_1.
+    sums = sums_from_lookups(x[0][:, digit], x[1][:, digit], y_1, z)
+    assert len(sums) >= count - 16
+    whole = (x[0] ^ x[1] ^ x[2])[:, digit]
+    right = sum(read == int((whole[chosen] @ y_1).sum()) % 2 for chosen, read in sums)
     if masked:
-        assert right < len(combinations)
+        assert right < len(sums)
     else:
-        assert right == len(combinations)
-
-
-def null_space(rows: Bytes) -> list[list[int]]:
-    """Return sets of rows that add up to 0 modulo 2."""
-    pivots: dict[int, tuple[int, int]] = {}
-    found = []
-    for number, bits in enumerate(rows):
-        value, chosen = int("".join(map(str, bits)), 2), 1 << number
-        while value:
-            top = value.bit_length()
-            if top not in pivots:
-                pivots[top] = value, chosen
-                break
-            value, chosen = value ^ pivots[top][0], chosen ^ pivots[top][1]
-        else:
-            found.append([i for i in range(len(rows)) if chosen >> i & 1])
-    return found
+        assert right == len(sums)
 
 
 def test_a_broker_that_flips_answers_is_found_by_canaries_at_the_stated_rate() -> None:

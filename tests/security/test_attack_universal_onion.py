@@ -12,8 +12,15 @@ from dataclasses import replace
 
 import pytest
 
-from ccbps.algebra.modular import jacobi
 from ccbps.algebra.prime_order import Element, prime_order_group
+from ccbps.attacks.schemes.onion import (
+    marked,
+    multiplied,
+    opened_by,
+    signs_of,
+    with_copies,
+    with_sign,
+)
 from ccbps.ciphers.universal import Ciphertext, UniversalCipher
 from ccbps.errors import DecodeError
 from ccbps.overlay import Onion, OnionNode, Step, UniversalOnions
@@ -34,31 +41,20 @@ NAMES = [GROUP.hash_to_group(b"ccbps onion name\0" + name.encode()) for name in 
 Attack = Callable[[Sequence[Ciphertext], Sequence[Ciphertext]], list[Ciphertext]]
 
 
-def marked(block: Ciphertext) -> Ciphertext:
-    """A marker under the key of a block, which its maker does not know."""
-    r, s = GROUP.random_exponents(2)
-    _, _, c, d = block
-    masked, base, c, d = GROUP.powers([c, d, c, d], [r, r, s, s])
-    return GROUP.multiply(MARKER, masked), base, c, d
-
-
 def all_markers(peeled: Sequence[Ciphertext], made: Sequence[Ciphertext]) -> list[Ciphertext]:
-    return [*map(marked, made)]
+    return [marked(CIPHER, block, MARKER) for block in made]
 
 
 def all_factors(peeled: Sequence[Ciphertext], made: Sequence[Ciphertext]) -> list[Ciphertext]:
-    return [(GROUP.multiply(a, FACTOR), b, c, d) for a, b, c, d in made]
+    return [multiplied(CIPHER, block, FACTOR) for block in made]
 
 
 def copies(peeled: Sequence[Ciphertext], made: Sequence[Ciphertext]) -> list[Ciphertext]:
-    """Copies of other blocks in the places of the two that opened here."""
-    closed = [block for block in peeled if block[2] != GROUP.identity]
-    return CIPHER.reencrypt([*closed, *closed[:2]])
+    return with_copies(CIPHER, peeled)
 
 
 def raw_opened(name: str, blocks: Sequence[Ciphertext]) -> list[Element]:
-    opened = CIPHER.decrypt(KEYS[name][0], blocks)
-    return [element for element in opened if element is not None]
+    return opened_by(CIPHER, KEYS[name][0], blocks)
 
 
 def honest(name: str, blocks: Sequence[Ciphertext]) -> list[Ciphertext]:
@@ -153,12 +149,13 @@ def test_a_sign_is_a_tag_for_everybody_and_is_refused_where_bytes_are_read() -> 
     for _ in range(RUNS):
         first = OnionNode(ONIONS, "a", KEYS["a"][0]).handle(ONIONS.make("abcd", b"hello")).onion
         assert first is not None
-        blocks = [(GROUP.modulus - a, b, c, d) for a, b, c, d in first.blocks]  # type: ignore[attr-defined]
+        blocks = [with_sign(CIPHER, block) for block in first.blocks]
         tagged = Onion(tuple(blocks), first.body)
         seed = raw_opened("b", blocks)
         peeled = CIPHER.peel(KEYS["b"][0], blocks)
         assert len(seed) == 2
         after = CIPHER.reencrypt([block for block in peeled if block[2] != GROUP.identity])
-        assert [jacobi(int(a), int(GROUP.modulus)) for a, *_ in after] == [-1] * len(after)  # type: ignore[attr-defined]
+        assert signs_of(CIPHER, after) == [-1] * len(after)
+        assert signs_of(CIPHER, first.blocks) == [1] * len(first.blocks)
         with pytest.raises(DecodeError):
             ONIONS.from_bytes(CIPHER.to_rows(tagged.blocks).tobytes() + tagged.body)

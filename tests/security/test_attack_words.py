@@ -2,21 +2,11 @@
 
 The attacker is the broker: it has messages, its own key, and where a test says so something it
 knows about the world or a client that helps. Nothing of the secret keys is used.
-
-A range by partitions is sent as the words of all cells that it touches. Nothing else known:
-
-1. Two ranges that overlap share cells, neighbours most often: from subscriptions alone all cells of
-   a partition stand in their order, or in the reverse one.
-2. The cells that an event is in, one of each partition, overlap as well: the cells of all
-   partitions stand in one order, and each event between its neighbours.
-3. Words of one clause are of one attribute, words that are never found together too: attributes
-   get their names, as the numbers of their cells are public.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,9 +15,20 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from ccbps import Category, Schema, UInt
+from ccbps.attacks.schemes.words import (
+    Clause,
+    attributes_of_words,
+    clauses_of,
+    hits_of,
+    in_line,
+    named_by_frequency,
+    null_of,
+    values_from_cells,
+    words_in_common,
+)
 from ccbps.ciphers.word_prf import NonceHash, to_blocks
 from ccbps.errors import BrokenSchemeWarning, DecodeError
-from ccbps.matching import KeyServer, KeywordDictionaryMatch, KeywordFilterMatch, Matcher
+from ccbps.matching import KeywordDictionaryMatch, KeywordFilterMatch, Matcher
 from ccbps.wire import KEY_HEADER_BYTES, Cause
 from tests.support.reusable_checks import BODY, sealed, sent
 from tests.support.word_matchers import Both, both
@@ -51,22 +52,15 @@ def world(matcher: Matcher, count: int = 4_000, seed: int = 3) -> tuple[Any, Any
     return matcher.key_server(), records
 
 
-def words_of(matcher: Matcher, interest: Bytes) -> list[bytes]:
-    """The words of one message, as the broker sees them: a name for each, no more."""
-    body = interest[BODY].reshape(matcher.vocabulary.clauses, -1)  # type: ignore[attr-defined]
-    unused = body[-1].tobytes()  # no test's subscription uses all its clauses
-    return [clause.tobytes() for clause in body if clause.tobytes() != unused]
+def words_of(matcher: Any, interest: Bytes) -> list[bytes]:
+    """The words of one message, each a clause of its own."""
+    (clauses,) = clauses_of(matcher, interest[None, BODY])
+    return [word for (word,) in clauses]
 
 
-def hits_of(matcher: Matcher, server: KeyServer, events: Bytes, words: Sequence[bytes]) -> Bools:
-    """The broker's answers for words alone, (events, words): each is cut out of its message and put
-    into another one."""
-    blank = matcher.subscriber(server.subscriber_key("x")).encode("TRUE")  # or any message's end
-    alone = blank.repeat(len(words), axis=0)
-    joined = np.frombuffer(b"".join(words), np.uint8).reshape(len(words), -1)
-    alone[:, KEY_HEADER_BYTES : KEY_HEADER_BYTES + joined.shape[1]] = joined
-    broker = matcher.broker(server.broker_key())
-    return broker.match_all(events, sealed(broker, alone))
+def all_clauses(matcher: Any, interests: Bytes) -> list[Clause]:
+    """The clauses of all messages."""
+    return [clause for body in clauses_of(matcher, interests[:, BODY]) for clause in body]
 
 
 @both
@@ -105,10 +99,7 @@ def test_number_of_cells_shows_the_width_of_a_range(kind: Both) -> None:
         f"price BETWEEN {low} AND {low + w - 1}" for low, w in zip(starts, widths, strict=True)
     ]
     _, interests = sent(matcher, records, texts, server)
-    slots = interests[:, BODY].reshape(100, matcher.vocabulary.clauses, -1)[:, 0]
-    parts = slots.reshape(100, matcher.vocabulary.slots, -1)
-    unused = parts[:, -1:]  # no range here is the whole domain
-    cells = (parts != unused).any(axis=2).sum(axis=1)
+    cells = np.array([len(clause) for clause in all_clauses(matcher, interests)])
     assert ((16 * (cells - 2) + 2 <= widths) & (widths <= 16 * cells)).all()
     assert len(set(cells.tolist())) > 10  # so it says something
 
@@ -122,17 +113,13 @@ def test_frequencies_give_words_their_names(kind: Both) -> None:
     texts = [f"issue = 'S{i}' AND price > {16 * (j + 1)}" for j, i in enumerate(order)]
     events, interests = sent(matcher, records, texts, server)
     words = sorted({word for interest in interests for word in words_of(matcher, interest)})
-    share = dict(zip(words, hits_of(matcher, server, events, words).mean(axis=0), strict=True))
+    hits = hits_of(matcher, server.broker_key(), events[:, BODY], words)
+    share = dict(zip(words, hits.mean(axis=0).tolist(), strict=True))
     # A word of an issue, with the frequency 1/rank, and a point of a price, with its own.
     chances = 1 / np.arange(1, 9) / (1 / np.arange(1, 9)).sum()
-    recovered = []
-    for interest in interests:
-        guesses = [
-            (abs(share[word] - chance), rank)
-            for word in words_of(matcher, interest)
-            for rank, chance in enumerate(chances)
-        ]
-        recovered.append(min(guesses)[1])
+    shares = [[share[word] for word in words_of(matcher, interest)] for interest in interests]
+    above = (255 - 16 * np.arange(1, 16)) / 256
+    recovered = named_by_frequency(shares, chances, above, len(events))
     assert np.mean(np.array(recovered) == order) >= 0.5  # chance: 1 in 8
     # Without the prices in the way, all of them.
     texts = [f"issue = 'S{i}'" for i in order]
@@ -152,11 +139,7 @@ def test_null_is_told_from_values_by_its_opposite(kind: Both) -> None:
     texts = [texts[at] for at in rng.permutation(len(texts))]
     events, interests = sent(matcher, records, texts, server)
     hits = matcher.broker(server.broker_key()).match_all(events, interests)
-    inside = (
-        hits.T.astype(int) @ hits / hits.sum(axis=0)
-    ).T  # share of a word's events with another
-    present = int((inside > 0.9).sum(axis=0).argmax())
-    null = int(inside[:, present].argmin())
+    present, null = null_of(hits)
     assert (texts[present], texts[null]) == ("issue IS NOT NULL", "issue IS NULL")
     # No frequency says so: other issues are rarer, and one is more frequent.
     assert 0 < np.argsort(hits.sum(axis=0)).tolist().index(null) < len(texts) - 2
@@ -364,45 +347,6 @@ def ranges(rng: np.random.Generator, size: int, count: int, widest: int) -> list
     return list(zip(lows.tolist(), (lows + widths - 1).tolist(), strict=True))
 
 
-def clauses_of(matcher: Any, interests: Any) -> list[list[bytes]]:
-    """The words of each clause of all messages, as the broker sees them."""
-    shape = len(interests) * matcher.vocabulary.clauses, matcher.vocabulary.slots, -1
-    recovered = [
-        [word for word in map(bytes, clause) if any(word[4:])]  # an unused place has no key
-        for clause in interests[:, BODY].reshape(shape)
-    ]
-    return [clause for clause in recovered if clause]
-
-
-def numbered(clauses: list[list[bytes]]) -> tuple[list[bytes], Floats]:
-    """The different words, and in how many clauses two of them stand together."""
-    words = list(dict.fromkeys(word for clause in clauses for word in clause))
-    number = {word: place for place, word in enumerate(words)}
-    member = np.zeros((len(clauses), len(words)))
-    for row, clause in enumerate(clauses):
-        member[row, [number[word] for word in clause]] = 1
-    return words, member.T @ member
-
-
-def in_line(common: Floats) -> Indices:
-    """Items put in line, so that those with much in common are neighbours; maybe from the end.
-
-    The second eigenvector of the Laplacian sorts what can be sorted at all [ABH98].
-    """
-    rest = common - np.diag(np.diag(common))
-    return np.argsort(np.linalg.eigh(np.diag(rest.sum(axis=1)) - rest)[1][:, 1])
-
-
-def parts(common: Floats) -> Indices:
-    """For each item the first one that it hangs together with."""
-    least = np.arange(len(common))
-    while True:
-        new = np.array([least[row > 0].min() for row in common])
-        if np.array_equal(new, least):
-            return least
-        least = new
-
-
 @both
 def test_150_ranges_alone_give_all_cells_in_order(kind: Both) -> None:
     """From 150 messages of subscribers. No event, no key, nothing known."""
@@ -413,11 +357,11 @@ def test_150_ranges_alone_give_all_cells_in_order(kind: Both) -> None:
         for low, high in ranges(np.random.default_rng(3), 4096, 150, 2048)
     ]
     _, interests = sent(matcher, [], texts, server)
-    words, common = numbered(clauses_of(matcher, interests))
+    words, common = words_in_common(all_clauses(matcher, interests))
     recovered = [words[place] for place in in_line(common)]
     cells = [f"price BETWEEN {128 * cell} AND {128 * cell + 127}" for cell in range(32)]
     _, truth = sent(matcher, [], cells, server)
-    expected = [word for clause in clauses_of(matcher, truth) for word in clause]
+    expected = [word for clause in all_clauses(matcher, truth) for word in clause]
     assert len(expected) == 32
     assert recovered in (expected, expected[::-1])
 
@@ -432,15 +376,10 @@ def test_200_ranges_place_every_event_within_a_hundredth(kind: Both) -> None:
     prices = rng.integers(0, 4096, 1_000)
     events, interests = sent(matcher, {"price": prices}, texts, server)
 
-    words, _ = numbered(clauses_of(matcher, interests))
-    hits = hits_of(matcher, server, events, words).astype(float)
-    common = hits.T @ hits
-    common[common < 4] = 0  # a filter's false positives
-    ranks = np.argsort(in_line(common))
-    step = 205 / 4  # a cell is 205 values wide, and each partition starts a quarter earlier
-    middles = 2048 + (ranks + 0.5 - len(words) / 2) * step
-    guesses = np.array([np.median(middles[row > 0]) for row in hits])
-
+    words, _ = words_in_common(all_clauses(matcher, interests))
+    hits = hits_of(matcher, server.broker_key(), events[:, BODY], words)
+    # A cell is 205 values wide, and each partition starts a quarter earlier.
+    guesses = values_from_cells(hits, 205 / 4, 4096)
     errors = min(np.abs(guesses - prices), np.abs(4095 - guesses - prices), key=np.mean) / 4096
     assert np.mean(errors <= 0.013) >= (1 if kind is KeywordDictionaryMatch else 0.99)
     assert np.median(errors) < 0.005
@@ -474,24 +413,15 @@ def test_clauses_and_hits_give_words_the_names_of_their_attributes(kind: Both) -
     }
     events, interests = sent(matcher, records, texts, server)
 
-    words, common = numbered(clauses_of(matcher, interests))
-    hits = hits_of(matcher, server, events, words).astype(float)
-    together, count = hits.T @ hits, hits.sum(axis=0)
-    part = parts(common)
-    size = np.bincount(part, minlength=len(words))[part]
+    words, common = words_in_common(all_clauses(matcher, interests))
+    hits = hits_of(matcher, server.broker_key(), events[:, BODY], words)
     # A partition of the price has 17 cells, one of the volume 33, and an equality is alone.
-    names = np.where(size > 17, "volume", np.where(size > 3, "price", "issue"))
-    for word in np.flatnonzero(size <= 3):  # or a cell that was asked for alone
-        for other in np.unique(part[size > 3]):
-            cells = np.flatnonzero(part == other)
-            by_chance = count[word] * count[cells].sum() / len(hits)
-            if by_chance > 3 and together[word, cells].sum() < 0.15 * by_chance:
-                names[word] = names[other]
+    names = attributes_of_words(common, hits, {"issue": 1, "price": 17, "volume": 33})
 
     truth: dict[bytes, str] = {}
     for name, some in expected.items():
         _, messages = sent(matcher, {n: [] for n in schema}, some, server)
-        truth |= {word: name for clause in clauses_of(matcher, messages) for word in clause}
+        truth |= {word: name for clause in all_clauses(matcher, messages) for word in clause}
     assert len(words) > 100 and {truth[word] for word in words} == set(schema)
     assert np.mean([truth[word] == name for word, name in zip(words, names, strict=True)]) >= 0.98
 

@@ -15,9 +15,9 @@ import pytest
 from numpy.typing import NDArray
 
 from ccbps import OneTimePad, Schema, SharedSeed, UInt
+from ccbps.attacks.schemes.reused_rounds import equal_events, of_same_round, sent_after_restarts
 from ccbps.errors import RandomnessReuseError
 from ccbps.matching import BranchingMatch
-from ccbps.wire import ROUND_HEADER_BYTES
 
 MATCHER = BranchingMatch.box(Schema(a=UInt(3)))
 COUNT = 40
@@ -29,17 +29,14 @@ def days() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return rng.integers(0, 8, COUNT), rng.integers(0, 8, COUNT)
 
 
-def equal_events(before: NDArray[np.uint8], after: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """The broker's finding: in which rounds both messages hold the same event."""
-    return (before[:, ROUND_HEADER_BYTES:] == after[:, ROUND_HEADER_BYTES:]).all(axis=1)
-
-
 def test_rounds_used_again_show_which_events_are_equal() -> None:
-    seed, (before, after) = SharedSeed.generate(), days()
-    sent = [MATCHER.publisher(seed).encode({"a": day}, range(COUNT)) for day in (before, after)]
-    found = equal_events(*sent)
-    assert 0 < found.sum() < COUNT
-    assert np.array_equal(found, before == after)
+    before, after = days()
+    records = [{"a": day} for day in (before, after)]
+    sent = sent_after_restarts(MATCHER, SharedSeed.generate(), records, range(COUNT))
+    assert of_same_round(*sent).all()
+    equal = equal_events(*sent)
+    assert 0 < equal.sum() < COUNT
+    assert np.array_equal(equal, before == after)
 
 
 @pytest.mark.parametrize("kind", ["seed", "pad"])

@@ -131,6 +131,7 @@ def test_two_jobs_at_once_share_a_ledger_and_read_their_input_once(
     assert sorted(rounds.values()) == [*range(900)] and ledger.used() == 900
 
 
+@pytest.mark.slow
 def test_interests_are_encoded_ahead(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoding, "_TOGETHER", 16)
     wanted = wishes(spark, PREDICATES).withColumn("owner", F.lit("x"))
@@ -235,6 +236,7 @@ def test_broadcasts_have_a_round_and_no_labels(spark: SparkSession, path: Path) 
         cs.encode_events(df, matcher, KEY, ledger=ledger, event="id", labels=["alice"])
 
 
+@pytest.mark.slow
 def test_rounds_run_out_with_a_word(
     spark: SparkSession, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -319,6 +321,7 @@ def on_the_clock(df: DataFrame, name: str) -> list[Callable[[], DataFrame]]:
     ]
 
 
+@pytest.mark.slow
 def test_ids_that_change_when_a_task_runs_again_are_refused(
     spark: SparkSession, path: Path, tmp_path: Path
 ) -> None:

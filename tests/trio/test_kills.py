@@ -113,6 +113,7 @@ def drill(folder: Path, count: int, kills: int, workers: int) -> Counter[str]:
     return killed
 
 
+@pytest.mark.slow
 def test_a_few_kills(tmp_path: Path) -> None:
     killed = drill(tmp_path, 150, 2, 1)
     assert killed.total() == 2

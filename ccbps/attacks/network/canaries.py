@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Index, Reals
-from ccbps.attacks.catalogue import Curve, Figure, Outcome, attack
+from ccbps.attacks.catalogue import Curve, Figure, Outcome, Taxonomy, attack
 from ccbps.checks import number, whole
 from ccbps.delivery.canary import Canary, detection_chance
 from ccbps.errors import BrokenSchemeWarning, ParameterError
@@ -88,6 +88,7 @@ def three_broker_answers(prices: Index) -> Bools:
     goal="integrity",
     adversary="the broker, which sees all messages and answers, and changes answers at will",
     defence="canaries (`Canary`), with a matcher whose messages do not show equal events",
+    taxonomy=Taxonomy("semantic", "broker", "client", "single-hop", "stateless", "proportional"),
 )
 def lying_broker(
     *,

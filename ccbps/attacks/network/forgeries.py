@@ -13,7 +13,7 @@ from msgspec import structs
 from ccbps.access.domains import DomainManager, DomainMap, KeyRing, SealedMessage
 from ccbps.access.hops import Clearance, Connections, HopPolicy, HopRule
 from ccbps.access.labels import Body, Label, Party, Stamp, Subject
-from ccbps.attacks.catalogue import Curve, Figure, Outcome, attack
+from ccbps.attacks.catalogue import Curve, Figure, Outcome, Taxonomy, attack
 from ccbps.checks import Printable, whole
 from ccbps.keys.plain_key import ExchangeKey, SigningKey
 from ccbps.keys.seeds import EpochSeed
@@ -300,6 +300,7 @@ def delivered_forgeries(line: Line) -> float:
     adversary="a broker on the path of events, which has the key of the topic",
     defence="signed events, examined at every hop (`GuardedBroker`)",
     source="[Survey]",
+    taxonomy=Taxonomy("semantic", "broker", "client", "multi-hop", "stateless", "proportional"),
 )
 def forged_events(*, most: int = 8) -> Outcome:
     """Send forged events in the name of a publisher along a line of brokers.

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ccbps.arrays import Reals
 from ccbps.checks import Printable
 from ccbps.overlay.links import Links, Port
 
@@ -143,3 +144,19 @@ def send_at_random(
         packet = Packet(client, time, subject)
         links.after(time - links.time, lambda packet=packet: links.send(client, broker, packet))  # type: ignore[misc]
     return count
+
+
+def serve(arrivals: Reals, rate: float, random: np.random.Generator) -> Reals:
+    """Return the times at which a broker with room for all packets has served them.
+
+    It is the same queue as a `QueueBroker`, for all packets at once.
+
+    Args:
+        arrivals: times of arrival, ascending, in seconds.
+        rate: packets that the broker serves in a second, on average.
+        random: source of service times.
+    """
+    work = np.cumsum(random.exponential(1 / rate, len(arrivals)))
+    # A packet starts when it is there and the one before is done.
+    waits = np.maximum.accumulate(arrivals - np.concatenate([[0.0], work[:-1]]))
+    return np.asarray(work + waits)

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from ccbps.arrays import Bools, Index, Reals
-from ccbps.attacks.catalogue import Curve, Figure, Outcome, attack
+from ccbps.attacks.catalogue import Curve, Figure, Outcome, Taxonomy, attack
 from ccbps.checks import number, whole
 
 Observe: TypeAlias = Callable[[Reals, Bools], Reals]
@@ -251,6 +251,7 @@ class Tree:
     adversary="clients at all leaves, which may publish to one another and time their events",
     defence="rates of clients (`Policy`) so low that all clients together overload no broker",
     source="[ABCDFQ14]",
+    taxonomy=Taxonomy("semantic", "client", "broker", "global", "stateless", "independent"),
 )
 def overlay_scan(
     *,

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from ccbps.arrays import Bools, Bytes, Numbers, Randomness, Reals
+from ccbps.arrays import Bools, Bytes, Numbers, Randomness, Reals, slices
 from ccbps.ciphers.row_mac import ROW_KEY_BYTES
 from ccbps.ciphers.word_prf import NonceHash, to_blocks
 from ccbps.errors import BrokenSchemeWarning
@@ -21,7 +21,7 @@ from ccbps.matching.contract.access import MAC_BYTES
 from ccbps.matching.contract.key_server import KeyServer
 from ccbps.matching.contract.matcher import Matcher
 from ccbps.matching.one_time.formula import FormulaMatch
-from ccbps.matching.reusable import ReusableMatcher, words_of
+from ccbps.matching.reusable import ReusableMatcher
 from ccbps.matching.tag.tag import NONCE_BYTES, TagMatch
 from ccbps.matching.tag.tag_words import TagWords
 from ccbps.predicates import Schema
@@ -56,6 +56,18 @@ def make_broken(kind: Callable[..., M], schema: Schema, **options: Any) -> M:
         return kind(schema, **options)
 
 
+def seeded_server(matcher: ReusableMatcher, randomness: Randomness) -> KeyServer:
+    """Make a key server whose master key is drawn from a source of randomness.
+
+    Args:
+        matcher: matcher of all roles.
+        randomness: source of the master key.
+    """
+    data = {**matcher.generate(randomness), "macs": randomness(ROW_KEY_BYTES).hex()}
+    key_id = randomness(KEY_ID_BYTES)
+    return matcher.key_server(RoleKey.make(matcher.digest, "server", key_id, 0, data))
+
+
 def watch(
     matcher: ReusableMatcher,
     records: Any,
@@ -72,10 +84,7 @@ def watch(
         server: server that gives the keys; None for a new one.
         randomness: source of messages' randomness, and of a new server's keys.
     """
-    if server is None:
-        data = {**matcher.generate(randomness), "macs": randomness(ROW_KEY_BYTES).hex()}
-        key_id = randomness(KEY_ID_BYTES)
-        server = matcher.key_server(RoleKey.make(matcher.digest, "server", key_id, 0, data))
+    server = seeded_server(matcher, randomness) if server is None else server
     publisher = matcher.publisher(server.publisher_key(), randomness=randomness)
     subscriber = matcher.subscriber(server.subscriber_key("alice"), randomness=randomness)
     events, sent = publisher.encode(records), subscriber.encode(interests)
@@ -117,6 +126,28 @@ def guess_by_frequency(tokens: Sequence[T], names: Sequence[Any]) -> list[Any]:
     return [known.get(each, names[0]) if counts[each] > 1 else names[0] for each in tokens]
 
 
+def hits_of(permutation: str, events: Bytes, interests: Bytes) -> Bools:
+    """Find the keys that fit some tag of an event.
+
+    Args:
+        permutation: key of the public permutation, in hexadecimal, from the broker's key.
+        events: bodies of events.
+        interests: bodies of subscriptions.
+
+    Returns:
+        hits, shape (events, subscriptions, keys).
+    """
+    hashed = NonceHash(bytes.fromhex(permutation))
+    keys = to_blocks(interests.tobytes())
+    nonces = to_blocks(events[:, :NONCE_BYTES].tobytes())
+    tags = np.ascontiguousarray(events[:, NONCE_BYTES:]).view("<u8")
+    hits = np.empty((len(events), len(keys)), dtype=np.bool_)
+    for rows in slices(len(events), (1 << 22) // max(1, len(keys) * tags.shape[1])):
+        values = hashed.all_pairs(keys, nonces[rows])
+        hits[rows] = (values[:, :, None] == tags[rows, None]).any(axis=2)
+    return hits.reshape(len(events), len(interests), -1)
+
+
 def read_hits(schema: Schema, records: Any, interests: Any) -> dict[str, Bools]:
     """Return what a broker of `TagMatch` sees of events and subscriptions.
 
@@ -125,16 +156,9 @@ def read_hits(schema: Schema, records: Any, interests: Any) -> dict[str, Bools]:
         (events, subscriptions, keys).
     """
     view = watch(TagMatch(schema), records, interests)
-    nonces = to_blocks(view.events[:, :NONCE_BYTES].tobytes())
-    values = NonceHash(bytes.fromhex(view.key["permutation"])).all_pairs(
-        to_blocks(view.interests.tobytes()), nonces
-    )
-    tags = words_of(view.events[:, NONCE_BYTES:])
-    hits = np.stack([np.isin(row, mine) for row, mine in zip(values, tags, strict=True)])
+    hits = hits_of(view.key["permutation"], view.events, view.interests)
     words = TagWords(schema, ())
-    parts = np.split(
-        hits.reshape(len(hits), len(view.interests), -1), np.cumsum(words.sizes)[:-1], axis=2
-    )
+    parts = np.split(hits, np.cumsum(words.sizes)[:-1], axis=2)
     return {words.others[place]: part for place, part in zip(words.order, parts, strict=True)}
 
 

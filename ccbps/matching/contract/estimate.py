@@ -162,9 +162,18 @@ def measured_rates(matcher: Any, interest: Any, subscriptions: int, topics: int 
         return measure(matcher, party, sample, subscriptions)
 
 
-def random_events(schema: Schema, count: int, inside: Predicate | None = None) -> Events:
-    """Return events of random values, or of the least values that a box allows."""
-    rng, codes = np.random.default_rng(count), {}
+def random_events(
+    schema: Schema, count: int, inside: Predicate | None = None, *, seed: int | None = None
+) -> Events:
+    """Return events of random values, or of the least values that a box allows.
+
+    Args:
+        schema: attributes of the events.
+        count: number of events.
+        inside: predicate whose box has the least values; None for random values.
+        seed: seed of the values; None for the number of events.
+    """
+    rng, codes = np.random.default_rng(count if seed is None else seed), {}
     ranges = None if inside is None else inside.box().ranges
     for name in schema:
         kind = schema[name]
