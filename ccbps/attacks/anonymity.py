@@ -18,7 +18,7 @@ from ccbps.anonymity.sticky import StickyCloaks, expected_candidates
 from ccbps.arrays import Index, Reals
 from ccbps.attacks.catalogue import Curve, Figure, Outcome, attack
 from ccbps.attacks.inference import place_bounds, placing_error
-from ccbps.checks import whole
+from ccbps.checks import number, whole
 from ccbps.errors import ParameterError
 from ccbps.predicates import Box, Category, Decimal, Schema
 from ccbps.predicates.box_predicates import predicate_of
@@ -255,7 +255,8 @@ def homogeneous_classes(
     Args:
         records: number of records.
         k: least number of records of a class.
-        often: share of records with the most frequent value; the others are equally rare.
+        often: share of records with the most frequent value, at most 0.99; the others are equally
+            rare.
         seed: seed of the records.
 
     Example:
@@ -269,6 +270,7 @@ def homogeneous_classes(
     random = np.random.default_rng(whole("seed", seed, 0))
     names = ["none", "cold", "flu", "gout"]
     schema = Schema(value=Decimal(0, 9999, 1), illness=Category(names))
+    number("often", often, 0, 0.99)  # else no class is diverse
     chances = [often, *[(1 - often) / 3] * 3]
     values = {
         "value": random.integers(0, 10000, records),
