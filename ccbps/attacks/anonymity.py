@@ -70,11 +70,11 @@ def fresh_cloaks(
             if cloaks is not None:
                 everybody &= {*np.flatnonzero(cloaks.groups == cloaks.groups[0]).tolist()}
             left[0, run, epoch] = len(everybody)
-            for number, box in enumerate(boxes):
-                if epoch and number:
-                    sticky.leave(str(number))
-                if number or not epoch:
-                    sticky.join(str(number), predicate_of(box))
+            for member, box in enumerate(boxes):
+                if epoch and member:
+                    sticky.leave(str(member))
+                if member or not epoch:
+                    sticky.join(str(member), predicate_of(box))
             sticky.advance()
             groups = [group for group in sticky.groups if "0" in sticky.members(group)]
             now = {place for group in groups for place in group.places}

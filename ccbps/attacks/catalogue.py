@@ -315,8 +315,11 @@ def attack(
         def checked(*args: P.args, **parameters: P.kwargs) -> Outcome:
             for name, value in parameters.items():
                 if name in defaults:
-                    check = whole if isinstance(defaults[name], int) else number
-                    check(name, value, 0, None if name == "seed" else MOST * defaults[name])
+                    default = defaults[name]
+                    if isinstance(default, int):
+                        whole(name, value, 0, None if name == "seed" else MOST * default)
+                    else:
+                        number(name, value, 0, MOST * default)
             return function(*args, **parameters)
 
         name = function.__name__.replace("_", "-")
