@@ -89,6 +89,17 @@ def notes(version: str) -> str:
     return part[1].strip() + "\n"
 
 
+def check_folder(out: Path) -> None:
+    """Refuse a folder that has other contents than an earlier release, which is replaced.
+
+    Raises:
+        SystemExit: it has.
+    """
+    inside = [*out.iterdir()] if out.exists() else []
+    if inside and not ((out / "SHA256SUMS").is_file() and all(map(Path.is_file, inside))):
+        raise SystemExit(f"{out} has contents that are no release: empty it, or take another --out")
+
+
 def run(call: list[str], **settings: Any) -> str:
     """Run a command and return its output.
 
@@ -105,6 +116,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=ROOT / "dist", help="folder (dist)")
     out: Path = parser.parse_args().out
+    check_folder(out)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         packages = built_twice(folder)

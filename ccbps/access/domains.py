@@ -31,7 +31,7 @@ domains, and when a member left: managers need not send it to forbidden domains.
 Hazards: brokers of a member domain may pass the key on. A domain that left keeps what it had read,
 and opens what it recorded in its time. A broker that gets no notices goes by old ones: who holds
 them back delays the end of a membership there, and no key.
-Sources: [Survey] section 5.2.2 (Bacon et al.); SPECS 6.7.
+Sources: [Survey] section 5.2.2 (Bacon et al.).
 """
 
 from __future__ import annotations

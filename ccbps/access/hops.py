@@ -22,7 +22,7 @@ Leak: rules name neighbours, domains and topics in the clear, to whoever may rea
 watches deliveries learns an order, and from it which of two subscribers has the higher priority.
 Hazards: a rule that transforms raises the label only, as the owner's signature binds the content. A
 broker can hold a message back, or send it late: policies say what may pass, not what must.
-Sources: [Survey] section 5.2.1 (Tian et al., Interaction Control); SPECS 6.7 and C7.
+Sources: [Survey] section 5.2.1 (Tian et al., Interaction Control).
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ brokers that route, and what others believe, not a party's memory. The last step
 cut off. What remains is a label that was right before. So a broker that does not know of a step
 that *raised* the label does not keep to it; give each border a rule that raises it again
 (`ccbps.access.hops`).
-Sources: [Survey] section 5.2.1 (DEFCon); Myers and Liskov, SOSP 1997; SPECS 6.7.
+Sources: [Survey] section 5.2.1 (DEFCon); Myers and Liskov, SOSP 1997.
 """
 
 from __future__ import annotations

@@ -10,6 +10,8 @@ of a group, and not which of them asked for what.
 
 Hazard: a subscription is one of k only if the subscriptions are of k subscribers. New groups in
 each epoch give members away (`ccbps.anonymity.sticky`). The bounds of a hull are bounds of members.
+Groups of one attribute are numbered in the order of their hulls: where matchers hide hulls, call
+them by other names, and send them in another order.
 Source: [RCT13]. Its grouping is an integer programme; here it is `ccbps.anonymity.partition`.
 """
 

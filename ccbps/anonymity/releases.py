@@ -295,9 +295,9 @@ class Release(Redacted, frozen=True, eq=False, dict=True):
     Attributes:
         anonymizer: the way they were made.
         records: number of records that came.
-        events: released records, for any matcher's publisher.
+        events: released records, for any matcher's publisher, who shuffles them.
         rows: positions of the released records among those that came. They are the publisher's
-            secret: hand out `public`.
+            secret, and so is the order of `events`: hand out `public`.
         classes: class of each released record, from 0.
     """
 
@@ -312,8 +312,13 @@ class Release(Redacted, frozen=True, eq=False, dict=True):
 
     @property
     def public(self) -> Self:
-        """The same release for those who may read it: in the order of classes, without `rows`."""
-        order = np.argsort(self.classes, kind="stable")
+        """The same release for those who may read it: sorted, and without `rows`.
+
+        Classes are in their order, and the records of a class in that of their released values. So
+        the order of records tells nothing of when they came, or of the finer classes they were in.
+        """
+        codes = np.concatenate([*self.events.codes.values()])
+        order = np.lexsort((*codes, self.classes))
         places = np.arange(self.events.count)
         events, classes = self.events.take(order), self.classes[order]
         return type(self)(self.anonymizer, self.records, events, places, classes)
@@ -407,7 +412,7 @@ class Release(Redacted, frozen=True, eq=False, dict=True):
         """Tell whether the classes of this release are unions of whole classes of a finer one.
 
         So both together say no more than the finer one. Classes that this release leaves out are
-        left out as a whole.
+        left out as a whole. All records of a class have the same ranges.
 
         Example:
             >>> from ccbps import Schema, UInt
@@ -422,7 +427,10 @@ class Release(Redacted, frozen=True, eq=False, dict=True):
         Args:
             finer: release of the same schema, whose `rows` count the same records.
         """
-        if self.events.schema != finer.events.schema:
+        if (self.events.schema, self.anonymizer.sensitive) != (
+            finer.events.schema,
+            finer.anonymizer.sensitive,
+        ):
             return False
         order = np.argsort(finer.rows, kind="stable")
         known = finer.rows[order]
@@ -438,6 +446,10 @@ class Release(Redacted, frozen=True, eq=False, dict=True):
         if pairs != np.count_nonzero(counts):
             return False
         ends = {n + end: end for n in self.anonymizer.identifying for end in (LOW, HIGH)}
+        numbers = self.classes.astype(np.uint64)
+        shown = np.stack([numbers, *(self.events.codes[name][0] for name in ends)])
+        if np.unique(shown, axis=1).shape[1] != len(np.unique(numbers)):
+            return False
         for name, codes in self.events.codes.items():
             theirs = finer.events.codes[name][:, at]
             if name not in ends:

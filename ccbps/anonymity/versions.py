@@ -162,7 +162,7 @@ class VersionRelay(Printable):
         if usable:
             finer = Release.joined([release for _, release in self._waiting[:count]])
             rule = self._rule or finer.anonymizer.diversity
-            if not (version.is_enough(self.k, rule) and version.merges(finer)):
+            if not (version.merges(finer) and version.is_enough(self.k, rule)):
                 raise ParameterError(
                     f"version must have classes of at least {self.k} records, which keep the rule "
                     "and are unions of whole classes of the releases that wait"

@@ -18,7 +18,7 @@ from ccbps.anonymity.sticky import StickyCloaks, expected_candidates
 from ccbps.arrays import Index, Reals
 from ccbps.attacks.catalogue import Curve, Figure, Outcome, attack
 from ccbps.attacks.inference import place_bounds, placing_error
-from ccbps.checks import whole
+from ccbps.checks import number, whole
 from ccbps.errors import ParameterError
 from ccbps.predicates import Box, Category, Decimal, Schema
 from ccbps.predicates.box_predicates import predicate_of
@@ -70,11 +70,11 @@ def fresh_cloaks(
             if cloaks is not None:
                 everybody &= {*np.flatnonzero(cloaks.groups == cloaks.groups[0]).tolist()}
             left[0, run, epoch] = len(everybody)
-            for number, box in enumerate(boxes):
-                if epoch and number:
-                    sticky.leave(str(number))
-                if number or not epoch:
-                    sticky.join(str(number), predicate_of(box))
+            for member, box in enumerate(boxes):
+                if epoch and member:
+                    sticky.leave(str(member))
+                if member or not epoch:
+                    sticky.join(str(member), predicate_of(box))
             sticky.advance()
             groups = [group for group in sticky.groups if "0" in sticky.members(group)]
             now = {place for group in groups for place in group.places}
@@ -255,7 +255,8 @@ def homogeneous_classes(
     Args:
         records: number of records.
         k: least number of records of a class.
-        often: share of records with the most frequent value; the others are equally rare.
+        often: share of records with the most frequent value, at most 0.99; the others are equally
+            rare.
         seed: seed of the records.
 
     Example:
@@ -269,6 +270,7 @@ def homogeneous_classes(
     random = np.random.default_rng(whole("seed", seed, 0))
     names = ["none", "cold", "flu", "gout"]
     schema = Schema(value=Decimal(0, 9999, 1), illness=Category(names))
+    number("often", often, 0, 0.99)  # else no class is diverse
     chances = [often, *[(1 - often) / 3] * 3]
     values = {
         "value": random.integers(0, 10000, records),

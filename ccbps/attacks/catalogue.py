@@ -11,10 +11,11 @@ import inspect
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import wraps
 from importlib import import_module
 from typing import Any, Final, Literal, ParamSpec
 
-from ccbps.checks import Printable
+from ccbps.checks import Printable, number, whole
 from ccbps.errors import ParameterError
 from ccbps.loading import need
 
@@ -25,6 +26,9 @@ State = Literal["stateless", "soft", "persistent"]
 Content = Literal["independent", "proportional", "inverse"]
 Goal = Literal["availability", "confidentiality", "integrity"]
 P = ParamSpec("P")
+
+MOST: Final = 100
+"""Greatest value of a parameter, as a multiple of its default."""
 
 MODULES: Final = (
     "ccbps.attacks.network.floods",
@@ -284,9 +288,12 @@ def attack(
     source: str = "",
     taxonomy: Taxonomy | None = None,
 ) -> Callable[[Callable[P, Outcome]], Callable[P, Outcome]]:
-    """Add a function to the catalogue, as a decorator.
+    """Add a function to the catalogue, as a decorator that checks the kind of its arguments.
 
-    All parameters of the function need defaults, and the defaults take seconds at most.
+    All parameters of the function need defaults, and the defaults take seconds at most. Where the
+    default is a whole number, whole numbers are taken, and where it is another number, finite ones.
+    None may be negative, or more than `MOST` times the default; only `seed` may be larger. Closer
+    bounds, and other kinds, are the function's own business.
 
     Args:
         title: one line on what the adversary does.
@@ -298,9 +305,26 @@ def attack(
     """
 
     def add(function: Callable[P, Outcome]) -> Callable[P, Outcome]:
+        defaults = {
+            name: each.default
+            for name, each in inspect.signature(function).parameters.items()
+            if isinstance(each.default, int | float)
+        }
+
+        @wraps(function)
+        def checked(*args: P.args, **parameters: P.kwargs) -> Outcome:
+            for name, value in parameters.items():
+                if name in defaults:
+                    default = defaults[name]
+                    if isinstance(default, int):
+                        whole(name, value, 0, None if name == "seed" else MOST * default)
+                    else:
+                        number(name, value, 0, MOST * default)
+            return function(*args, **parameters)
+
         name = function.__name__.replace("_", "-")
-        _ATTACKS[name] = Attack(name, title, goal, adversary, defence, source, taxonomy, function)
-        return function
+        _ATTACKS[name] = Attack(name, title, goal, adversary, defence, source, taxonomy, checked)
+        return checked
 
     return add
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from ccbps.attacks.catalogue import Attack, all_attacks
 from ccbps.cli.command import JSON, REPEATED, Command, Option, answer
-from ccbps.cli.inputs import read_settings
+from ccbps.cli.inputs import check_picture, read_settings
 from ccbps.errors import ParameterError
 
 WIDTH: Final = 100
@@ -36,6 +36,7 @@ def _attack(arguments: Namespace) -> int:
         return 0
     if arguments.name not in known:
         raise ParameterError(f"there is no attack {arguments.name!r}; `ccbps attack` lists them")
+    check_picture(arguments.plot)
     attack = known[arguments.name]
     outcome = attack.run(**read_settings("--set", arguments.set))
     settings = ", ".join(f"{name}={value!r}" for name, value in attack.parameters.items())

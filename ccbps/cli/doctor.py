@@ -38,7 +38,7 @@ def _doctor(arguments: Namespace) -> int:
 
     The self-test encrypts and matches with several matchers, seals and opens a payload, and uses a
     round twice, which has to be refused. The exit status is 1 if a check fails. A missing extra is
-    no failure.
+    no failure, and neither is a Java that Spark cannot use.
 
     Example:
         ccbps doctor
@@ -59,7 +59,10 @@ def _doctor(arguments: Namespace) -> int:
         lines += ["", f"Java  {java}"]
     lines += ["", "self-test", *(f"  {name:<36}{result}" for name, result in results.items())]
     failed = [name for name, result in results.items() if result.startswith("FAILED")]
-    lines += ["", f"{len(failed)} of {len(results)} checks failed" if failed else "all is well"]
+    summary = f"{len(failed)} of {len(results)} checks failed" if failed else "all is well"
+    if java and not java.startswith("version"):
+        summary += "; Spark will not start with this Java"
+    lines += ["", summary]
     answer(
         arguments,
         "\n".join(lines),

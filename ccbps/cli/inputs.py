@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 from ccbps import checks
 from ccbps.cli.command import Option
 from ccbps.errors import ParameterError
+from ccbps.loading import need
 from ccbps.matching import Matcher, from_json
 from ccbps.matching.contract.scheme import Keying
 from ccbps.predicates import Predicate, Schema
@@ -172,6 +173,21 @@ def read_rounds(text: str) -> range:
         shown = checks.shown(text)
         raise ParameterError(f"--rounds takes FIRST:COUNT, such as 0:1000, got {shown}")
     return numbers_from("--rounds FIRST", int(match[1]), int(match[2]))
+
+
+def check_picture(path: str | None) -> None:
+    """Refuse a file for a picture before its contents are computed.
+
+    Raises:
+        ParameterError: pictures have no such format.
+        ImportError: matplotlib is not installed.
+    """
+    if path is None:
+        return
+    formats = need("--plot", "plot").FigureCanvasBase.filetypes
+    if Path(path).suffix[1:].lower() not in formats:
+        shown = checks.shown(path)
+        raise ParameterError(f"--plot takes a file such as picture.png or picture.svg, got {shown}")
 
 
 def numbers_from(option: str, first: int, count: int = 1) -> range:

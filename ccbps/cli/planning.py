@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from ccbps.cli.command import JSON, REPEATED, Command, Option, answer
-from ccbps.cli.inputs import SCHEMA_NEEDED, read_schema, read_settings, read_text
+from ccbps.cli.inputs import SCHEMA_NEEDED, check_picture, read_schema, read_settings, read_text
 from ccbps.planner import plan
 from ccbps.planner.candidates import SECURITY
 from ccbps.planner.planning import TIMING
@@ -31,6 +31,7 @@ def _plan(arguments: Namespace) -> int:
             --schema 'issue=Category(["AAPL", "IBM"]), price=UInt(16)' \
             --hide constants --hide event --events-per-second 10
     """
+    check_picture(arguments.plot)
     schema = read_schema(arguments.schema)
     predicate = schema.parse(read_text(arguments.predicate))
     if arguments.value:

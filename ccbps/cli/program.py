@@ -98,6 +98,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         except (CcbpsError, OSError, ImportError) as error:
             print(f"ccbps: {_message(error)}", file=sys.stderr)
             return 2
+        except MemoryError:
+            print("ccbps: not enough memory for numbers as large as these", file=sys.stderr)
+            return 2
 
 
 def _message(error: Exception) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from argparse import Namespace
 from itertools import chain, islice
@@ -10,9 +11,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from ccbps import Schema, SharedSeed
+from ccbps import Schema, SharedSeed, checks
 from ccbps.cli.command import JSON, Command, Option, answer
-from ccbps.cli.inputs import read_schema, read_text
+from ccbps.cli.inputs import check_picture, read_schema, read_text
 from ccbps.cli.records import FORMAT, read_records
 from ccbps.errors import ParameterError
 from ccbps.matching import FormulaMatch, Matcher
@@ -60,6 +61,7 @@ def _try(arguments: Namespace) -> int:
         ccbps try quotes.csv "issue = 'IBM' AND price < 120"
         ccbps try quotes.csv "issue = 'IBM' AND price < 120" --plot plan.png
     """
+    check_picture(arguments.plot)
     records = _records(arguments)
     if arguments.schema is None:
         schema = Schema.suggest(records).schema
@@ -88,7 +90,7 @@ def _try(arguments: Namespace) -> int:
         *(f"            it learns {each}" for each in matcher.leakage.learns),
         f"plaintext   {'selects the same records' if agree else 'DISAGREES'}",
         "",
-        *("  " + ", ".join(map(str, record.values())) for record in found[:SHOWN]),
+        *("  " + ", ".join(map(_shown, record.values())) for record in found[:SHOWN]),
     ]
     if len(found) > SHOWN:
         lines.append(f"  and {len(found) - SHOWN:,} more")
@@ -120,13 +122,14 @@ def _records(arguments: Namespace) -> list[dict[str, Any]]:
     """Return the records of a file; empty texts of CSV are missing values.
 
     Raises:
-        ParameterError: there is none.
+        ParameterError: there is none, or --rows is below 1 or too large.
     """
+    most = checks.whole("--rows", arguments.rows, 1, sys.maxsize)
     blocks = read_records(arguments.file, arguments.format)
     rows = chain.from_iterable(block.rows() for block in blocks)
     records = [
         {name: None if value == "" else value for name, value in row.items()}
-        for row in islice(rows, arguments.rows)
+        for row in islice(rows, most)
     ]
     if not records:
         raise ParameterError(f"{arguments.file} has no records")
@@ -146,12 +149,21 @@ def _matcher(schema: Schema, predicate: Predicate) -> Matcher:
     """
     for matcher in FormulaMatch.propose(schema, predicate):
         return matcher
-    raise ParameterError("FormulaMatch does not take this predicate: ccbps plan lists what does")
+    raise ParameterError(
+        f"FormulaMatch does not take this predicate over {len(schema)} attributes: pass a --schema "
+        "with those that predicates need; or run ccbps plan, which lists what takes it"
+    )
 
 
 def _quoted(text: str) -> str:
     """Return a text as a shell takes it, in double quotes where it has single ones only."""
     return f'"{text}"' if "'" in text and not set('"$`\\!') & set(text) else quote(text)
+
+
+def _shown(value: Any) -> str:
+    """Return a value as text without characters that would control the terminal."""
+    text = str(value)
+    return text if text.isprintable() else ascii(text)[1:-1]
 
 
 def _start(messages: Any) -> str:

@@ -14,7 +14,9 @@ Hazards: a broker that sees answers learns which records always match the same s
 where equal records have equal messages, it knows a canary that comes again. Take canaries that
 differ as much as other records do, such as past records that matched. Canaries add matches: at a
 constant share, a broker that sees answers still sees when there are more
-(`ccbps.attacks.attack_at_dawn`).
+(`ccbps.attacks.attack_at_dawn`). A canary that is published in addition to the usual number of
+events shows by that, so let canaries take the places of others at a constant rate. Whoever else
+subscribes to what a canary says gets it, too: say inside the sealed payload that it is one.
 """
 
 from __future__ import annotations
@@ -65,8 +67,9 @@ class Canary(Confined):
         if not self._below:
             raise ParameterError(f"share must be above 0, got {share}")
         above = round(number("decoys", decoys, 0, 1) * 2**63)
-        self._from = 2**63 - above
-        if self._from < self._below:
+        # Both are rounded, so that their sum may exceed 1 a little.
+        self._from = max(2**63 - above, self._below)
+        if share + decoys > 1:
             raise ParameterError(f"share and decoys must be at most 1, got {share} and {decoys}")
         self._key = algorithms.AES128(seed.naming_key(b"canaries"))
 
@@ -117,7 +120,8 @@ class Canary(Confined):
         """Return the numbers of canaries that did not come; none for an honest broker.
 
         Args:
-            received: numbers of the publications that came.
+            received: numbers of the publications whose payloads came and were opened. A broker can
+                make numbers up, and payloads that do not open.
             published: number after the last one that was published and is not on its way any more.
             first: first number that was published after the subscription.
         """

@@ -295,6 +295,8 @@ class ContentFilter(Confined):
             for mask, choice in zip(row, own, strict=False):
                 for need in choice:
                     mask |= of_need[need]
+            # Sorted by their bits: in the order of values they would tell which prefix is lower.
+            row[: len(own)] = row[np.lexsort(row[: len(own)].T)]
             row[len(own) :] = row[len(own) - 1]
         rows = np.empty((len(needs), self.interest_bytes // 8), dtype=np.uint64)
         rows[:, :1], rows[:, 1:] = self._head, out.reshape(len(needs), self.masks * self.bits // 64)

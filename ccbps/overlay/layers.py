@@ -28,8 +28,8 @@ Hazards: contents reach everybody. Encrypt them, and send cells over encrypted l
 carries one message an act; a node that sends one in each act leaves no room for others.
 Erratum: the printed algorithms choose other values at joins and do not add 1; most runs close a
 cycle or stop (tests/overlay/test_layers.py).
-Sources: [Survey] algorithms 4 and 5, after Datta, Gradinariu, Raynal and Simon, IPDPS 2003; SPECS
-1.14, 6.8 and C10, which correct them.
+Sources: [Survey] algorithms 4 and 5, after Datta, Gradinariu, Raynal and Simon, IPDPS 2003,
+with corrections.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ A broker at the edge that is bogus can take messages that were signed for an ear
 `GuardedBroker.forget`. With "after", events for one client may be lost while a version spreads that
 ends a filter of another one, which covered its own. A broker that never gets a version in which an
 owner had no right passes on filters of that owner that others have dropped.
-Sources: [Survey] section 5.1, Table 5.1 (Tarkoma: verification at each broker); SPECS 6.6.
+Sources: [Survey] section 5.1, Table 5.1 (Tarkoma: verification at each broker).
 """
 
 from __future__ import annotations

@@ -262,6 +262,22 @@ def test_loss_of_versions() -> None:
     assert means == pytest.approx([0.038, 0.088, 0.068], abs=0.01)
 
 
+@pytest.mark.parametrize("by_broker", [True, False])
+def test_the_order_of_records_does_not_tell_finer_classes_or_arrival(by_broker: bool) -> None:
+    schema = Schema(age=UInt(7), mark=UInt(8))
+    rng = np.random.default_rng(1)
+    ages, marks = np.arange(128), rng.permutation(128)
+    fine = Anonymizer(schema, 4, sensitive=["mark"]).release({"age": ages, "mark": marks})
+    coarse = (fine.public if by_broker else fine).derive(16).public
+    age_of = np.empty(128)
+    age_of[marks] = ages
+    for number in range(8):
+        inside = age_of[coarse.events.codes["mark"][0][coarse.classes == number].astype(int)]
+        assert len(inside) == 16
+        # The receiver takes the first records of a class for the youngest.
+        assert abs(np.corrcoef(np.arange(16), inside)[0, 1]) < 0.6
+
+
 def test_homogeneity_gives_a_sensitive_value_away_without_a_rule() -> None:
     """Old people all have illness 3: their class says so, unless a rule asks for variety."""
     rng = np.random.default_rng(8)

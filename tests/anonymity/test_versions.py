@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from ccbps import Schema, UInt
 from ccbps.anonymity import Anonymizer, Distinct, Release, VersionRelay
 from ccbps.errors import ParameterError
 from ccbps.overlay import Links
+from ccbps.predicates import Events
 
 # Nobody would publish an id. It tells which record is which.
 SCHEMA = Schema(x=UInt(10), y=UInt(6), id=UInt(16))
@@ -274,6 +276,16 @@ def test_what_is_refused() -> None:
     with pytest.raises(ParameterError, match="unions of whole classes"):
         relay.offer(own, 0, 1, 1)
     version = several.derive(5)
+    # Ranges that tell records of a class apart.
+    marked = dict(version.events.codes)
+    marked["x_high"] = 1022 + (version.rows % 2).astype(np.uint64)[None]
+    telling = structs.replace(version, events=Events(version.events.schema, 40, marked))
+    with pytest.raises(ParameterError, match="unions of whole classes"):
+        relay.offer(telling, 0, 1, 1)
+    # Another opinion of what is sensitive, by which the rule would be judged.
+    other = Anonymizer(SCHEMA, 5, sensitive=["x"])
+    with pytest.raises(ParameterError, match="unions of whole classes"):
+        relay.offer(structs.replace(version, anonymizer=other), 0, 1, 1)
     assert relay.offer(version, 0, 1, 1) is version
     with pytest.raises(ParameterError, match="at least one"):
         Release.joined([])

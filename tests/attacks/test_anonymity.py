@@ -6,6 +6,7 @@ import pytest
 
 from ccbps.anonymity import expected_candidates
 from ccbps.attacks import cloaked_bounds, colluding_versions, fresh_cloaks, homogeneous_classes
+from ccbps.errors import ParameterError
 
 
 def test_bounds_are_found_of_a_group_and_not_of_a_member() -> None:
@@ -52,3 +53,9 @@ def test_as_many_values_are_certain_as_k_records_have_one_value() -> None:
     assert certain.undefended == pytest.approx(certain.expected, abs=0.1)
     assert certain.defended == 0
     assert (loss.defended or 0) > loss.undefended
+
+
+@pytest.mark.parametrize("often", [1.0, 7.0])
+def test_one_value_alone_is_refused(often: float) -> None:
+    with pytest.raises(ParameterError, match="often must be"):
+        homogeneous_classes(often=often)

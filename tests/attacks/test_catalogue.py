@@ -60,3 +60,13 @@ def test_unknown_names_are_refused() -> None:
         attacks.run("flood")
     with pytest.raises(ParameterError, match="has no parameter 'speed'; its parameters are flood"):
         attacks.run("publication-flood", speed=1)
+
+
+@pytest.mark.parametrize("attack", ALL.values(), ids=ALL)
+def test_bad_arguments_are_refused_before_the_attack_runs(attack: Attack) -> None:
+    bad = [-1, "x", None, True, [], math.nan, math.inf, 10**30, 1e300]
+    for name, default in attack.parameters.items():
+        values: list[object] = [-1, 1.5, "x", None, True, math.nan] if name == "seed" else bad
+        for value in [*values, *([default + 0.5] if isinstance(default, int) else [])]:
+            with pytest.raises(ParameterError, match=f"^{name} must be"):
+                attack.run(**{name: value})

@@ -48,6 +48,11 @@ def test_json_has_all_that_is_printed(capsys: pytest.CaptureFixture[str]) -> Non
         (["flod"], "there is no attack 'flod'; `ccbps attack` lists them"),
         (["publication-flood", "--set", "speed=3"], "has no parameter 'speed'; its parameters are"),
         (["publication-flood", "--set", "brokers=0"], "brokers must be"),
+        (["publication-flood", "--set", "seconds=-1"], "seconds must be"),
+        (["publication-flood", "--set", "seconds=NaN"], "seconds must be"),
+        (["publication-flood", "--set", "flood=1e9"], "flood must be"),
+        (["partition", "--plot", "picture.xyz"], "such as picture.png or picture.svg, got '"),
+        (["partition", "--plot", "picture"], "such as picture.png or picture.svg, got '"),
         (["--set", "flood=3"], "--set and --plot need the name of an attack"),
     ],
 )
@@ -59,3 +64,14 @@ def test_refusals_are_one_line(
     assert out == ""
     assert said in error
     assert error.count("\n") == 1
+
+
+def test_too_little_memory_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("ccbps.attacks.catalogue.Attack.run", run)
+    assert main(["attack", "partition"]) == 2
+    assert capsys.readouterr().err == "ccbps: not enough memory for numbers as large as these\n"

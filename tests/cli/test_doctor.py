@@ -55,6 +55,7 @@ def test_java(
     said: str,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path_factory: pytest.TempPathFactory,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     home = tmp_path_factory.mktemp("java")
     (home / "bin").mkdir()
@@ -63,3 +64,9 @@ def test_java(
     launcher.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(home))
     assert said in doctor._java()
+    monkeypatch.setattr(doctor, "EXTRAS", {"spark": ("json",)})
+    monkeypatch.setattr(doctor, "CHECKS", {})
+    assert main(["doctor"]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    will = "" if said.startswith("version") else "; Spark will not start with this Java"
+    assert last == f"all is well{will}"

@@ -100,3 +100,42 @@ def test_a_schema_may_be_given(quotes: str, capsys: pytest.CaptureFixture[str]) 
     assert main(["try", quotes, "price < 119", "--schema", schema, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["schema"].startswith("price=Decimal(")
     assert Schema.suggest({"n": ["007", "12"]}).schema["n"].bits > 16  # a name, no number
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--rows", "-1"], "--rows must be a whole number from 1"),
+        (["--rows", "0"], "--rows must be a whole number from 1"),
+        (["--rows", "99999999999999999999"], "--rows must be a whole number from 1"),
+        (["--plot", "plan.xyz"], "--plot takes a file such as picture.png or picture.svg, got '"),
+    ],
+)
+def test_bad_options_are_one_line(
+    options: list[str], said: str, quotes: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["try", quotes, "price < 119", *options]) == 2
+    out, error = capsys.readouterr()
+    assert out == "" and said in error and error.count("\n") == 1
+
+
+def test_what_is_printed_does_not_control_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "records.csv"
+    path.write_text("number,note\n1,\x1b[31mred\x07\n2,Größe\n")
+    assert main(["try", str(path), "number < 9"]) == 0
+    printed = capsys.readouterr().out
+    assert "1, \\x1b[31mred\\x07" in printed and "2, Größe" in printed
+    assert not {"\x1b", "\x07"} & {*printed}
+
+
+def test_too_many_attributes_are_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "wide.csv"
+    names = [f"c{place}" for place in range(200)]
+    path.write_text(",".join(names) + "\n" + ",".join(["123456789"] * 200) + "\n")
+    assert main(["try", str(path), "c1 < 100"]) == 2
+    error = capsys.readouterr().err
+    assert "over 200 attributes: pass a --schema" in error and error.count("\n") == 1

@@ -59,6 +59,12 @@ def test_decoys_are_others_and_wrong_answers_are_named() -> None:
         Canary(SharedSeed.generate(), share=0.6, decoys=0.5)
 
 
+@pytest.mark.parametrize("share", [0.0020060180541624875, 6 / 999, 0.3, 0.9])
+def test_shares_that_are_1_together(share: float) -> None:
+    canary, numbers = Canary(SharedSeed.generate(), share=share, decoys=1 - share), range(2000)
+    assert (canary.due(numbers) ^ canary.decoys(numbers)).all()
+
+
 def test_records_are_picked_alike_and_uniformly() -> None:
     seed = SharedSeed.generate()
     picked = Canary(seed).pick(range(20_000), 10)

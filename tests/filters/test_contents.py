@@ -282,3 +282,21 @@ def test_a_broker_sees_which_events_are_near_one_another() -> None:
     guess = values[common.argmax(axis=1)]
     distance = np.median(np.abs(values - guess))
     assert distance < 500  # of 65,536; a guess at random is off by some 19,000
+
+
+def test_the_order_of_masks_does_not_tell_which_prefix_is_lower() -> None:
+    """Else a broker alone would put events in order."""
+    schema, rng = Schema(price=UInt(16)), np.random.default_rng(1)
+    lows = rng.integers(0, 60_000, 400)
+    texts = [f"price BETWEEN {low} AND {low + 1000 + low % 3000}" for low in lows]
+    shares = []
+    for key in (bytes(16), bytes(range(16))):
+        contents = ContentFilter(schema, FilterKey(key))
+        masks, end = contents.interests(texts), 8 + contents.bits // 8
+        second = masks[:, end : end + contents.bits // 8]
+        several = (masks[:, 8:end] != second).any(axis=1)
+        assert several.mean() > 0.7
+        events = contents.events({"price": lows})
+        # The first mask is that of the lower half if the lower end has all of its bits.
+        shares.append(may_match(events, masks[:, :end]).diagonal()[several].mean())
+    assert all(0.3 < share < 0.7 for share in shares)

@@ -204,3 +204,12 @@ def test_an_observer_and_members() -> None:
     for line in outcome.curve.lines.values():
         assert [*line] == sorted(line, reverse=True)
         assert line[0] < 14 and line[-1] >= 1
+
+
+@pytest.mark.slow
+def test_fewer_neighbours_leave_more_senders_on_average() -> None:
+    outcome = layer_watchers(runs=150)
+    for members in ("1 member", "2 members", "4 members", "8 members"):
+        left = outcome[f"senders left to {members}"]
+        assert left.defended is not None
+        assert left.undefended < left.defended < 1.5 * left.undefended

@@ -1,4 +1,4 @@
-"""Routers know their neighbours by any names of links: pseudonyms change nothing (SPECS C4)."""
+"""Routers know their neighbours by any names of links: pseudonyms change nothing."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ import compileall
 import os
 import pkgutil
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -333,3 +334,17 @@ def test_links_of_the_project_files_lead_somewhere(name: str) -> None:
     assert [link for link in links if not (ROOT / link).exists()] == []
     named = re.findall(r"`((?:docs|tests)/[^`]+)`", (ROOT / name).read_text())
     assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_a_release_replaces_no_other_folder(tmp_path: Path) -> None:
+    check_folder = runpy.run_path(str(ROOT / "tools" / "release.py"))["check_folder"]
+    check_folder(tmp_path / "missing")
+    check_folder(tmp_path)
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(SystemExit, match="has contents that are no release"):
+        check_folder(tmp_path)
+    (tmp_path / "SHA256SUMS").write_text("")
+    check_folder(tmp_path)
+    (tmp_path / "photos").mkdir()
+    with pytest.raises(SystemExit, match="has contents that are no release"):
+        check_folder(tmp_path)

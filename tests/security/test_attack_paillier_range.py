@@ -7,6 +7,8 @@ toy for speed only: no attack but the fourth's last check would be slower than a
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -142,3 +144,10 @@ def test_events_alone_are_read_where_they_fill_the_domain() -> None:
         wrong = abs(read - plain[:, place])
         assert wrong.max() <= 1
         assert (wrong == 0).mean() > (0.5 if name == "level" else 0.995)
+
+
+def test_differences_beyond_doubles_are_read() -> None:
+    """As with moduli of some thousand bits."""
+    levels = [7, 0, 15, 3, 8]
+    comparer = SimpleNamespace(n2=97, offsets=lambda messages, by: [m << 1100 for m in messages])
+    assert attack.read_filled_domain(comparer, levels, 16).tolist() == levels  # type: ignore[arg-type]

@@ -105,8 +105,8 @@ def bogus_brokers(
 
     Args:
         share: share of bogus brokers.
-        hops: number of brokers on a path.
-        paths: number of disjoint paths, and of brokers at the edge, with the defence, 2 or more.
+        hops: number of brokers on a path, at most 100.
+        paths: number of disjoint paths, and of brokers at the edge, with the defence, 2 to 20.
         trials: number of draws of bogus brokers.
         neighbours: number of neighbours to which a broker sends.
         drop: share of the events that a bogus broker drops.
@@ -125,7 +125,7 @@ def bogus_brokers(
     """
     random = np.random.default_rng(whole("seed", seed, 0))
     number("share", share, 0, 1)
-    size = whole("trials", trials, 1), whole("hops", hops, 1) * whole("paths", paths, 2)
+    size = whole("trials", trials, 1), whole("hops", hops, 1, 100) * whole("paths", paths, 2, 20)
     topology, bogus = Topology.line(hops), random.random(size)
     honest = {f: honest_paths(topology, "S1", paths, bogus, f) for f in {share, *SHARES}}
     edge = random.random((trials, paths))

@@ -10,7 +10,7 @@ from ccbps.arrays import Bools, Bytes, Index, Reals
 from ccbps.attacks.catalogue import Curve, Figure, Outcome, Taxonomy, attack
 from ccbps.checks import number, whole
 from ccbps.delivery.canary import Canary, detection_chance
-from ccbps.errors import BrokenSchemeWarning
+from ccbps.errors import BrokenSchemeWarning, ParameterError
 from ccbps.keys.seeds import SharedSeed
 from ccbps.matching.broken.additive_mask import AdditiveMaskMatch
 from ccbps.matching.contract.access import MAC_BYTES
@@ -119,6 +119,9 @@ def lying_broker(
         records: number of records in each list.
         seed: seed of the simulation.
 
+    Raises:
+        ParameterError: an argument is out of bounds, or there are too many events in all.
+
     Example:
         >>> from ccbps.attacks import lying_broker
         >>> outcome = lying_broker(real_runs=4)
@@ -130,6 +133,9 @@ def lying_broker(
     number("changed", changed, 0, 1)
     count = whole("events", events, 10)
     total, batch = whole("runs", runs, 1) * count, whole("real_runs", real_runs, 1) * count
+    for name, all_events, most in (("runs", total, 20_000_000), ("real_runs", batch, 200_000)):
+        if all_events > most:
+            raise ParameterError(f"{name} must have at most {most:,} events, got {all_events:,}")
     canary = Canary(SharedSeed.generate(random.bytes), share=canaries, decoys=canaries)
 
     def found(changes: Bools, marked: Bools) -> Reals:

@@ -31,6 +31,8 @@ SECTORS: Final = 256
 WIDTH: Final = 4
 """Sectors of a subscription."""
 SUBSCRIBERS: Final = 40
+MOST_EVENTS: Final = 500_000
+"""Events in all windows at most."""
 LENGTHS: Final = (1, 2, 4, 8, 16)
 """Windows that an operation lasts, of the curve."""
 
@@ -179,7 +181,8 @@ def attack_at_dawn(
     Amid an operation, some events concern the subscriber's sectors; all others are uniform. Each
     defence adds deliveries that the subscriber throws away:
 
-    - Canaries: further events that match, at random.
+    - Canaries: further events that match, at random, in a fixed number of publications. Without
+      it, the broker would subtract those that are more than usual.
     - Rounds that always match: the subscriber asks for all events in random rounds.
     - Masks: the broker forwards what passes a `ContentFilter`. It sees which masks are equal, so it
       learns which ones come amid operations, and counts these only.
@@ -192,7 +195,7 @@ def attack_at_dawn(
     broker has to watch longer. Masks hide nothing.
 
     Args:
-        events: number of events in a window.
+        events: number of events in a window, at most 1,000.
         windows: number of windows, rounded down to a multiple of 64. The broker knows of the first
             half when operations were.
         focus: share of the events that concern the subscriber's sectors amid an operation.
@@ -211,12 +214,12 @@ def attack_at_dawn(
     random = np.random.default_rng(whole("seed", seed, 0))
     whole("k", k, 2, SUBSCRIBERS)
     number("focus", focus, 0, 1 / (2 * k - 1))
-    whole("extra", extra, 1, whole("events", events, 1))
-    size = whole("windows", windows, 64) // 64 * 64
+    whole("extra", extra, 1, whole("events", events, 1, 1000))
+    size = whole("windows", windows, 64, max(64, MOST_EVENTS // events)) // 64 * 64
     lows = random.integers(0, SECTORS - WIDTH + 1, SUBSCRIBERS)
     interests = [f"sector BETWEEN {low} AND {low + WIDTH - 1}" for low in lows.tolist()]
 
-    def draw(members: Sequence[int]) -> Windows:
+    def draw(members: Sequence[int], events: int = events) -> Windows:
         """Draw windows in which these subscribers have operations; the first is the target."""
         halves = [random.permuted(np.arange(size // 2) % 2 == 0) for _ in range(2)]
         states = random.random((size, len(members))) < 0.5
@@ -232,14 +235,12 @@ def attack_at_dawn(
     plain = draw([0])
     without = answers(plain.sectors, interests[0], random)
 
-    # Canaries have rounds of their own between those of events, and match.
+    # As many publications in each window: else the broker would count canaries by what is added.
     canary = Canary(SharedSeed.generate(random.bytes), share=extra / (events + extra))
-    numbers = np.arange(2 * size * (events + extra))
-    own = np.flatnonzero(~canary.due(numbers))[: plain.sectors.size]
-    rounds = lows[0] + random.integers(0, WIDTH, own[-1] + 1)
-    rounds[own] = plain.sectors.reshape(-1)
-    places = np.searchsorted(own, np.arange(len(rounds))) // events
-    with_canaries = np.bincount(places[answers(rounds, interests[0], random)], minlength=size)
+    among = draw([0], events + extra)
+    due = canary.due(range(among.sectors.size)).reshape(among.sectors.shape)
+    among.sectors[due] = lows[0] + random.integers(0, WIDTH, np.count_nonzero(due))
+    with_canaries = answers(among.sectors, interests[0], random).sum(axis=1)
 
     always = random.random(plain.sectors.size) < extra / events
     asked = [("TRUE" if every else interests[0]) for every in always.tolist()]
@@ -262,7 +263,7 @@ def attack_at_dawn(
     at_constant = answers(constant, interests[0], random).sum(axis=1)
 
     seen = {
-        "canaries": (plain, with_canaries),
+        "canaries": (among, with_canaries),
         "rounds that always match": (plain, with_rounds),
         "masks": (plain, learned_counts(passed, masks, plain)),
         "cloaks, no other operation": (plain, alone_hull),

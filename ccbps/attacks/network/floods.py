@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from ccbps.access.rates import Bucket
@@ -9,8 +11,12 @@ from ccbps.attacks.catalogue import Curve, Figure, Outcome, Taxonomy, attack
 from ccbps.attacks.network.queues import Packet, QueueBroker, Sink, attach, send_at_random
 from ccbps.attacks.network.routers import CountedRelation, line_of_routers
 from ccbps.checks import number, whole
+from ccbps.errors import ParameterError
 from ccbps.overlay.links import Links
 from ccbps.predicates import Schema, UInt
+
+MOST_PACKETS: Final = 100_000
+"""Events that brokers of a simulation serve at most."""
 
 
 @attack(
@@ -48,15 +54,25 @@ def publication_flood(
         seconds: length of the simulation.
         seed: seed of the simulation.
 
+    Raises:
+        ParameterError: an argument is out of bounds, or there are too many events to simulate.
+
     Example:
         >>> from ccbps.attacks import publication_flood
         >>> outcome = publication_flood(flood=3000, brokers=1, seconds=1)
         >>> print(outcome["honest events delivered"].defended)
         1.0
     """
-    number("flood", flood, 0)
-    number("honest", honest, 1e-6)
     whole("brokers", brokers, 1)
+    number("service", service, 1)
+    served = (number("flood", flood, 0) + number("honest", honest, 1e-6)) * number(
+        "seconds", seconds, 0
+    )
+    if served * brokers > MOST_PACKETS:
+        raise ParameterError(
+            f"flood and honest events must be at most {MOST_PACKETS:,} in all seconds and at all "
+            f"brokers, got {served * brokers:,.0f}"
+        )
     line = [f"broker {place}" for place in range(brokers)]
 
     def simulate(rate: float, defended: bool) -> tuple[float, float]:

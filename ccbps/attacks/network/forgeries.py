@@ -313,7 +313,7 @@ def forged_events(*, most: int = 8) -> Outcome:
     is then dropped as a repetition.
 
     Args:
-        most: largest number of forgeries for each genuine event, of the curve.
+        most: largest number of forgeries for each genuine event, of the curve, 1 to 100.
 
     Example:
         >>> from ccbps.attacks import forged_events
@@ -322,7 +322,7 @@ def forged_events(*, most: int = 8) -> Outcome:
         >>> forged.undefended, forged.defended
         (1.0, 0.0)
     """
-    counts = range(whole("most", most, 1) + 1)
+    counts = range(whole("most", most, 1, 100) + 1)
 
     def kept_out(line: Line) -> float:
         """Return 1.0 if forgeries with the number of the next event keep that event out."""
@@ -338,8 +338,8 @@ def forged_events(*, most: int = 8) -> Outcome:
             for place in range(count):
                 line.send(line.forgeries(event, number + 1 + place)[MADE_UP])
             number += count + 1
-            assert line.send(event)
-            shares.append(1 / (line.delivered - before))
+            arrived = line.send(event)
+            shares.append(arrived / max(1, line.delivered - before))
         return tuple(shares)
 
     plain = delivered_forgeries(PlainLine())

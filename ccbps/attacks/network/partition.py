@@ -85,9 +85,9 @@ def partition(
     Needs networkx.
 
     Args:
-        brokers: number of brokers.
+        brokers: number of brokers, 5 to 60.
         trees: number of trees whose articulation points are counted.
-        networks: number of trees that get links.
+        networks: number of trees that get links, at most 30.
         connectivity: number of brokers that cut the network with the defence.
         most: largest number of bogus brokers of the curve.
         seed: seed of the trees.
@@ -102,10 +102,13 @@ def partition(
     """
     networkx = need("partition", "networks")
     random = np.random.default_rng(whole("seed", seed, 0))
-    size, lines = whole("brokers", brokers, 5), whole("connectivity", connectivity, 2, brokers - 1)
+    size, lines = (
+        whole("brokers", brokers, 5, 60),
+        whole("connectivity", connectivity, 2, brokers - 1),
+    )
     drawn = [
         networkx.from_prufer_sequence(random.integers(0, size, size - 2).tolist())
-        for _ in range(whole("trees", trees, whole("networks", networks, 1)))
+        for _ in range(whole("trees", trees, whole("networks", networks, 1, 30)))
     ]
     whole("most", most, lines, size - 2)
 

@@ -280,10 +280,10 @@ def overlay_scan(
     flood grow beyond them. Spare capacity helps as the limit does.
 
     Args:
-        brokers: number of brokers of a tree, 4 or more.
-        trees: number of trees.
+        brokers: number of brokers of a tree, 4 to 24.
+        trees: number of trees, at most 400.
         load: mean share of its capacity that honest clients take from a broker.
-        probes: number of probes of each pair and flood.
+        probes: number of probes of each pair and flood, 2 to 300.
         window: seconds in which they are sent.
         threshold: least growth of delays that the attackers notice, in seconds.
         most: rate that no attacker can exceed, in events a second.
@@ -303,11 +303,11 @@ def overlay_scan(
         0.0
     """
     random = np.random.default_rng(whole("seed", seed, 0))
-    whole("brokers", brokers, 4)
+    whole("brokers", brokers, 4, 24)
     number("load", load, 0, 0.5)
     number("most", most, LEAST)
     timing = {
-        "probes": whole("probes", probes, 2),
+        "probes": whole("probes", probes, 2, 300),
         "window": number("window", window, 1e-3),
         "jitter": 0.002,
     }
@@ -327,7 +327,7 @@ def overlay_scan(
 
     quiet: list[Tree] = []
     loaded: list[Tree] = []
-    for _ in range(whole("trees", trees, 1)):
+    for _ in range(whole("trees", trees, 1, 400)):
         quiet.append(Tree.draw(brokers, 0.0, random))
         loaded.append(Tree.draw(brokers, load, random))
     added = number("capacity", capacity, 1) - 1

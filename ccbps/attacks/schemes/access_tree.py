@@ -153,7 +153,7 @@ def read_access_trees(*, events: int = 400, comparisons: int = 12, seed: int = 1
     alike.
 
     Args:
-        events: number of events, 100 or more.
+        events: number of events, 100 to 4,000.
         comparisons: number of subscriptions `price < c` and `price >= c`.
         seed: seed of events and subscriptions; keys are drawn anew.
 
@@ -163,8 +163,8 @@ def read_access_trees(*, events: int = 400, comparisons: int = 12, seed: int = 1
         1.0
     """
     random = np.random.default_rng(whole("seed", seed, 0))
-    records = {"price": random.integers(0, 256, whole("events", events, 100))}
-    count = whole("comparisons", comparisons, 1)
+    records = {"price": random.integers(0, 256, whole("events", events, 100, 4000))}
+    count = whole("comparisons", comparisons, 1, 100)
     signs, limits = random.choice(["<", ">="], count), random.integers(2, 255, count)
     texts = [f"price {sign} {limit}" for sign, limit in zip(signs, limits, strict=True)]
     matcher = make_broken(AccessTreeMatch, PRICES, group="toy64")

@@ -121,7 +121,7 @@ def unmask_values(
     guess from what they see: the most frequent value of all events that look alike.
 
     Args:
-        events: greatest number of events, 100 or more.
+        events: greatest number of events, 100 to 10,000.
         subscriptions: number of subscriptions.
         runs: number of keys and draws of events.
         seed: seed of events and subscriptions; keys are drawn anew.
@@ -133,12 +133,12 @@ def unmask_values(
         1.0
     """
     random = np.random.default_rng(whole("seed", seed, 0))
-    whole("events", events, 100)
+    whole("events", events, 100, 10_000)
     size, matcher = LEVELS["level"].size, make_broken(AdditiveMaskMatch, LEVELS)
     counts = tuple(sorted({each for each in (100, 200, 400, 700, 2000) if each < events}))
     counts = (*counts, events)
     alone, known = np.zeros((runs, len(counts))), np.zeros((runs, len(counts)))
-    for run in range(whole("runs", runs, 1)):
+    for run in range(whole("runs", runs, 1, 1000)):
         records = {"level": random.integers(0, size, events)}
         codes = codes_of(LEVELS, records)[:, 0]
         column = words_of(watch(matcher, records, []).events)[:, 0]
@@ -147,7 +147,7 @@ def unmask_values(
             alone[run, place] = 0 if slack else np.mean(values == codes[:count])
             mask = column[0] - np.uint64(codes[0])
             known[run, place] = np.mean(column[1:count] - mask == codes[1:count])
-    limits = random.integers(1, size, whole("subscriptions", subscriptions, 1))
+    limits = random.integers(1, size, whole("subscriptions", subscriptions, 1, 100))
     texts = [f"level < {limit}" for limit in limits]
     tagged, answered = (
         guess_best(shown, codes)

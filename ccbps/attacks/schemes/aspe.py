@@ -429,8 +429,8 @@ def break_aspe(*, events: int = 300, subscriptions: int = 30, seed: int = 11) ->
         >>> outcome["values read"].defended < 0.5
         True
     """
-    whole("events", events, 30)
-    records, texts, randomness = _draw(events, whole("subscriptions", subscriptions, 2), seed)
+    whole("events", events, 30, 3000)
+    records, texts, randomness = _draw(events, whole("subscriptions", subscriptions, 2, 300), seed)
     matcher = make_broken(AspeMatch, TALLIES)
     view, codes = watch(matcher, records, texts, randomness=randomness), codes_of(TALLIES, records)
     limits = [TALLIES.parse(text).box().ranges for text in texts]
@@ -508,7 +508,7 @@ def solve_aspe(*, events: int = 200, subscriptions: int = 10, seed: int = 5) -> 
         5.0
     """
     records, texts, randomness = _draw(
-        whole("events", events, 10), whole("subscriptions", subscriptions, 1), seed
+        whole("events", events, 10, 20_000), whole("subscriptions", subscriptions, 1, 300), seed
     )
     # The first two are at the ends of all domains: no points in general position.
     records = {name: np.roll(values, -2) for name, values in records.items()}

@@ -153,7 +153,7 @@ def _chain(layers: int, filters: Sequence[bytes]) -> LayeredTree:
 def _draw(words: int, filters: int, seed: int) -> tuple[list[bytes], list[bytes]]:
     """Draw words and the secret filters among them."""
     random = np.random.default_rng(whole("seed", seed, 0))
-    book = [f"word {place}".encode() for place in range(whole("words", words, 1))]
+    book = [f"word {place}".encode() for place in range(whole("words", words, 1, 400))]
     chosen = random.choice(words, whole("filters", filters, 1, words), replace=False)
     return book, [book[place] for place in chosen]
 
@@ -317,11 +317,11 @@ def read_legendre(*, words: int = 200, layers: int = 5, seed: int = 5) -> Outcom
         1.0
     """
     random = np.random.default_rng(whole("seed", seed, 0))
-    book = [random.bytes(8) for _ in range(whole("words", words, 1))]
+    book = [random.bytes(8) for _ in range(whole("words", words, 1, 2000))]
     prime = CIPHER.prime
     bare = [hash_unsquared(word, prime) for word in book]
     truth = read_symbols(bare, prime)
-    counts = tuple(range(1, whole("layers", layers, 1) + 1))
+    counts = tuple(range(1, whole("layers", layers, 1, 50) + 1))
     keys = [CIPHER.generate() for _ in counts]
     plain, squared = [], []
     for count in counts:

@@ -170,9 +170,9 @@ GROUP: Final = "toy64"
 def _draw(values: int, count: int, exponent: float, seed: int) -> tuple[list[str], Any, list[str]]:
     """Draw Zipf values; return the names, the place of each value among them, and its name."""
     random = np.random.default_rng(whole("seed", seed, 0))
-    names = [f"v{place:04}" for place in range(whole("values", values, 2))]
+    names = [f"v{place:04}" for place in range(whole("values", values, 2, 400))]
     weights = np.arange(1, values + 1) ** -number("exponent", exponent, 0)
-    chosen = random.choice(values, whole("events", count, 10), p=weights / weights.sum())
+    chosen = random.choice(values, whole("events", count, 10, 6000), p=weights / weights.sum())
     return names, chosen, [names[place] for place in chosen]
 
 

@@ -67,9 +67,9 @@ def rank_topics(
         True
     """
     random = np.random.default_rng(whole("seed", seed, 0))
-    names = [f"t{place:04}" for place in range(whole("topics", topics, 4))]
+    names = [f"t{place:04}" for place in range(whole("topics", topics, 4, 1000))]
     weights = np.arange(1, topics + 1) ** -number("exponent", exponent, 0)
-    chosen = random.choice(topics, whole("events", events, 10), p=weights / weights.sum())
+    chosen = random.choice(topics, whole("events", events, 10, 30_000), p=weights / weights.sum())
     values = [names[place] for place in chosen]
     matcher = MaskedTopicMatch(Schema(topic=Category(names)))
     masked = [row.tobytes() for row in watch(matcher, {"topic": values}, []).events]

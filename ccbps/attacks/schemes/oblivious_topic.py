@@ -143,10 +143,10 @@ def guess_topics(*, topics: int = 12, events: int = 300, limit: int = 3, seed: i
         1.0
     """
     random = np.random.default_rng(whole("seed", seed, 0))
-    names = [f"topic {number}" for number in range(whole("topics", topics, 1))]
+    names = [f"topic {number}" for number in range(whole("topics", topics, 1, 50))]
     matcher = make_oblivious(names)
     texts = [f"topic = '{name}'" for name in names]
-    chosen = random.integers(0, topics, whole("events", events, 1))
+    chosen = random.integers(0, topics, whole("events", events, 1, 3000))
     whole("limit", limit, 0)
 
     def read(asked: int, requests: int | None) -> float:
@@ -194,7 +194,7 @@ def replace_requests(*, subscribers: int = 6, seed: int = 1) -> Outcome:
         (1.0, 0.0)
     """
     random = np.random.default_rng(whole("seed", seed, 0))
-    names = [f"topic {number}" for number in range(whole("subscribers", subscribers, 1))]
+    names = [f"topic {number}" for number in range(whole("subscribers", subscribers, 1, 50))]
     texts = [f"topic = '{name}'" for name in names]
     matcher = make_oblivious(names, payload_bytes=16)
 

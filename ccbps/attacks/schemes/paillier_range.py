@@ -138,9 +138,11 @@ def read_filled_domain(comparer: NabeelComparer, values: Sequence[int], size: in
     Their spread is the domain's, which gives r_p. Values whose r_q is near to 0 or to r_p may be
     off by one.
     """
-    scaled = np.array([int(each) for each in divide(comparer, values, values[0])], dtype=float)
-    share = (scaled - scaled.min()) / max(1.0, float(np.ptp(scaled)))
-    return np.asarray(np.minimum(np.floor(share * size), size - 1), dtype=np.int64)
+    # Integers: with a long modulus they are beyond doubles.
+    scaled = divide(comparer, values, values[0])
+    low, spread = min(scaled), max(1, max(scaled) - min(scaled))
+    read = [min(int((each - low) * size // spread), size - 1) for each in scaled]
+    return np.array(read, dtype=np.int64)
 
 
 def factor_modulus(n: int, order: int) -> set[int]:
@@ -195,7 +197,7 @@ def divide_paillier(
     Args:
         events: greatest number of events, 100 or more.
         subscriptions: number of subscriptions, 2 or more.
-        modulus_bits: bits of the modulus, a multiple of 16.
+        modulus_bits: bits of the modulus, a multiple of 16, at most 4,096.
         seed: seed of events, subscriptions and keys.
 
     Example:
@@ -206,8 +208,11 @@ def divide_paillier(
     """
     random = np.random.default_rng(whole("seed", seed, 0))
     size = LEVELS["level"].size
-    records: dict[str, Any] = {"level": random.integers(0, size, whole("events", events, 100))}
-    limits = random.integers(1, size - 1, whole("subscriptions", subscriptions, 2))
+    records: dict[str, Any] = {
+        "level": random.integers(0, size, whole("events", events, 100, 20_000))
+    }
+    whole("modulus_bits", modulus_bits, 64, 4096)
+    limits = random.integers(1, size - 1, whole("subscriptions", subscriptions, 2, 100))
     signs = ["<" if place % 2 else ">" for place in range(subscriptions)]
     texts = [f"level {sign} {limit}" for sign, limit in zip(signs, limits, strict=True)]
     matcher = make_broken(PaillierRangeMatch, LEVELS, modulus_bits=modulus_bits, toy=True)

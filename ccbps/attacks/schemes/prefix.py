@@ -265,8 +265,10 @@ def read_prefixes(*, events: int = 300, intervals: int = 100, seed: int = 5) -> 
         True
     """
     random = np.random.default_rng(whole("seed", seed, 0))
-    values = random.integers(0, 1 << BITS, whole("events", events, 10))
-    limits = np.sort(random.integers(0, 1 << BITS, (whole("intervals", intervals, 2), 2)), axis=1)
+    values = random.integers(0, 1 << BITS, whole("events", events, 10, 3000))
+    limits = np.sort(
+        random.integers(0, 1 << BITS, (whole("intervals", intervals, 2, 1000), 2)), axis=1
+    )
     texts = [f"price BETWEEN {low} AND {high}" for low, high in limits]
     view = watch(make_broken(PrefixMatch, PRICES), {"price": values}, texts)
     seen, known = read_values(view.events, BITS), max(1, events // 10)
@@ -334,9 +336,9 @@ def extend_prefixes(
         True
     """
     random = np.random.default_rng(whole("seed", seed, 0))
-    whole("events", events, whole("known", known, 1) + 1)
+    whole("events", events, whole("known", known, 1) + 1, 10_000)
     values = random.integers(0, 1 << BITS, events)
-    limits = random.integers(1, 1 << BITS, whole("subscriptions", subscriptions, 1))
+    limits = random.integers(1, 1 << BITS, whole("subscriptions", subscriptions, 1, 200))
     texts = [f"price < {limit}" for limit in limits]
     view = watch(make_broken(PrefixMatch, PRICES), {"price": values}, [])
     seen, hits = read_values(view.events, BITS), read_hits(PRICES, {"price": values}, texts)

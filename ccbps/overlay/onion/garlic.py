@@ -16,7 +16,7 @@ A relay drops bulbs and cloves that it opened before, as long as it has its key:
 a clove again would see where two of the same go. It keeps `MOST_KEPT` cloves at most.
 Hazards: an attacker that fills a pool with own bulbs but for one knows what becomes of that one.
 Relays that collude follow their cloves.
-Source: [Survey] chapter 6, as future work; SPECS C4.
+Source: [Survey] chapter 6, as future work.
 """
 
 from __future__ import annotations

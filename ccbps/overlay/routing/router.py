@@ -23,7 +23,7 @@ Leak: a broker sees which subscriptions cover which, and which events match them
 bytes for each publisher that it has heard of.
 Hazard: one client that withdraws a wide subscription makes brokers send all that it covered. Quotas
 of withdrawals are the edge's business.
-Source: [CRW01] (Siena) for covering and advertisements; SPECS 6.5 and C5, which correct it.
+Source: [CRW01] (Siena) for covering and advertisements, with corrections.
 """
 
 from __future__ import annotations

@@ -97,7 +97,15 @@ def test_messages_that_came_before() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"canaries": 0}, {"canaries": 0.7}, {"changed": 2}, {"events": 9}]
+    "wrong",
+    [
+        {"canaries": 0},
+        {"canaries": 0.7},
+        {"changed": 2},
+        {"events": 9},
+        {"runs": 400_000},
+        {"real_runs": 500},
+    ],
 )
 def test_arguments_are_checked(wrong: dict[str, float]) -> None:
     with pytest.raises(ParameterError):

@@ -38,6 +38,11 @@ def test_what_hides_operations_and_what_only_delays_the_guess() -> None:
         line = outcome.curve.lines[f"with {name}"]
         assert line[3] > line[0] + 0.05, name
     assert outcome.curve.lines["with constant rate"] == (0.5,) * 5
+    # The broker sees 62 publications in each window, so that it cannot subtract canaries.
+    canary, chance = 12 / 62, WIDTH / SECTORS
+    rates = [canary + (1 - canary) * rate for rate in (chance, 0.1 + 0.9 * chance)]
+    within = 4.5 * (0.75 * 0.25 / 320) ** 0.5
+    assert guesses["canaries"] == pytest.approx(best_accuracy(62, *rates), abs=within)
     # All of them cost deliveries, the constant rate not more than the others.
     for name in guesses:
         traffic = outcome[f"deliveries in a window, {name}"]

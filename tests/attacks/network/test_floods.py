@@ -30,6 +30,10 @@ def test_without_a_flood_both_are_alike() -> None:
 def test_bounds_of_arguments() -> None:
     with pytest.raises(ParameterError, match="flood"):
         publication_flood(flood=-1)
+    with pytest.raises(ParameterError, match="service must be"):
+        publication_flood(service=0)
+    with pytest.raises(ParameterError, match="at most 100,000 in all seconds"):
+        publication_flood(flood=100_000)
 
 
 def test_a_flood_of_subscriptions_fills_every_table_and_a_quota_ends_it() -> None:
