@@ -163,6 +163,7 @@ def test_interests_are_encoded_ahead(spark: SparkSession, monkeypatch: pytest.Mo
         cs.encode_interests(wanted, MATCHER, KEY, partitions=3)
 
 
+@pytest.mark.slow
 def test_what_is_encoded_again_is_the_same_and_new_events_get_new_rounds(
     spark: SparkSession, path: Path
 ) -> None:
@@ -207,6 +208,7 @@ def test_an_id_with_other_content_is_refused_before_anything_is_encoded(
     assert ledger.used() == 20
 
 
+@pytest.mark.slow
 def test_rows_that_do_not_fit_are_set_aside_and_take_no_round(
     spark: SparkSession, path: Path
 ) -> None:
@@ -359,6 +361,7 @@ def test_ids_that_change_when_a_task_runs_again_are_refused(
     assert spark.catalog.listTables() == views
 
 
+@pytest.mark.slow
 def test_ids_of_streams_that_change_are_refused(
     spark: SparkSession, path: Path, tmp_path: Path
 ) -> None:

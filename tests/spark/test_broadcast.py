@@ -144,6 +144,7 @@ def test_what_comes_twice_is_refused(stages: Stages, way: str) -> None:
             cs.match(left, right, BOX)
 
 
+@pytest.mark.slow
 def test_rows_that_cannot_be_used_are_set_aside(stages: Stages, way: str) -> None:
     events, interests, expected = stages
     again = interests.where("round = 5 AND subscription = 's2'")
@@ -193,6 +194,7 @@ def test_events_and_interests_need_the_columns_of_their_side(
         cs.match(events, interests.drop("subscription"), BOX)
 
 
+@pytest.mark.slow
 def test_stores_answer_as_match_does(stages: Stages, spark: SparkSession, tmp_path: Path) -> None:
     """In several parts, of rounds with gaps on the side of the interests."""
     events, interests, expected = stages

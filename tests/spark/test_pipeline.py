@@ -501,6 +501,7 @@ def test_workers_use_one_thread_for_numpy(spark: SparkSession) -> None:
     assert spark.range(1).select(threads("id").alias("n")).collect()[0]["n"] == "1"
 
 
+@pytest.mark.slow
 def test_payloads_reach_the_matched_and_open_for_them_alone(
     spark: SparkSession, stages: Stages
 ) -> None:
@@ -527,6 +528,7 @@ def test_payloads_reach_the_matched_and_open_for_them_alone(
         cs.open_payloads(others, KEY).collect()
 
 
+@pytest.mark.slow
 def test_payloads_that_cannot_be_sealed_wrapped_or_opened_say_why(spark: SparkSession) -> None:
     def told(df: DataFrame, output: str, *names: str) -> dict[Any, Any]:
         """Why there is no output, by names; of rows that have one, None."""

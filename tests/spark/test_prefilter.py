@@ -96,6 +96,7 @@ def test_a_filter_of_a_malformed_token_is_refused(sent: DataFrame) -> None:
         cs.make_filter(broken)
 
 
+@pytest.mark.slow
 def test_what_is_dropped_reaches_no_match(
     spark: SparkSession, sent: DataFrame, wanted: CuckooFilter
 ) -> None:
