@@ -71,8 +71,8 @@ class _Writer:
             parts = ", ".join(self.part(inner, negated) for inner in part.parts)
             return f"at_least({k}, {parts})"
         if not isinstance(part, Conjunction):
-            sign = ">" if negated else "<="
-            return f"hamming({part.attribute}, {part.value}) {sign} {part.limit}"
+            text = f"hamming({part.attribute}, {part.value}) <= {part.limit}"
+            return f"NOT {text}" if negated else text
         terms = []
         for name, allowed in part.sets.items():
             if negated:
