@@ -1,7 +1,7 @@
 """Hypothesis profiles, and a guard: no import and no test changes the process all tests share.
 
 HYPOTHESIS_PROFILE chooses dev, ci or thorough; without it, CI decides. Of dev and ci, a run without
-slow tests takes an eighth of the examples.
+slow tests takes a twelfth of the examples.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How many random examples a property gets: by default an eighth, with slow tests all of them."""
+"""How many random examples a property gets: by default a twelfth, with slow tests all of them."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ everything = False
 
 
 def examples(many: int) -> int:
-    """`many` where slow tests run, otherwise an eighth, at least 10."""
-    return many if everything else min(many, max(10, -(-many // 8)))
+    """`many` where slow tests run, otherwise a twelfth, at least 10."""
+    return many if everything else min(many, max(10, -(-many // 12)))
