@@ -44,13 +44,7 @@ def outcome_of(name: str) -> Outcome:
 
 def section(attack: Attack, outcome: Outcome) -> str:
     """Return the section of an attack."""
-    expected = any(figure.expected is not None for figure in outcome.figures)
-    rows = []
-    for figure in outcome.figures:
-        name = f"{figure.name} ({figure.unit})" if figure.unit else figure.name
-        values = [figure.undefended, figure.defended, figure.expected]
-        rows.append([name, *(number(value) for value in values[: 3 if expected else 2])])
-    head = ["figure", "without defence", "with defence", "expected"][: 4 if expected else 3]
+    (_, *head), *rows = outcome.rows
     lines = [
         f"### {attack.name}",
         "",
@@ -62,12 +56,9 @@ def section(attack: Attack, outcome: Outcome) -> str:
     if attack.taxonomy is not None:
         lines.append(f"- **Taxonomy:** {attack.taxonomy}.")
     picture = f"images/attack_{attack.name.replace('-', '_')}.svg"
-    return "\n".join([*lines, "", table(head, rows), f"![{attack.title}]({picture})", ""])
-
-
-def number(value: float | None) -> str:
-    """Format a figure with four digits."""
-    return "" if value is None else f"{value:,.4g}"
+    return "\n".join(
+        [*lines, "", table(["figure", *head], rows), f"![{attack.title}]({picture})", ""]
+    )
 
 
 def gallery(outcomes: dict[str, Outcome]) -> str:

@@ -172,16 +172,22 @@ class Outcome(Printable):
         known = ", ".join(repr(figure.name) for figure in self.figures)
         raise KeyError(f"no figure {name!r}; there are {known}")
 
-    def __str__(self) -> str:
-        rows: list[tuple[str, ...]] = [("", "without defence", "with defence", "expected")]
+    @property
+    def rows(self) -> list[list[str]]:
+        """Rows of the table that `str` prints: the head, and a row for each figure."""
+        rows = [["", "without defence", "with defence", "expected"]]
         for figure in self.figures:
             name = f"{figure.name} ({figure.unit})" if figure.unit else figure.name
             values = figure.undefended, figure.defended, figure.expected
-            rows.append((name, *("" if each is None else f"{each:,.4g}" for each in values)))
+            rows.append([name, *("" if each is None else f"{each:,.4g}" for each in values)])
         keep = 4 if any(figure.expected is not None for figure in self.figures) else 3
-        widths = [max(len(row[column]) for row in rows) for column in range(keep)]
+        return [row[:keep] for row in rows]
+
+    def __str__(self) -> str:
+        rows = self.rows
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         return "\n".join(
-            "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:keep], widths[1:])]).rstrip()
+            "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip()
             for row in rows
         )
 

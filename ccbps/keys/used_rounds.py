@@ -189,7 +189,11 @@ class RoundLedger(Confined):
             owner, rounds = owner[order], rounds[order]
         same = owner[1:] == owner[:-1]
         self._refuse(
-            same & (rounds[1:] == rounds[:-1]), owner, rounds, "occurs more than once in this batch"
+            same & (rounds[1:] == rounds[:-1]),
+            owner,
+            rounds,
+            "occurs more than once in this batch",
+            ", or name the subscriptions of a round by pairs=",
         )
         batch = _joined(owner, rounds, rounds)
         parts = [np.concatenate(columns) for columns in zip(self._used, batch, strict=True)]
@@ -232,7 +236,12 @@ class RoundLedger(Confined):
         return columns[0], columns[1], columns[2]
 
     def _refuse(
-        self, wrong: NDArray[np.bool_], owner: NDArray[np.intp], rounds: Rounds, reason: str
+        self,
+        wrong: NDArray[np.bool_],
+        owner: NDArray[np.intp],
+        rounds: Rounds,
+        reason: str,
+        hint: str = "",
     ) -> None:
         """Raise an error if a round does not fit the one before it: about the first that does not.
 
@@ -241,19 +250,17 @@ class RoundLedger(Confined):
             owner: place of each round's pair.
             rounds: the rounds, in order.
             reason: reason, as the error says it.
+            hint: end of the error for rounds that belong to no named pair.
         """
         if wrong.any():
             row = int(np.argmax(wrong)) + 1
-            self._refuse_round(int(owner[row]), int(rounds[row]), reason)
+            self._refuse_round(int(owner[row]), int(rounds[row]), reason, hint)
 
-    def _refuse_round(self, owner: int, number: int, reason: str) -> NoReturn:
+    def _refuse_round(self, owner: int, number: int, reason: str, hint: str = "") -> NoReturn:
         name = next(name for name, place in self._pairs.items() if place == owner)
-        is_unnamed = name is None and self._noun == "round" and "in this batch" in reason
-        hint = ", or name the subscriptions of a round by pairs=" if is_unnamed else ""
-        raise RandomnessReuseError(
-            f"{'' if name is None else f'pair {name!r}: '}{self._noun} {number} {reason}; "
-            f"{self._rule}{hint}"
-        )
+        pair = "" if name is None else f"pair {name!r}: "
+        hint = hint if name is None and self._noun == "round" else ""
+        raise RandomnessReuseError(f"{pair}{self._noun} {number} {reason}; {self._rule}{hint}")
 
 
 def _joined(owner: NDArray[np.intp], first: Rounds, last: Rounds) -> _Intervals:

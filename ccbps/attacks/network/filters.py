@@ -12,7 +12,6 @@ from ccbps.access.rates import Bucket
 from ccbps.arrays import Bools, Bytes, Words
 from ccbps.attacks.catalogue import Curve, Figure, Outcome, Taxonomy, attack
 from ccbps.attacks.network.routers import line_of_routers
-from ccbps.attacks.schemes.views import seeded_server
 from ccbps.broker.matching_broker import MatchingBroker
 from ccbps.broker.messages import Publication as PublishedEvent
 from ccbps.broker.messages import Subscription
@@ -391,7 +390,7 @@ def costly_filters(
     common = [f"a{place}" for place in range(1, words)]
     kinds = {"topic": UInt(16), **dict.fromkeys(common, UInt(4))}
     matcher = CountedFilterMatch(Schema(kinds))
-    server = seeded_server(matcher, random.bytes)
+    server = matcher.key_server(randomness=random.bytes)
     broker = matcher.broker(server.broker_key())
     feed = matcher.publisher(server.publisher_key(), randomness=random.bytes)
     client = matcher.subscriber(server.subscriber_key("adversary"), randomness=random.bytes)

@@ -13,7 +13,6 @@ import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Randomness
 from ccbps.attacks.catalogue import Curve, Figure, Outcome, Taxonomy, attack
-from ccbps.attacks.schemes.views import seeded_server
 from ccbps.broker.matching_broker import MatchingBroker
 from ccbps.broker.messages import Subscription
 from ccbps.broker.quotas import Quota
@@ -62,7 +61,7 @@ class Pair:
         """Make keys, an event that matches and its interest, all from one source."""
         rounds, keys = None, dict[Side, RoleKey]()
         if isinstance(matcher, ReusableMatcher):
-            server = seeded_server(matcher, randomness)
+            server = matcher.key_server(randomness=randomness)
             broker = matcher.broker(server.broker_key())
             keys = {"event": server.publisher_key(), "interest": server.subscriber_key("client")}
         else:

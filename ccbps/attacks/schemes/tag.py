@@ -18,7 +18,7 @@ import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Index, Numbers, Reals
 from ccbps.attacks.catalogue import Curve, Figure, Outcome, attack
-from ccbps.attacks.schemes.views import hits_of, read_answers, seeded_server
+from ccbps.attacks.schemes.views import hits_of, read_answers
 from ccbps.checks import whole
 from ccbps.ciphers.word_prf import KEY_BYTES
 from ccbps.forms.prefixes import range_prefixes
@@ -331,7 +331,7 @@ def _bodies(
     random: np.random.Generator,
 ) -> tuple[str, Bytes, list[Bytes]]:
     """Return all that a broker has: its key, and bodies of events and of each group's interests."""
-    server = seeded_server(matcher, random.bytes)
+    server = matcher.key_server(randomness=random.bytes)
     events = matcher.publisher(server.publisher_key()).encode(records)
     interests = [
         matcher.subscriber(server.subscriber_key("client", group=group)).encode(list(some))
@@ -457,7 +457,7 @@ def tag_limits_from_events(
     errors = []
     for number in (1, groups):
         matcher = TagMatch(Schema(x=UInt(bits)), groups=number)
-        server = seeded_server(matcher, random.bytes)
+        server = matcher.key_server(randomness=random.bytes)
         permutation = server.broker_key().export_secret_data()["permutation"]
         estimates = np.empty((len(counts), subscriptions))
         for group in range(number):

@@ -12,10 +12,8 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Numbers, Randomness, Reals, slices
-from ccbps.ciphers.row_mac import ROW_KEY_BYTES
 from ccbps.ciphers.word_prf import NonceHash, to_blocks
 from ccbps.errors import BrokenSchemeWarning
-from ccbps.keys.role_key import KEY_ID_BYTES, RoleKey
 from ccbps.keys.seeds import SharedSeed
 from ccbps.matching.contract.access import MAC_BYTES
 from ccbps.matching.contract.key_server import KeyServer
@@ -56,18 +54,6 @@ def make_broken(kind: Callable[..., M], schema: Schema, **options: Any) -> M:
         return kind(schema, **options)
 
 
-def seeded_server(matcher: ReusableMatcher, randomness: Randomness) -> KeyServer:
-    """Make a key server whose master key is drawn from a source of randomness.
-
-    Args:
-        matcher: matcher of all roles.
-        randomness: source of the master key.
-    """
-    data = {**matcher.generate(randomness), "macs": randomness(ROW_KEY_BYTES).hex()}
-    key_id = randomness(KEY_ID_BYTES)
-    return matcher.key_server(RoleKey.make(matcher.digest, "server", key_id, 0, data))
-
-
 def watch(
     matcher: ReusableMatcher,
     records: Any,
@@ -84,7 +70,7 @@ def watch(
         server: server that gives the keys; None for a new one.
         randomness: source of messages' randomness, and of a new server's keys.
     """
-    server = seeded_server(matcher, randomness) if server is None else server
+    server = matcher.key_server(randomness=randomness) if server is None else server
     publisher = matcher.publisher(server.publisher_key(), randomness=randomness)
     subscriber = matcher.subscriber(server.subscriber_key("alice"), randomness=randomness)
     events, sent = publisher.encode(records), subscriber.encode(interests)

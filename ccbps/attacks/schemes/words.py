@@ -22,7 +22,7 @@ import numpy as np
 
 from ccbps.arrays import Bools, Bytes, Index, Reals
 from ccbps.attacks.catalogue import Curve, Figure, Outcome, attack
-from ccbps.attacks.schemes.views import make_broken, read_answers, seeded_server
+from ccbps.attacks.schemes.views import make_broken, read_answers
 from ccbps.checks import whole
 from ccbps.keys.role_key import RoleKey
 from ccbps.keys.seeds import SharedSeed
@@ -259,7 +259,7 @@ def word_cells_in_order(
 
     matcher = make_broken(KeywordFilterMatch, schema, partitions={"x": (cells, 1)})
     interests = matcher.subscriber(
-        seeded_server(matcher, random.bytes).subscriber_key("client")
+        matcher.key_server(randomness=random.bytes).subscriber_key("client")
     ).encode(texts)
     seen = [body[0] for body in clauses_of(matcher, bodies_of(matcher, interests, "interest"))]
     once = FormulaMatch.box(schema)
@@ -338,7 +338,7 @@ def word_frequencies(*, values: int = 8, events: int = 4000, seed: int = 1) -> O
     ]
 
     matcher = KeywordFilterMatch(schema, points={"price": points.tolist()})
-    server = seeded_server(matcher, random.bytes)
+    server = matcher.key_server(randomness=random.bytes)
     interests = matcher.subscriber(server.subscriber_key("client")).encode(texts)
     publisher = matcher.publisher(server.publisher_key(), randomness=random.bytes)
     sent = publisher.encode(records)

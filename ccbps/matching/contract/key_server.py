@@ -27,6 +27,7 @@ from functools import partial
 from hashlib import sha256
 from typing import Any
 
+from ccbps.arrays import Randomness
 from ccbps.ciphers.row_mac import ROW_KEY_BYTES
 from ccbps.errors import ParameterError
 from ccbps.keys.role_key import KEY_ID_BYTES, LAST_EPOCH, KeyUpdate, Role, RoleKey, hex_bytes
@@ -58,11 +59,16 @@ class KeyServer(Confined):
         epoch: epoch of the keys that are given out now.
     """
 
-    def __init__(self, matcher: ServerScheme, key: RoleKey | None = None) -> None:
+    def __init__(
+        self,
+        matcher: ServerScheme,
+        key: RoleKey | None = None,
+        randomness: Randomness = os.urandom,
+    ) -> None:
         self.matcher = matcher
         if key is None:
-            data = {**matcher.generate(os.urandom), "macs": os.urandom(ROW_KEY_BYTES).hex()}
-            key = RoleKey.make(matcher.digest, "server", os.urandom(KEY_ID_BYTES), 0, data)
+            data = {**matcher.generate(randomness), "macs": randomness(ROW_KEY_BYTES).hex()}
+            key = RoleKey.make(matcher.digest, "server", randomness(KEY_ID_BYTES), 0, data)
         check_key(matcher, key, "server")
         self._id, self.epoch, self._master = key.key_id, key.epoch, key.export_secret_data()
         check_data(self._take_root)

@@ -254,8 +254,14 @@ class Matcher(Scheme):
 
     # -- roles ----------------------------------------------------------------------------------
 
-    def key_server(self, key: RoleKey | None = None) -> KeyServer:
+    def key_server(
+        self, key: RoleKey | None = None, *, randomness: Randomness = os.urandom
+    ) -> KeyServer:
         """Make a key server with a fresh master key, or with the one from `KeyServer.key`.
+
+        Args:
+            key: master key; None for a fresh one.
+            randomness: source of a fresh key: the operating system, unless a test says otherwise.
 
         Raises:
             ParameterError: the matcher has none.
@@ -267,7 +273,7 @@ class Matcher(Scheme):
             )
         from ccbps.matching.contract.key_server import KeyServer  # here, since few schemes have one
 
-        return KeyServer(self, key)
+        return KeyServer(self, key, randomness)
 
     def publisher(
         self,

@@ -355,7 +355,9 @@ class ObliviousTopicMatch(Matcher, SessionScheme):
             "subscriber.open(events) finds out what is for it"
         )
 
-    def key_server(self, key: RoleKey | None = None) -> KeyServer:
+    def key_server(
+        self, key: RoleKey | None = None, *, randomness: Randomness = os.urandom
+    ) -> KeyServer:
         """Refuse: every role makes its own key."""
         raise ParameterError(
             "ObliviousTopicMatch has no key server: new_publisher(topics) and new_subscriber() "

@@ -126,8 +126,9 @@ def _bound_node(first: int, shift: int, length: int, inner: int) -> Node:
 
 
 def in_order(keys: Words) -> Words:
-    """Return keys (n, 2) in the order of their values, which is random."""
-    return keys[np.argsort(keys[:, 0], kind="stable")]
+    """Return sets of keys, shape (..., n, 2), each in the order of its values, which is random."""
+    order = keys[..., :1].argsort(axis=-2, kind="stable")
+    return np.take_along_axis(keys, order, axis=-2)
 
 
 class TagWords:
@@ -228,9 +229,7 @@ class TagWords:
         keys[rows] = self._nodes(
             words, after[owners], place, tags, lengths, pack(firsts, kind.limbs)
         )
-        order = keys[:, 0].reshape(-1, size).argsort(axis=1, kind="stable")
-        order += np.arange(0, len(keys), size)[:, None]
-        return keys[order]
+        return in_order(keys.reshape(-1, size, 2))
 
     def states_of(self, words: WordKeys, topics: Sequence[Topic]) -> dict[Topic, Words]:
         """Return the states after topics, shape (2,), by topic."""
