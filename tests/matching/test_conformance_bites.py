@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import os
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -34,6 +33,7 @@ from ccbps.matching import (
     Matcher,
     OFSGPMatch,
     Publisher,
+    RoleKey,
     Table,
     TruthTableMatch,
 )
@@ -342,9 +342,11 @@ def a_server_does_not_change_its_key(real: Any, server: KeyServer) -> None:
     server.epoch = 1
 
 
-@fault("messages under another key are refused", os, "urandom")
-def all_servers_have_one_name(real: Any, count: int) -> bytes:
-    return bytes(count) if count == 6 else real(count)
+@fault("messages under another key are refused", RoleKey, "make")
+def all_servers_have_one_name(
+    real: Any, digest: bytes, role: str, name: bytes, *rest: Any
+) -> RoleKey:
+    return real(digest, role, bytes(len(name)) if role == "server" else name, *rest)
 
 
 @fault("secrets do not show", SharedSeed, "__repr__")
