@@ -1,18 +1,30 @@
-"""CP-ABE: the message carries a policy, and keys are for attributes (Bethencourt, Sahai, Waters).
+"""CP-ABE: the message carries a policy, and keys are for attributes.
 
-Master key (b, a), public key h = g2^b and Y = e(g1, g2)^a. All hashes are to G1, so G1 and G2 have
-changed places with the source::
+Master key a, public key Y = e(g1, g2)^a; H hashes words to G1::
 
-    key of words:   D = g1^((a + r) / b);  for each word j  D_j = g1^r H(j)^(r_j),  R_j = g2^(r_j)
-    message:        C = h^s;  for each leaf y with share q_y of s  C_y = g2^(q_y),  A_y = H(y)^(q_y)
-    a leaf:         e(D_j, C_y) / e(A_y, R_j) = e(g1, g2)^(r q_y)
-    GT:             Y^s = e(D, C) / product of leaves, to the powers of their weights
+    key of words:   D = g1^(a + r),  R = g2^r;  for each word w  D_w = H(w)^r
+    message:        S = g2^s;  for each leaf with word w and share q of s  C = g1^q H(w)^s
+    GT:             Y^s = e(D * product of D_w, S) / e(product of C, R)
 
-All pairings of a message share one last step, and weights are 1 for trees of AND and OR. Users who
-put their keys together have different r, which do not cancel.
+Of the leaves with one word, the first one is as above. Each further one has an exponent x of its
+own: C = g1^q H(w)^x, beside T = g2^x, and D_w is paired with T. All factors have the weights of
+their shares, which are 1 for trees of AND and OR.
+
+So two pairings open a message whatever its policy, if it uses no word twice. [BSW07], the first
+scheme of this kind, takes two for each leaf. This one is [RW22] with two changes, which save a
+pairing, and a power of a hash for each leaf: shares are exponents of g1 instead of a further hash,
+and the first leaf's exponent is s instead of a number of its own. In the generic group model, it is
+as secure, since whatever anybody can compute is a sum of products of two exponents:
+
+1. a s comes from (a + r) s only. What is left is r s, for the r of one user or of several.
+2. r s comes from (q + h x) r only, in shares: h is the logarithm of H(w). What is left is h x r,
+   different for each leaf, user and message.
+3. h x r comes from (h r) x only, which the user has for words of the key.
+
+So for each user whose r s is taken off, the shares of leaves with words *of this user's key* add up
+to s. No such user is needed if a user's own key satisfies the policy, and no other users help.
 
 The policy stands in every message, for everybody to read.
-Source: [BSW07] section 4.2, in the generic group model.
 """
 
 from __future__ import annotations
@@ -22,11 +34,12 @@ from typing import Any, ClassVar
 
 from ccbps.algebra.pairing import Target
 from ccbps.errors import KeyMismatchError
-from ccbps.functional.scheme import Draw, Points, SchemaScheme, Shape
+from ccbps.functional.scheme import Draw, Points, Shape
+from ccbps.functional.tree_scheme import TreeScheme
 from ccbps.functional.trees import Tree, policy_of, words_of
 
 
-class CpAbe(SchemaScheme):
+class CpAbe(TreeScheme):
     """Messages are encrypted to policies (SQL text or predicates), and keys are for records.
 
     Example:
@@ -53,60 +66,38 @@ class CpAbe(SchemaScheme):
     def target(self, given: Any, epoch: int | None) -> Tree:
         return policy_of(self.schema, given, epoch)
 
-    def public_shape(self) -> tuple[int, int, int]:
-        return 0, 1, 1
-
     def key_shape(self, holdings: Any) -> Shape:
-        return 1 + len(holdings), len(holdings)
+        return 1 + len(holdings), 1
 
     def message_shape(self, label: Any) -> Shape:
-        return len(label.words), 1 + len(label.words)
-
-    def setup(self, draw: Draw) -> tuple[Any, Points, Sequence[Target]]:
-        group, (a, b) = self.group, draw(2)
-        unit = group.product([(group.g1, group.g2)])
-        return (a, b), ((), (group.power(group.g2, b),)), (group.target_power(unit, a),)
+        return len(label.words), label.repeats
 
     def make_key(self, master: Any, holdings: Any, draw: Draw) -> Points:
-        group, (a, b), (r, *each) = self.group, master, draw(1 + len(holdings))
-        common = group.power(group.g1, r)
-        first = group.power(group.g1, (a + r) * pow(b, -1, group.order))
-        ones = [
-            group.multiply(common, group.power(self.hashed(word), x))
-            for word, x in zip(holdings, each, strict=True)
-        ]
-        return (first, *ones), [group.power(group.g2, x) for x in each]
+        group, (r,) = self.group, draw(1)
+        words = [group.power(self.hashed(word), r) for word in holdings]
+        return (group.power(group.g1, master + r), *words), (group.power(group.g2, r),)
 
     def encapsulate(
         self, public: Points, targets: Sequence[Target], target: Any, draw: Draw
     ) -> tuple[Points, Callable[[], Target]]:
-        group, (s, *random) = self.group, draw(1 + target.draws())
-        shares = target.share(s, random, group.order)
-        ones = [
-            group.power(self.hashed(word), share)
-            for word, share in zip(target.words, shares, strict=True)
-        ]
-        # All parts of an OR have one share, as many leaves of a comparison do.
-        powers = {share: group.power(group.g2, share) for share in dict.fromkeys(shares)}
-        twos = [group.power(public[1][0], s), *(powers[share] for share in shares)]
-        return (ones, twos), lambda: group.target_power(targets[0], s)
+        exponents = draw(target.repeats)
+        s = exponents[0]
+        points = self.masked_shares(target, s, exponents, draw)
+        return points, lambda: self.group.target_power(targets[0], s)
 
     def find(
         self, holdings: Any, key: Points, label: Any, points: Points
     ) -> Sequence[Callable[[], Target]]:
-        group, places = self.group, {word: at for at, word in enumerate(holdings)}
+        group, (first, *own) = self.group, key[0]
+        places = {word: at for at, word in enumerate(holdings)}
         weights = label.weights(places, group.order)
         if weights is None:
             raise KeyMismatchError("the key does not satisfy the policy of the message")
 
         def shared() -> Target:
-            pairs = [(key[0][0], points[1][0])]
-            for leaf, weight in weights.items():
-                word = places[label.words[leaf]]
-                own, sent = group.inverse(key[0][1 + word]), points[0][leaf]
-                if weight != 1:
-                    own, sent = group.power(own, weight), group.power(sent, weight)
-                pairs += [(own, points[1][1 + leaf]), (sent, key[1][word])]
-            return group.product(pairs)
+            shares, words = self.products(label, weights, points[0], lambda w: own[places[w]])
+            words[0] = group.multiply(first, words[0]) if 0 in words else first
+            pairs = [(product, points[1][number]) for number, product in words.items()]
+            return group.product([*pairs, (group.inverse(shares), key[1][0])])
 
         return [shared]

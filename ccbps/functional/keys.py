@@ -656,7 +656,7 @@ def coins(group: Pairing, seed: bytes, bound: bytes) -> Draw:
 def _masked(group: Pairing, shared: Target, points: bytes, seed: bytes) -> bytes:
     """Mask or unmask a seed by an element of GT."""
     mask = hmac.digest(group.encode_target(shared), _LABEL + b"\0mask\0" + points, "sha256")
-    return bytes(a ^ b for a, b in zip(mask, seed, strict=True))
+    return (int.from_bytes(mask) ^ int.from_bytes(seed)).to_bytes(SEED_BYTES)
 
 
 def _key(use: bytes, seed: bytes, message: _Sealed) -> bytes:

@@ -1,17 +1,18 @@
-"""KP-ABE: keys carry policies, and messages are for attributes (Goyal, Pandey, Sahai, Waters).
+"""KP-ABE: keys carry policies, and messages are for attributes.
 
-Master key y, public key Y = e(g1, g2)^y. All hashes are to G1, so G1 and G2 have changed places
-with the source::
+Master key a, public key Y = e(g1, g2)^a; H hashes words to G1::
 
-    key of a tree:  for each leaf with share q of y  D = g1^q H(word)^x,  R = g2^x
-    message:        E = g2^s;  for each word a  E_a = H(a)^s
-    a leaf:         e(D, E) / e(E_a, R) = e(g1, g2)^(s q)
-    GT:             Y^s = e(product of D, E) / product of e(E_a, R), to the powers of weights
+    key of a tree:  R = g2^x;  for each leaf with word w and share q of a  D = g1^q H(w)^x
+    message:        E = g2^s;  for each word w  E_w = H(w)^s
+    GT:             Y^s = e(product of D, E) / e(product of E_w, R)
 
-So a message takes one pairing for each leaf that is used, and one more, with one last step.
+Of the leaves with one word, each has an exponent x of its own, with its R. All factors have the
+weights of their shares, which are 1 for trees of AND and OR. So two pairings open a message
+whatever the policy, if it uses no word twice. [GPSW06], the first scheme of this kind, has an
+exponent and a pairing for each leaf.
 
 The attributes stand in every message, for everybody to read. A key does not hide its policy.
-Source: [GPSW06] appendix A.1, whose large universe of attributes is the hash.
+Source: [RW22] figure 1.
 """
 
 from __future__ import annotations
@@ -21,14 +22,15 @@ from typing import Any, ClassVar, Final
 
 from ccbps.algebra.pairing import Target
 from ccbps.errors import DecodeError, KeyMismatchError
-from ccbps.functional.scheme import Draw, Points, SchemaScheme, Shape
+from ccbps.functional.scheme import Draw, Points, Shape
+from ccbps.functional.tree_scheme import TreeScheme
 from ccbps.functional.trees import Tree, policy_of, words_of
 
 BESIDE_NAME: Final = 64
 """Letters of a word beside the name of its attribute, at most: epoch, and value or bit."""
 
 
-class KpAbe(SchemaScheme):
+class KpAbe(TreeScheme):
     """Messages are encrypted to records, and keys are for policies (SQL text or predicates).
 
     Example:
@@ -55,11 +57,8 @@ class KpAbe(SchemaScheme):
     def target(self, given: Any, epoch: int | None) -> tuple[str, ...]:
         return words_of(self.schema, given, epoch)
 
-    def public_shape(self) -> tuple[int, int, int]:
-        return 0, 0, 1
-
     def key_shape(self, holdings: Any) -> Shape:
-        return len(holdings.words), len(holdings.words)
+        return len(holdings.words), holdings.repeats
 
     def message_shape(self, label: Any) -> Shape:
         widths = [self.schema[name].bits for name in self.schema]
@@ -73,19 +72,8 @@ class KpAbe(SchemaScheme):
             raise DecodeError(f"a word of this schema has at most {most:,} letters")
         return words, 1
 
-    def setup(self, draw: Draw) -> tuple[Any, Points, Sequence[Target]]:
-        group, (y,) = self.group, draw(1)
-        return y, ((), ()), (group.target_power(group.product([(group.g1, group.g2)]), y),)
-
     def make_key(self, master: Any, holdings: Any, draw: Draw) -> Points:
-        group, leaves = self.group, len(holdings.words)
-        random = draw(leaves + holdings.draws())
-        shares = holdings.share(master, random[leaves:], group.order)
-        ones = [
-            group.multiply(group.power(group.g1, share), group.power(self.hashed(word), x))
-            for word, share, x in zip(holdings.words, shares, random[:leaves], strict=True)
-        ]
-        return ones, [group.power(group.g2, x) for x in random[:leaves]]
+        return self.masked_shares(holdings, master, draw(holdings.repeats), draw)
 
     def encapsulate(
         self, public: Points, targets: Sequence[Target], target: Any, draw: Draw
@@ -104,13 +92,9 @@ class KpAbe(SchemaScheme):
             raise KeyMismatchError("the message does not satisfy the policy of the key")
 
         def shared() -> Target:
-            pairs, total = [], None
-            for leaf, weight in weights.items():
-                own, sent = key[0][leaf], group.inverse(points[0][places[holdings.words[leaf]]])
-                if weight != 1:
-                    own, sent = group.power(own, weight), group.power(sent, weight)
-                total = own if total is None else group.multiply(total, own)
-                pairs.append((sent, key[1][leaf]))
-            return group.product([*pairs, (total, points[1][0])])
+            sent = points[0]
+            shares, words = self.products(holdings, weights, key[0], lambda w: sent[places[w]])
+            pairs = [(group.inverse(product), key[1][n]) for n, product in words.items()]
+            return group.product([(shares, points[1][0]), *pairs])
 
         return [shared]

@@ -14,7 +14,9 @@ Sources: [S79]; [BSW07] section 4.2 for the walk, which takes polynomials for AN
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from ccbps.errors import ParameterError, UnsupportedPredicateError
@@ -108,6 +110,16 @@ class Tree(Record, frozen=True):
                 parts.append(f"at_least({least}, {', '.join(joined)})")
         return parts[0]
 
+    @property
+    def occurrences(self) -> Sequence[int]:
+        """For each leaf, the number of leaves before it that have its word."""
+        return _occurrences(self.words)
+
+    @property
+    def repeats(self) -> int:
+        """Number of leaves of the word that has the most of them."""
+        return max(self.occurrences) + 1
+
     def draws(self) -> int:
         """Return the number of random numbers that `share` takes."""
         return sum(least - 1 for least, parts in self.steps if parts > 1)
@@ -177,6 +189,15 @@ class Tree(Record, frozen=True):
             for part, term in zip(own, terms, strict=True):
                 factors[part] = int(factor * term % order)
         return dict(reversed(out.items()))
+
+
+@lru_cache(64)
+def _occurrences(words: tuple[str, ...]) -> Sequence[int]:
+    seen, out = Counter[str](), []
+    for word in words:
+        out.append(seen[word])
+        seen[word] += 1
+    return out
 
 
 def _value(terms: Sequence[int], point: int, order: int) -> int:

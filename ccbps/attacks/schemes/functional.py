@@ -85,12 +85,10 @@ def pooled(keys: Sequence[tuple[Sequence[str], Points]]) -> tuple[list[str], Poi
     """
     words: list[str] = []
     ones: list[Point] = [keys[0][1][0][0]]
-    twos: list[Point] = []
-    for own, (first, second) in keys:
+    for own, (points, _) in keys:
         words += own
-        ones += first[1:]
-        twos += second
-    return words, (ones, twos)
+        ones += points[1:]
+    return words, (ones, keys[0][1][1])
 
 
 @attack(
