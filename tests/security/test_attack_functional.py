@@ -5,7 +5,8 @@ their pairings and published elements of GT. In the transparent model, where ele
 logarithms, all such relations are found.
 
 1. Users whose keys do not fit, and observers, cannot compute a message's element of GT, also not
-   together, from several messages, or with keys of other epochs. One user whose key fits can.
+   together, from several messages, or with keys of other epochs. One user whose key fits can. For
+   KP- and CP-ABE that holds whatever the policies, with words at several leaves, too.
 2. Messages of hidden vectors for two records show the same relations, if the patterns of all keys
    that anybody has give the same answers on both.
 """
@@ -17,12 +18,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from ccbps import Schema, UInt
 from ccbps.attacks.schemes.functional import ORDER, view_of
 from ccbps.attacks.schemes.relations import observed, rank_modulo
 from ccbps.functional import CpAbe, FunctionalScheme, HiddenVectors, Ibe, KpAbe
 from ccbps.functional.trees import Tree, epoch_tree, epoch_words
+from tests.support import effort
 
 SCHEMA = Schema(x=UInt(2))
 A, B, C = map(Tree.leaf, "abc")
@@ -46,6 +50,11 @@ def views(scheme: FunctionalScheme, keys: Sequence[Any], targets: Sequence[Any])
 
 def tree_in(epoch: int, tree: Tree) -> Tree:
     return epoch_tree(tree, epoch)
+
+
+def computes(rows: Any, element: Any) -> bool:
+    """Return whether a column is a linear combination of those that a party computes."""
+    return rank_modulo(rows, ORDER) == rank_modulo(np.hstack((rows, element)), ORDER)
 
 
 def words_in(epoch: int, *words: str) -> tuple[str, ...]:
@@ -88,8 +97,47 @@ def test_only_a_key_that_fits_computes_the_element(
 ) -> None:
     scheme = kind.made_from(None if kind is Ibe else SCHEMA, "transparent")
     rows, shared = views(scheme, keys, targets)
-    both = np.hstack((rows, shared[:, :1]))
-    assert (rank_modulo(rows, ORDER) == rank_modulo(both, ORDER)) == opens
+    assert computes(rows, shared[:, :1]) == opens
+
+
+def trees() -> Any:
+    """Make small policies, with words at several leaves."""
+    leaf = st.sampled_from([A, B, C])
+    gates = {"min_size": 2, "max_size": 3}
+    return st.recursive(
+        leaf,
+        lambda parts: st.lists(parts, **gates).flatmap(
+            lambda some: st.integers(1, len(some)).map(lambda least: Tree.join(least, some))
+        ),
+        max_leaves=5,
+    )
+
+
+records = st.sets(st.sampled_from("abc"), min_size=1).map(lambda words: tuple(sorted(words)))
+
+
+@settings(max_examples=effort.examples(120))
+@given(policies=st.lists(trees(), min_size=1, max_size=2), users=st.lists(records, max_size=2))
+@example(policies=[Tree.join(2, [A, A, B])], users=[("b",)])  # two leaves of a word that users lack
+def test_users_together_read_what_one_of_them_may(
+    policies: list[Tree], users: list[tuple[str, ...]]
+) -> None:
+    scheme = CpAbe(SCHEMA, pairing="transparent")
+    rows, shared = views(scheme, users, policies)
+    may = [policies[0].weights(words, ORDER) is not None for words in users]
+    assert computes(rows, shared[:, :1]) == any(may)
+
+
+@settings(max_examples=effort.examples(120))
+@given(policies=st.lists(trees(), max_size=2), sent=st.lists(records, min_size=1, max_size=2))
+@example(policies=[Tree.join(2, [A, A, B])], sent=[("b",)])
+def test_policies_together_read_what_one_of_them_may(
+    policies: list[Tree], sent: list[tuple[str, ...]]
+) -> None:
+    scheme = KpAbe(SCHEMA, pairing="transparent")
+    rows, shared = views(scheme, policies, sent)
+    may = [policy.weights(sent[0], ORDER) is not None for policy in policies]
+    assert computes(rows, shared[:, :1]) == any(may)
 
 
 @pytest.mark.parametrize(
