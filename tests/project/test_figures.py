@@ -91,12 +91,6 @@ CLAIMS = [
         "answer all pairs together, in less time than masks take",
         "bench_contents / Encrypted tests / TagMatch / masked, s ÷ all, s",
     ),
-    (
-        "functional.md",
-        "Small policies miss the goal",
-        "bench_functional / CP-ABE, milliseconds of an opening and two pairings and a power a leaf"
-        " / AND of 1 / of goal",
-    ),
 ]
 
 
