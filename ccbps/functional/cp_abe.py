@@ -6,23 +6,27 @@ Master key a, public key Y = e(g1, g2)^a; H hashes words to G1::
     message:        S = g2^s;  for each leaf with word w and share q of s  C = g1^q H(w)^s
     GT:             Y^s = e(D * product of D_w, S) / e(product of C, R)
 
-Of the leaves with one word, the first one is as above. Each further one has an exponent x of its
-own: C = g1^q H(w)^x, beside T = g2^x, and D_w is paired with T. All factors have the weights of
-their shares, which are 1 for trees of AND and OR.
+If a word stands at several leaves, its first leaf is as above. The second leaves of all words have
+another exponent x, the third ones another, and so on: C = g1^q H(w)^x, beside T = g2^x. D_w is then
+paired with T. All factors have the weights of their shares, which are 1 for trees of AND and OR.
 
-So two pairings open a message whatever its policy, if it uses no word twice. [BSW07], the first
-scheme of this kind, takes two for each leaf. This one is [RW22] with two changes, which save a
-pairing, and a power of a hash for each leaf: shares are exponents of g1 instead of a further hash,
-and the first leaf's exponent is s instead of a number of its own. In the generic group model, it is
-as secure, since whatever anybody can compute is a sum of products of two exponents:
+So two pairings open a message whose policy uses no word twice. [BSW07], the first scheme of this
+kind, takes two for each leaf. This one is [RW22] with two changes: shares are exponents of g1, not
+of a further hash, and first leaves have the exponent s, not a number of their own. That saves a
+pairing and an element of G2. It needs a pairing without maps between G1 and G2, since g1^r or g1^s
+would open every message.
 
-1. a s comes from (a + r) s only. What is left is r s, for the r of one user or of several.
-2. r s comes from (q + h x) r only, in shares: h is the logarithm of H(w). What is left is h x r,
-   different for each leaf, user and message.
-3. h x r comes from (h r) x only, which the user has for words of the key.
+Why only fitting users compute Y^s, in the generic group model: an exponent in GT is a sum of
+products, one factor from G1 (1, h, a + r, h r, q + h x) and one from G2 (1, r, x; s is one of the
+x). H(w) is g1^h. Let such a sum be a s.
 
-So for each user whose r s is taken off, the shares of leaves with words *of this user's key* add up
-to s. No such user is needed if a user's own key satisfies the policy, and no other users help.
+1. Only (a + r) s has a s. So it is there for at least one user, and its r s has to cancel.
+2. Only (q + h x) r has r s, in shares. Other random numbers of the shares have to cancel, so the
+   shares that are taken add up to s. Each leaves h x r, of this leaf, user and message only.
+3. Only (h r) x cancels h x r, and the user has h r for words of the key only.
+
+So the shares of leaves with words of this one user's key add up to s: the user needs no other one.
+Leaves of one word must differ in x: otherwise the difference of their shares takes no key for it.
 
 The policy stands in every message, for everybody to read.
 """

@@ -24,11 +24,11 @@ Source: [IP08], whose vectors have no such last place.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import combinations
 from typing import Any, ClassVar, Final
 
-from ccbps.algebra.pairing import Target
+from ccbps.algebra.pairing import Point, Target
 from ccbps.errors import ParameterError, UnsupportedPredicateError
 from ccbps.forms.bit_tree import FALSE, TRUE, BitNode, Literal, Threshold, bit_tree
 from ccbps.forms.bits import event_bits
@@ -126,14 +126,19 @@ class HiddenVectors(SchemaScheme):
     def find(
         self, holdings: Any, key: Points, label: Any, points: Points
     ) -> Sequence[Callable[[], Target]]:
-        group, start, ways = self.group, 0, []
+        sent, start, ways = points[0], 0, []
         for pattern in holdings:
             places = [2 * place + part for place, _ in pattern for part in (0, 1)]
             own = key[1][start : start + len(places)]
             start += len(places)
-            pairs = [(points[0][at], mine) for at, mine in zip(places, own, strict=True)]
-            ways.append(lambda pairs=pairs: group.product(pairs))
+            ways.append(partial(self._product, sent, places, own))
         return ways
+
+    def _product(
+        self, sent: Sequence[Point], places: Sequence[int], own: Sequence[Point]
+    ) -> Target:
+        pairs = zip((sent[at] for at in places), own, strict=True)
+        return self.group.product([*pairs])
 
 
 def _no_epoch(epoch: int | None) -> None:

@@ -444,12 +444,11 @@ class UserKey(Confined, TextKey):
         points = sent(group, message.points, scheme.message_shape(label))
         target = scheme.target_of(label, self._holdings)
         for find in scheme.find(self._holdings, self._points, label, points):
-            seed = _masked(group, find(), message.points, message.mask)
-            if scheme.checked and not public._follows(message, target, seed):
-                continue
-            with suppress(DecodeError):
-                key = _key(b"payload", seed, message)
-                return open_sealed(message.payload, key, message.head), seed
+            with suppress(DecodeError):  # of a point, too: its error would tell which one was used
+                seed = _masked(group, find(), message.points, message.mask)
+                if not scheme.checked or public._follows(message, target, seed):
+                    key = _key(b"payload", seed, message)
+                    return open_sealed(message.payload, key, message.head), seed
         raise DecodeError(ALTERED)
 
     def _to_bytes(self) -> bytes:

@@ -6,10 +6,10 @@ Master key a, public key Y = e(g1, g2)^a; H hashes words to G1::
     message:        E = g2^s;  for each word w  E_w = H(w)^s
     GT:             Y^s = e(product of D, E) / e(product of E_w, R)
 
-Of the leaves with one word, each has an exponent x of its own, with its R. All factors have the
-weights of their shares, which are 1 for trees of AND and OR. So two pairings open a message
-whatever the policy, if it uses no word twice. [GPSW06], the first scheme of this kind, has an
-exponent and a pairing for each leaf.
+If a word stands at several leaves, their exponents differ: the second leaves of all words have
+another x and R, the third ones another, and so on. All factors have the weights of their shares,
+which are 1 for trees of AND and OR. So two pairings open a message whose policy uses no word twice.
+[GPSW06], the first scheme of this kind, has an exponent and a pairing for each leaf.
 
 The attributes stand in every message, for everybody to read. A key does not hide its policy.
 Source: [RW22] figure 1.

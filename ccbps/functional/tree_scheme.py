@@ -1,8 +1,8 @@
 """What KP-ABE and CP-ABE have in common: shares of a secret along a policy, masked by words.
 
-The share q of a leaf with word w is masked as g1^q H(w)^x. Leaves with different words have the
-same exponent x; of the leaves with one word, the n-th has the n-th exponent. g2^x is given for each
-exponent. Whoever has H(w)^r for some words w, and g2^r, takes off the masks of these words in GT::
+The share q of a leaf with word w is masked as g1^q H(w)^x. The first leaves of all words have one
+exponent x, their second leaves another, and so on; g2^x is given for each. Whoever has H(w)^r for
+some words w, and g2^r, takes off the masks of these words in GT::
 
     e(product of masked shares, g2^r) / product over x of e(product of H(w)^r, g2^x)
 
@@ -49,7 +49,7 @@ class TreeScheme(SchemaScheme):
         powers = {share: group.power(group.g1, share) for share in dict.fromkeys(shares)}
         ones = [
             group.multiply(powers[share], group.power(self.hashed(word), exponents[number]))
-            for share, word, number in zip(shares, tree.words, tree.occurrences, strict=True)
+            for share, word, number in zip(shares, tree.words, tree.occurrences(), strict=True)
         ]
         return ones, [group.power(group.g2, exponent) for exponent in exponents]
 
@@ -71,7 +71,7 @@ class TreeScheme(SchemaScheme):
         Returns:
             product of the shares, and product of the words by number of the exponent.
         """
-        group, numbers = self.group, tree.occurrences
+        group, numbers = self.group, tree.occurrences()
         shares: list[Point] = []
         words: dict[int, list[Point]] = {}
         for leaf, weight in weights.items():

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from functools import lru_cache
 from typing import Any, Final
 
 from ccbps.errors import ParameterError, UnsupportedPredicateError
@@ -110,15 +109,18 @@ class Tree(Record, frozen=True):
                 parts.append(f"at_least({least}, {', '.join(joined)})")
         return parts[0]
 
-    @property
-    def occurrences(self) -> Sequence[int]:
-        """For each leaf, the number of leaves before it that have its word."""
-        return _occurrences(self.words)
+    def occurrences(self) -> list[int]:
+        """Return, for each leaf, the number of leaves before it that have its word."""
+        seen, out = Counter[str](), []
+        for word in self.words:
+            out.append(seen[word])
+            seen[word] += 1
+        return out
 
     @property
     def repeats(self) -> int:
         """Number of leaves of the word that has the most of them."""
-        return max(self.occurrences) + 1
+        return max(Counter(self.words).values())
 
     def draws(self) -> int:
         """Return the number of random numbers that `share` takes."""
@@ -189,15 +191,6 @@ class Tree(Record, frozen=True):
             for part, term in zip(own, terms, strict=True):
                 factors[part] = int(factor * term % order)
         return dict(reversed(out.items()))
-
-
-@lru_cache(64)
-def _occurrences(words: tuple[str, ...]) -> Sequence[int]:
-    seen, out = Counter[str](), []
-    for word in words:
-        out.append(seen[word])
-        seen[word] += 1
-    return out
 
 
 def _value(terms: Sequence[int], point: int, order: int) -> int:

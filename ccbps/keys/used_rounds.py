@@ -299,7 +299,9 @@ def as_rounds(rounds: ArrayLike, count: int | None, name: str = "rounds") -> Rou
             f"{name} must be a sequence of whole numbers, one per row, got {array.dtype} "
             f"of shape {array.shape}"
         )
-    if array.dtype.kind == "i" and np.count_nonzero(array < 0):
+    if array.dtype.kind == "i" and (
+        array.item() < 0 if array.size == 1 else np.count_nonzero(array < 0)
+    ):
         raise ParameterError(f"{name} must not be negative, got {int(array.min())}")
     if count is not None and len(array) != count:
         raise ParameterError(f"{count} rows need {count} {name}, got {len(array)}")

@@ -296,7 +296,10 @@ class ArrayEncoder:
         """Write messages of rows of randomness, and of rows of inputs by `index`."""
         count, drawn = len(out), self._random_bytes
         copy_rows(random[:, :drawn], self._drawn[:count])
-        inputs.take(index, axis=0, out=self._inputs[:count], mode="clip")  # without a buffer
+        if count == 1:
+            self._inputs[0] = inputs[index.item(0)]
+        else:
+            inputs.take(index, axis=0, out=self._inputs[:count], mode="clip")  # without a buffer
         self._planes.run(self._joined, self._messages[:count])
         if self._masked:
             copy_rows(random[:, drawn : drawn + self._masked], self._mask[:count])

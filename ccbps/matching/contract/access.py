@@ -64,6 +64,7 @@ Content: TypeAlias = Callable[[], Bytes]
 """Function that names the content of each row for a ledger: uint8, (count, a fixed width)."""
 
 MAC_BYTES: Final = 8
+_BOTH: Final[tuple[Side, ...]] = ("event", "interest")
 SIDES: Final[Mapping[Role, tuple[Kind, ...]]] = {
     "publisher": (Kind.EVENT,),
     "subscriber": (Kind.INTEREST,),
@@ -126,20 +127,26 @@ def header_bytes(scheme: Scheme) -> int:
     return ROUND_HEADER_BYTES if scheme.keying is Keying.ROUNDS else KEY_HEADER_BYTES
 
 
+def layout_of(scheme: Scheme) -> Mapping[Side, tuple[int, slice]]:
+    """Return the bytes of a message of each side, and the place of its body."""
+    kept: Mapping[Side, tuple[int, slice]] | None = vars(scheme).get("_message_layout")
+    if kept is None:
+        start, mac = header_bytes(scheme), MAC_BYTES if scheme.keying is Keying.SERVER else 0
+        ends = {side: start + int(getattr(scheme.sizes, side)) for side in _BOTH}
+        kept = vars(scheme)["_message_layout"] = {
+            side: (end + mac, slice(start, end)) for side, end in ends.items()
+        }
+    return kept
+
+
 def message_bytes(scheme: Scheme, side: Side) -> int:
     """Return the bytes of a message of one side: header, body, and MAC if there is one."""
-    mac = MAC_BYTES if scheme.keying is Keying.SERVER else 0
-    return header_bytes(scheme) + int(getattr(scheme.sizes, side)) + mac
+    return layout_of(scheme)[side][0]
 
 
 def bodies_of(scheme: Scheme, messages: Bytes, side: Side) -> Bytes:
     """Return a view of the bodies of messages of one side."""
-    return messages[:, _body(scheme, side)]
-
-
-def _body(scheme: Scheme, side: Side) -> slice:
-    start = header_bytes(scheme)
-    return slice(start, start + getattr(scheme.sizes, side))
+    return messages[:, layout_of(scheme)[side][1]]
 
 
 def require_width(scheme: Scheme, messages: Bytes, side: Side) -> None:
@@ -179,8 +186,7 @@ class Access:
         self._scheme, self.epoch = scheme, epoch
         self.names = scheme.digest, key_id, epoch
         self.key: dict[str, Any] = {}
-        sides: tuple[Side, ...] = "event", "interest"
-        self.layout = {side: (message_bytes(scheme, side), _body(scheme, side)) for side in sides}
+        self.layout = layout_of(scheme)
 
     def open(
         self, rounds: Rounds | None, count: int, pairs: Labels, content: Content, messages: Bytes
