@@ -13,6 +13,7 @@ Batches of one pair, of 64 and of more show what a call costs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import count as counting
 from pathlib import Path
 from typing import Any
@@ -218,6 +219,13 @@ def stock_box(batch: int, rounds: int, most: int) -> None:
             table.row(name + kernels, whole, EVENT_GOAL, results[name]["same" + kernels] / 1000)
 
 
+def fresh_rounds(batch: int) -> Iterator[np.ndarray]:
+    """Yield the rounds of one batch after another, made ahead so that a batch of one is timed."""
+    many = max(1, (1 << 16) // batch)
+    for start in counting():
+        yield from np.arange(start * many * batch, (start + 1) * many * batch).reshape(many, batch)
+
+
 def batches(sizes: Iterable[int], rounds: int) -> None:
     """Print what a pair costs in a batch of one, and in larger ones; with few pairs, in NumPy."""
     schema = numbers(16, 16, 20)
@@ -225,14 +233,10 @@ def batches(sizes: Iterable[int], rounds: int) -> None:
     heads = dict.fromkeys(("publisher", "subscriber", "broker"), ".3f")
     table = Table("FormulaMatch, microseconds a pair by the size of a batch", heads, head="pairs")
     for batch in sizes:
-        seed, turn = SharedSeed.generate(), counting()
+        seed, rounds_of = SharedSeed.generate(), fresh_rounds(batch)
         publisher, subscriber = matcher.publisher(seed), matcher.subscriber(seed)
         broker, events = matcher.broker(), random_events(schema, batch)
-        wanted = schema.parse(text)
-
-        def places(batch: int = batch, turn: Iterator[int] = turn) -> np.ndarray:
-            return next(turn) * batch + np.arange(batch)
-
+        wanted, places = schema.parse(text), partial(next, rounds_of)
         both = publisher.encode(events, places()), subscriber.encode(wanted, np.arange(batch))
         again = max(1, SINGLE * 64 // max(64, batch))
         actions: dict[str, Callable[[], object]] = {

@@ -354,5 +354,8 @@ class ArrayDecoder:
         # All that is read of a message is read while it is in the cache.
         copy_rows(events[:, :skip], heads[0])
         copy_rows(interests[:, :skip], heads[1])
+        if count == 1:
+            stray[0] = events.item(-1) & int(unused[0]) | interests.item(-1) & int(unused[1])
+            return
         last = (events[:, -1] & unused[0]) | (interests[:, -1] & unused[1])
         np.not_equal(last, 0, out=stray)

@@ -140,12 +140,14 @@ class LanePlanes:
     def run(self, rows: Words, out: Words | Bools) -> None:
         """Run the program on rows, as `ArrayPlanes.run`."""
         program, registers, count = self._program, self._registers, len(out)
-        bits = np.unpackbits(rows.view(np.uint8)[:count], axis=1, bitorder="little")
-        if self.rows > 1:  # all is packed at once: row by row takes ten times as long
+        if self.rows == 1:
+            bits = np.unpackbits(rows.view(np.uint8), bitorder="little")
+        else:  # all is packed at once: row by row takes ten times as long
+            bits = np.unpackbits(rows.view(np.uint8)[:count], axis=1, bitorder="little")
             lanes = np.zeros((bits.shape[1], 8 * registers.itemsize), dtype=np.uint8)
             lanes[:, :count] = bits.T
             bits = np.packbits(lanes, bitorder="little").view(registers.dtype)
-        self._given[:] = bits.reshape(-1)
+        self._given[:] = bits
         for operands, taken, (lefts, rights), products, ranks, summed, starts, sums in self._levels:
             registers.take(operands, None, taken, "clip")
             np.bitwise_and(lefts, rights, products)
@@ -156,11 +158,11 @@ class LanePlanes:
         found: NDArray[Any] = registers.take(self._outputs)
         if self.rows > 1:
             bits = np.unpackbits(found.view(np.uint8), bitorder="little")
-            found = bits.reshape(len(found), -1)[:, :count]
+            found = bits.reshape(len(found), -1)[:, :count].T
         if program.outputs:
-            out.view(np.uint8)[:] = np.packbits(found.T, bitorder="little").reshape(count, -1)
+            out.view(np.uint8)[:] = np.packbits(found, bitorder="little").reshape(count, -1)
         else:
-            out[:] = found[0]
+            out[:] = found.reshape(-1)
 
 
 class ArrayPlanes:

@@ -226,9 +226,10 @@ class Subscriber(MatcherRole):
                 raise ParameterError(f"{len(column)} interests need as many rounds, got {count}")
             prepared = self._prepared(column)
         width, body = self._access.layout["interest"]
-        out = output(out, (len(prepared), width))
-        draw = self._access.open(used, len(prepared), pairs, lambda: self._content(prepared), out)
-        if len(prepared):
+        messages = len(prepared)
+        out = output(out, (messages, width))
+        draw = self._access.open(used, messages, pairs, lambda: self._content(prepared), out)
+        if messages:
             self.matcher.encode_interests(self._access.key, prepared, draw, out[:, body])
             self._access.authenticate(out)
         return out
