@@ -294,7 +294,7 @@ class RoundAccess(Access):
             # Roles over the same pad may not have a ledger on disk.
             self._ledger.check(numbers, inherited=True)
             if self._owner is not None:
-                # One number is a round of different bytes in two matchers: numbers alone show no reuse.
+                # A round's bytes depend on the matcher, so equal numbers say nothing of reuse.
                 owner = self._seed.owner(self._scheme.digest)
                 self._owner.claim(np.zeros(1, dtype=np.uint64), owner)
                 self._owner = None
