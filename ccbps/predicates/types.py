@@ -117,7 +117,7 @@ class AttributeType(Printable, ABC):
         (1, 256)
 
     Attributes:
-        nullable: whether records may leave the attribute out (NULL, code 0).
+        nullable: True if records may leave the attribute out (NULL, code 0).
         cardinality: number of values, NULL not counted.
         accepts: description of a value that fits, for error messages.
     """
@@ -258,12 +258,12 @@ class AttributeType(Printable, ABC):
             and 0 < len(values) <= FEW_ROWS
             and _PLAIN.issuperset(map(type, values))
         ):
-            # A batch of one waits for calls of NumPy.
+            # For a batch of one, calls of NumPy would take most of the time.
             lowest = self.lowest
             try:
                 return pack([self.number_of(value) + lowest for value in values], self.limbs)
             except Refused:
-                pass  # its reason is named below
+                pass  # the reason is named below
         codes, problems = self.examine(values, attribute=attribute)
         if problems:
             row, reason = min((int(np.argmax(mask)), reason) for mask, reason in problems)
