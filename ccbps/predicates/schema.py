@@ -398,7 +398,7 @@ class Predicate(Printable, Redacted, frozen=True, eq=False, dict=True):
         return is_empty(self.schema, self.true_form())
 
     def true_form(self) -> Form:
-        """Return the code form of "the predicate is TRUE"; private bounds without value are None."""
+        """Return the code form of "the predicate is TRUE"; unbound private bounds are None."""
         return self._form
 
     @cached_property
