@@ -10,7 +10,7 @@ A message of several segments can be made, sent and matched piece by piece (`enc
 lost or mixed up. So the segments behind the first one, and the subscriber's last element, carry the
 message's tag plus their number in the message: a segment that is from another message, or out of
 place, is refused and not multiplied. The message's tag is the round's, seven bytes that follow from
-the header of either message (`ccbps.wire`), so this tells nobody anything new.
+the header of either message (`ccbps.wire`), so the broker learns nothing new.
 
 Hazard: tags find mistakes. An attacker who alters a message can copy them.
 """

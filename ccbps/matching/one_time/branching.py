@@ -33,7 +33,7 @@ LAYOUT: Final = 2
 
 
 class BranchingMatch(TemplateScheme):
-    """Public side: schema, template or box, program. It makes the three roles.
+    """One-time matcher of templates and boxes, by branching programs.
 
     Example:
         A template: everybody sees the formula, and only the subscriber its constants.
@@ -71,8 +71,8 @@ class BranchingMatch(TemplateScheme):
             schema: schema of the events.
             template: SQL, with ``:name`` wherever the subscriber has a private constant. Required:
                 the matcher without a template is `BranchingMatch.box(schema)`.
-            max_nodes: most nodes of the program. A message takes a sixteenth of their square in
-                bytes: a megabyte for the 4,096 nodes that are allowed by default.
+            max_nodes: greatest number n of nodes of the program. A message takes n^2 / 16 bytes:
+                a megabyte for the 4,096 nodes that are allowed by default.
 
         Raises:
             ParameterError: there is no template, it is for another schema or already bound, or the

@@ -62,7 +62,7 @@ KEY_BITS: Final = 128 - BLOCK_BITS - (HASHES_A_GATE - 1).bit_length()
 
 
 class GarbledMatch(TemplateScheme):
-    """Public side: schema, template or circuit. It makes the three roles.
+    """One-time matcher of templates, boxes and public circuits, by garbling.
 
     Example:
         A Hamming distance of 64 bits takes 63 ANDs for counting, and a few for comparing:

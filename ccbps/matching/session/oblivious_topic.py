@@ -114,7 +114,7 @@ class ObliviousTopicMatch(Matcher, SessionScheme):
         attributes: names of the topic's attributes.
         payload_bytes: longest payload of an event; all events have the same length.
         group: group of prime order.
-        event_bytes: bytes of an event before anybody has asked; see `event_bytes_for`.
+        event_bytes: bytes of an event before any request; see `event_bytes_for`.
         interest_bytes: bytes of a request.
     """
 
@@ -314,7 +314,7 @@ class ObliviousTopicMatch(Matcher, SessionScheme):
             key: a publisher's `ObliviousPublisher.key`.
             ledger: None. The role remembers the event numbers that it has used, and its key holds
                 the next one.
-            randomness: nothing is drawn from it; answers and events follow from key and number.
+            randomness: not used: answers and events follow from key and number.
 
         Hazard: its counter goes on where it stood when the key was saved. If events were encoded
         by the counter since then, save the key again after them, or give `encode` numbers that

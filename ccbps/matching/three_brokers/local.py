@@ -27,7 +27,7 @@ _REFUSED_GRANTS: Final = (
 
 
 class LocalBrokers(Confined):
-    """Three brokers in threads of this process. Who can read the process reads everything.
+    """Three brokers in threads of this process. Whoever can read the process reads everything.
 
     Example:
         >>> from ccbps import Schema, UInt
@@ -156,7 +156,7 @@ class LocalBrokers(Confined):
         authority: Sequence[bytes] | None,
         grants: Sequence[Bytes],
     ) -> list[Any]:
-        """Return what each of the three brokers makes of messages."""
+        """Return the result of each of the three brokers for messages."""
 
         def serve(number: int, lower: LocalLink, upper: LocalLink) -> tuple[Any, Bools]:
             try:

@@ -85,7 +85,7 @@ PREPARED = 1 << 12
 
 
 class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
-    """Public side: schema, template, digits, sizes. It makes the roles.
+    """Reusable matcher of boxes, templates and hidden formulas, for three brokers.
 
     Example:
         >>> from ccbps import Schema, UInt
@@ -148,9 +148,9 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
                 longer, and take fewer gates and layers.
             reveal: parties that learn the answers: "brokers", or "subscriber" for nobody else, at
                 16 bytes a pair from each broker to the subscriber.
-            grants: True if each client needs a grant: an authority says, unknown to the brokers,
-                which events it may see at all. A grant is a box: of one interval for an attribute,
-                or of as many as the matcher's, where it is a box.
+            grants: True if each client needs a grant: an authority limits the events that the
+                client may see, unknown to the brokers. A grant is a box, with one interval for an
+                attribute, or with as many as the matcher's boxes have.
             max_gates: largest number of gates.
 
         Raises:
@@ -323,7 +323,7 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
     def traffic(self, events: int, subscriptions: int, *, topics: int | None = None) -> Traffic:
         """Return the bytes of each link, without hellos, grants, and comparisons of batches.
 
-        The latter are 64 bytes and two bits an event. Brokers 1 and 2 get messages, and broker 0
+        Comparisons are 64 bytes and two bits an event. Brokers 1 and 2 get messages, and broker 0
         the heads. Lanes are filled up to whole words.
         """
         pairs, words = events * subscriptions, -(-subscriptions // WORD)
@@ -511,8 +511,8 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
         """Make one of the three brokers.
 
         Args:
-            party: its number: 0, 1 or 2.
-            key: its key.
+            party: number of the broker: 0, 1 or 2.
+            key: key of the broker.
             ring: connections to the other two, made for the matcher's `digest`.
             authority: hello of the authority for this broker, by which the broker knows it, where
                 clients need grants.
@@ -533,7 +533,7 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
         )
 
     def local(self) -> LocalBrokers:
-        """Make three brokers in this process, for tests and notebooks."""
+        """Make all three brokers in this process, for tests and notebooks."""
         return LocalBrokers(self)
 
     # -- interests, grants and messages -----------------------------------------------------------

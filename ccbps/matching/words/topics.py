@@ -18,7 +18,7 @@ any number of layers and the keys of the paper, are in `ccbps.overlay.commutativ
 
 Hazard: both are deterministic: the broker sees which topics are equal, and how often each occurs.
 Two nodes in a row break the layers: the broker and any one client read all topics that they can
-think of.
+guess.
 Source of the layers: [SOM09]; [Survey] section 4.5.
 """
 
