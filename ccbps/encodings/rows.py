@@ -1,4 +1,4 @@
-"""Pairs of messages as encodings take and give them: shapes, copies, and bits that are not used."""
+"""Pairs of messages as encodings take and give them: shapes, copies, and unused bits."""
 
 from __future__ import annotations
 
@@ -62,8 +62,7 @@ class PairEncoding:
                 (2, batch, skip), C-contiguous.
 
         Returns:
-            the answers, and whether a bit of a message is set that is not used; each of shape
-            (batch,).
+            the answers, and True where a message has an unused bit set; each of shape (batch,).
 
         Raises:
             ShapeError: a shape does not fit.
@@ -141,7 +140,7 @@ def require_inputs(
         words: words of a row.
         batch: number of messages.
         index: row of `inputs` for each message, or None.
-        exact: whether a row must have no more words.
+        exact: True if a row must have no more words.
     """
     rows = inputs.shape[0] if index is None else len(index)
     if (

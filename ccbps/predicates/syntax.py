@@ -1,7 +1,7 @@
 """Syntax: the door to sqlglot. Text in, its syntax tree out, and the exact values of literals.
 
-sqlglot records where names and most literals stand. Whatever else there is to complain about is
-shown at the nearest of those.
+sqlglot records the positions of names and of most literals. An error about anything else is shown
+at the nearest of these.
 
 Where Spark's SQL and standard SQL would read a literal in two ways, it is refused: the same text
 must not select other rows here than in `DataFrame.filter`. A `Reading` takes a number's digits, or
@@ -394,7 +394,7 @@ def compares_like_float(
     Args:
         kind: the type.
         constant: the number.
-        single: whether the float is a float32.
+        single: True if the float is a float32.
 
     Raises:
         ConstantError: the type does not compare with the number.

@@ -92,6 +92,9 @@ class KeyServer(Confined):
         Args:
             name: name of the publisher.
             options: options of the matcher: `TagMatch` takes ``groups=[0, 2]``.
+
+        Raises:
+            ParameterError: the matcher does not take an option or its value.
         """
         return self._issued("publisher", name, options)
 
@@ -102,6 +105,9 @@ class KeyServer(Confined):
         Args:
             name: name of the subscriber.
             options: options of the matcher: `TagMatch` takes ``group=2``.
+
+        Raises:
+            ParameterError: the matcher does not take an option or its value.
         """
         return self._issued("subscriber", name, options)
 
