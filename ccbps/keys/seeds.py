@@ -236,7 +236,7 @@ class EpochSeed(SharedSeed):
     """The seed of one epoch: it gives the next epoch's seed, and no earlier epoch's.
 
     Both parties of a pair hold such a seed and step it at agreed times, for example at midnight. A
-    publisher with many subscribers holds a master seed and gives "alice" the text of
+    publisher with many subscribers holds a master epoch seed and gives "alice" the text of
     ``master.pair("alice")``. From then on the publisher's copy of her seed is stepped along with
     the master, and she steps her own. Rounds start afresh with each epoch. The text and the shares
     of an epoch seed hold the seed of each pair that was named.

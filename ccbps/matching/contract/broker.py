@@ -115,7 +115,7 @@ class Broker(MatcherRole):
         Raises:
             DecodeError: some bytes are not messages of this matcher, key and epoch; two messages
                 are of different pairs or rounds; or a round of a broadcast has two different
-                events. The error names the rows.
+                events. The error names the rows. Or events and interests differ in number.
         """
         answers, causes = self.examine(events, interests)
         raise_for(causes)
@@ -130,6 +130,9 @@ class Broker(MatcherRole):
 
         Returns:
             answers, shape (batch,), False where refused; and the `ccbps.wire.Cause` of each row.
+
+        Raises:
+            DecodeError: messages have a wrong width, or events and interests differ in number.
         """
         matcher = self.matcher
         require_width(matcher, events, "event")
@@ -303,6 +306,8 @@ class Broker(MatcherRole):
 
         Raises:
             ParameterError: the scheme cannot tell.
+            DecodeError: some bytes are not interest messages of this matcher, key and epoch.
+            KeyMismatchError: a table is not this broker's.
         """
         matcher = self._tables()
         if not matcher.covering:

@@ -63,7 +63,7 @@ _from_text: ContextVar[bool] = ContextVar("_from_text", default=False)
 
 @contextmanager
 def making(*, again: bool = False, from_text: bool = False) -> Iterator[None]:
-    """Tell constructors of matchers, while the block runs, for which purpose they are called.
+    """Tell constructors of matchers, while the block runs, the purpose of their call.
 
     Args:
         again: True to give no warnings of broken schemes.
@@ -83,7 +83,7 @@ def from_text() -> bool:
 
 
 def within_text(size: int) -> None:
-    """Refuse a text whose matcher would have too long messages.
+    """Refuse a text whose matcher would have messages that are too long.
 
     A text is untrusted, and a few bytes of it can ask for very long messages. Schemes call this and
     `from_text` before they build anything large.

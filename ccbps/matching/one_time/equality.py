@@ -81,7 +81,8 @@ class MembershipMatch(Matcher, EncodedScheme):
 
         Raises:
             ParameterError: an attribute is not in the schema, there are none, their codes have
-                more than 1,024 bits together, or there are more than 4,096 members.
+                more than 1,024 bits together (1,023 if all codes are values), or there are more
+                than 4,096 members.
         """
         slots = 1 << (whole("members", members, 1, MOST_MEMBERS) - 1).bit_length()
         self._use(schema, attributes, slots)
