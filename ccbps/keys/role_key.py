@@ -3,8 +3,8 @@
 Key material is a record with a check, so a damaged key is refused. Without the check it would be a
 key under which nothing matches. The check uses no secret: it guards against accidents only.
 
-Secrets leave by `RoleKey.export_secret`, `export_secret_data` and `to_text`, and in no other way: a
-key has no attributes other than what may be logged.
+Secrets leave by `RoleKey.export_secret`, `export_secret_data` and `to_text`, and in no other way:
+all attributes of a key may be logged.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a candidate shows, to whom: sets of facts, which are compared by inclusion.
+"""Leaks of a candidate: sets of facts that parties learn, which are compared by inclusion.
 
 There is no score. A candidate that shows less than another in every respect is better; of two
 candidates that each hide something that the other shows, only the user can tell.

@@ -1,4 +1,4 @@
-"""Plans: what every matcher costs and shows for a load, in the order in which to consider them."""
+"""Plans: costs and leaks of every matcher for a load, in the order in which to consider them."""
 
 from __future__ import annotations
 

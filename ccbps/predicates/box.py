@@ -625,7 +625,7 @@ def _single_product(schema: Attributes, part: Part) -> dict[str, Intervals]:
     """Return the set of codes of each attribute, where the true set of a part is their product.
 
     Raises:
-        NotABox: it is none, or that is too much work to find out.
+        NotABox: the true set is no product, or finding out is too much work.
     """
     full: dict[str, Intervals] = {name: ((0, schema[name].size - 1),) for name in schema}
     union = union_of(schema, part)

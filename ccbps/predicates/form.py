@@ -340,8 +340,8 @@ class _Lowering:
             # With a NULL in the list, "not equal to any" is never certain.
             return NEVER
         kind = self.schema[node.attribute]
-        # Public constants go first: what becomes of them must not depend on a private one. They
-        # come to as few ranges as there are; four hundred neighbours are one range.
+        # Public constants go first: their leaves must not depend on a private one. They become as
+        # few ranges as possible; four hundred neighbours are one range.
         constants = [item.value for item in items if isinstance(item, tree.Constant)]
         ranges = [kind.code_range("=", value) for value in constants]
         taken = {low for low, high in ranges if low <= high}

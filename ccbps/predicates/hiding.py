@@ -210,7 +210,7 @@ def hide(schema: Attributes, form: Form, depth: int, kind: LeafKind) -> HiddenTr
 
     Raises:
         DoesNotFit: the form needs a deeper tree, or is too large.
-        ParameterError: `depth` or `kind` is none of these; or a bound is private and not filled in.
+        ParameterError: `depth` or `kind` is not possible; or a bound is private and not filled in.
     """
     writer = _WRITERS[choice("leaf", kind, _WRITERS)](schema)
     depth = whole("depth", depth, 0, MAX_DEPTH)

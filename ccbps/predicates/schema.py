@@ -1,4 +1,4 @@
-"""Schema and Predicate: what events carry, and one subscription over it.
+"""Schema and Predicate: the attributes of events, and one subscription over them.
 
 A schema reads a predicate from text, and a predicate that is read from JSON brings its schema. A
 predicate with ``:name`` placeholders is a public template. `bind` makes a subscription from it,

@@ -1,4 +1,4 @@
-"""Routable and secret attributes: what brokers read of a schema, and what travels sealed.
+"""Routable and secret attributes: those that brokers read, and those that travel sealed.
 
 A `Split` divides the attributes of a schema into two schemas. Brokers match records of the routable
 one in the clear. From a predicate over all attributes follows a *weaker* one over the routable

@@ -323,7 +323,7 @@ class _Reader:
             hint = f"; {_PRIVATE}"
         elif name.lower() in ("none", "nan", "nil"):
             hint = "; a missing value is found with IS NULL"
-        # What is not an attribute may be a constant whose quotes were forgotten.
+        # A name that is no attribute may be a constant whose quotes were forgotten.
         summary = f"unknown attribute; the schema has {', '.join(self.schema)}{guess}; {_QUOTES}"
         raise self._error(UnknownAttributeError, problem + hint, node, summary)
 

@@ -398,7 +398,7 @@ def _of_floats(values: npt.NDArray[Any], nullable: bool) -> _Choice:
         raise _LeftOut("its floats are beyond 2^53, where whole numbers have gaps; read exact ones")
     for decimals in range(_MAX_DECIMALS + 1):
         scaled = values * 10**decimals
-        # What a float32 or a float64 of that many decimals is off, as far as a Decimal takes it.
+        # The error of a float32 or float64 of that many decimals, as far as a Decimal takes it.
         off = np.minimum(np.abs(scaled) * 1e-7, _CLOSE) if decimals else 0.0
         if np.all(np.abs(scaled - np.rint(scaled)) <= off):
             unit = Fraction(1, 10**decimals)

@@ -169,7 +169,7 @@ def read_syntax(text: str, names: Sequence[str]) -> Syntax:
     hints = [name for name in names if name.lower() in reserved]
     if hints:
         problem += f"; an attribute named like a word of SQL is written `{hints[0]}`"
-    # What sqlglot says may repeat any word of the text.
+    # sqlglot's messages may repeat any word of the text.
     raise PredicateSyntaxError(
         problem, text=text, position=position, summary="the text is not one condition in SQL"
     )
@@ -244,7 +244,7 @@ def _misspelt(before: Any, token: Any) -> str:
 
 
 def _check_nesting(text: str, tokens: list[Any]) -> None:
-    # Counted before parsing: what the parser does at the bottom of the stack is not under control.
+    # Counted before parsing, since a parser that runs out of stack cannot be controlled.
     depth = 0
     run = 0
     for token in tokens:

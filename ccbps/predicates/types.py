@@ -1,10 +1,10 @@
 """Attribute types: an order-preserving code of fixed width for every value of an attribute.
 
-`AttributeType` is what all types share. Values of a type are numbered 0, 1, ... in the order SQL
-compares them; the code is that number, or that number plus one when the type is nullable, so that
-code 0 is then NULL. Every comparison with a constant becomes an inclusive range of codes, clamped
-exactly where the constant is outside the domain: `volume < 10**9` on a 16-bit attribute is the
-full range, never an error.
+`AttributeType` is the base of all types. Values of a type are numbered 0, 1, ... in the order in
+which SQL compares them. The code is that number; a nullable type adds one, and code 0 is then NULL.
+Every comparison with a constant becomes an inclusive range of codes, clamped exactly where the
+constant is outside the domain: `volume < 10**9` on a 16-bit attribute is the full range, never an
+error.
 
 A type is a frozen public value: it validates itself, compares, hashes and pickles.
 """

@@ -119,7 +119,7 @@ def check_on_error(on_error: str, *, drop: bool = False) -> bool:
 
     Args:
         on_error: the caller's choice.
-        drop: allow "drop", too, for results whose rows are matches.
+        drop: True to allow "drop", too, for results whose rows are matches.
 
     Raises:
         ParameterError: there is no such choice.

@@ -2,7 +2,7 @@
 
 Workers find the broker's state and the subscribers' keys through a `KeySource`. They read it again
 for every micro-batch, so a join or a leave takes effect with the next one. The docstring of
-`ccbps.spark.group_state` says what Spark keeps in its state store.
+`ccbps.spark.group_state` describes the state that Spark keeps in its state store.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ Contents: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[list[pa.Arra
 MOST_ROUND: Final = (1 << 63) - 1
 """Greatest round, which `drop_rounds` never drops."""
 _TRIES: Final = 5
-"""Number of times that an append is written, if others remove what it has written."""
+"""Number of times that an append is written, if others remove its files."""
 _PART_BYTES: Final = 256 << 20
 """Approximate size of the messages in a file that compaction writes (bytes)."""
 _CAUSES: Final = {
@@ -182,7 +182,7 @@ def _as_they_are(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.Array]]:
 
 
 def check_mode(mode: str, batch: tuple[str, int] | None = None) -> None:
-    """Refuse a mode or a batch that is none; see `write_messages`."""
+    """Refuse an impossible mode or batch; see `write_messages`."""
     choice("mode", mode, ("error", "overwrite", "append"))
     if batch is not None and mode != "append":
         raise ParameterError("batch= is for mode='append'")

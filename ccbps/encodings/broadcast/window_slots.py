@@ -260,7 +260,7 @@ class WindowSlots(GateWalk):
                     continue
                 bit = monomial[0]
                 others = [m for m, _, _ in parts if m != monomial]
-                # The bit must not occur in what it is computed from.
+                # The bit must not be computed from itself.
                 if len(others) != len(parts) - 1:
                     continue
                 used = {x for m in others for x in m}

@@ -153,7 +153,7 @@ def require_width(scheme: Scheme, messages: Bytes, side: Side) -> None:
     """Refuse anything but an array of messages of one side.
 
     Raises:
-        DecodeError: it is none.
+        DecodeError: `messages` is no such array.
     """
     array, width = np.asarray(messages), message_bytes(scheme, side)
     if array is not messages or array.dtype != np.uint8 or array.shape[1:] != (width,):

@@ -229,7 +229,7 @@ def work_of(prepare: Callable[[int], Callable[[], object]], most: int) -> Work:
     """Measure work on samples of one unit and of many.
 
     Args:
-        prepare: ``prepare(n)`` makes ready what n units need, and returns the call to time.
+        prepare: ``prepare(n)`` prepares n units, and returns the call to time.
         most: greatest number of units.
     """
     least = taken = _middle(prepare, 1)

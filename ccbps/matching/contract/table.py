@@ -5,8 +5,8 @@ interests become a part of their own; parts of about the same size are joined, s
 most about log2 n of them and every interest is prepared at most that often. Removed interests are
 passed over, and dropped for good when their part has lost half.
 
-The table keeps the messages, too: to join parts, and to be saved. So a saved table holds what the
-broker has received, nothing more; and loading it examines every message again.
+The table keeps the messages, too: to join parts, and to be saved. So a saved table holds messages
+that the broker has received, nothing more; and loading it examines every message again.
 
 Parts are immutable. A change of the table makes all its new parts first, and then puts them in
 place of the old ones at once. So another thread sees the table before or after the change, and a

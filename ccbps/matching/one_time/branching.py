@@ -4,7 +4,7 @@ Publisher and subscriber share one-time randomness. Each sends one message; from
 computes whether the event matches the predicate, and learns nothing else: not the event, not the
 constants, and (for `BranchingMatch.box`) not even which attributes are constrained.
 
-`ccbps.matching.templates` says what templates and boxes are.
+`ccbps.matching.templates` explains templates and boxes.
 
 Security: perfect against the broker, given fresh shared randomness for every pair of messages
 (`OneTimePad`); with a `SharedSeed`, computational. Broker and one client together learn the other

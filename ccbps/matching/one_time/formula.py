@@ -2,7 +2,7 @@
 
 Publisher and subscriber share one-time randomness. Each sends one message; from the two the broker
 computes whether the event matches the predicate, and learns nothing else. There are three kinds of
-matchers. They differ in what everybody may see of a subscription:
+matchers. They differ in the public part of a subscription:
 
 - `FormulaMatch.box`: nothing. Every attribute lies in a private interval; which attributes are
   constrained stays hidden.

@@ -3,7 +3,7 @@
 Publisher and subscriber share one-time randomness. The subscriber garbles a public circuit, with
 its own bits folded in, and the publisher sends a label for each bit of the event. The broker
 evaluates the circuit on labels, learns one output, and nothing else. There are three kinds of
-matchers. They differ in what everybody may see of a subscription:
+matchers. They differ in the public part of a subscription:
 
 - `GarbledMatch.box`: nothing. Every attribute lies in a private interval.
 - ``GarbledMatch(schema, template)``: the template, with ``:name`` for constants that only the

@@ -7,8 +7,8 @@ each pair of an event and an interest a broker sends a few dozen bits to another
 messages, and all three learn the answer. Clients have no key in common with one another; they know
 the three brokers' public keys.
 
-There are three kinds of matchers, which differ in what everybody may see of a subscription: a box
-(the schema, and how many intervals an attribute has), a template (its formula, but for private
+There are three kinds of matchers, which differ in the public part of a subscription: a box (the
+schema, and how many intervals an attribute has), a template (its formula, but for private
 constants), and hidden formulas (the number and kind of leaves).
 
 Security: against any one broker that follows the protocol, alone or with any clients. Two brokers
@@ -79,7 +79,7 @@ DIGITS = 4
 COMPARED_DIGITS: Final = (2, 3, 4, 5, 6)
 """Bits of a digit that a planner compares."""
 COMPARED_BYTES: Final = 32
-"""Bytes that a broker sends another one to compare what they hold of an event."""
+"""Bytes that a broker sends to another one to compare their parts of an event."""
 PREPARED = 1 << 12
 """Interests whose tables are filled at a time."""
 

@@ -253,7 +253,7 @@ class ProxySearchMatcher(ReusableMatcher):
         """Open the slots in use of those interests whose users are served.
 
         Returns:
-            for each slot: its interest, its place there, its number, and what `_opened` returns.
+            for each slot: its interest, its place there, its number, and the result of `_opened`.
         """
         numbers, rows = self._slots(bodies)
         halves, used = self._halves(key, bodies), np.asarray(rows.any(axis=2))
