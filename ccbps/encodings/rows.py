@@ -51,7 +51,7 @@ class PairEncoding:
     def decode_with_heads(
         self, events: Bytes, interests: Bytes, heads: Bytes
     ) -> tuple[Bools, Bools]:
-        """Decode messages that stand behind headers, and copy the headers.
+        """Decode messages that follow headers, and copy the headers.
 
         Override this where a kernel does both in one pass over the memory, else `_decode`.
 
@@ -80,9 +80,9 @@ class PairEncoding:
         """Return messages with contiguous rows; copy them if needed.
 
         Args:
-            events: as in `decode_with_heads`.
-            interests: likewise.
-            heads: likewise.
+            events: event messages, as in `decode_with_heads`.
+            interests: interest messages, likewise.
+            heads: place of the heads, likewise.
 
         Raises:
             ShapeError: a shape does not fit.
@@ -168,7 +168,7 @@ def message_index(interests: int, batch: int, index: Index | None) -> Index:
         index: interest of each message; None where there is one for each, or one for all.
 
     Raises:
-        ShapeError: they do not fit.
+        ShapeError: `index` does not fit.
     """
     count = interests if index is None else len(index)
     if count != batch and (index is not None or count != 1):

@@ -69,7 +69,8 @@ class SubscriberRing(Confined, TextKey):
         """Make a ring of keys.
 
         Raises:
-            ParameterError: there is none, one is no `SubscriberKey`, or two are of one subscriber.
+            ParameterError: there is no key, one is no `SubscriberKey`, or two are of one
+                subscriber.
         """
         by_number: dict[int, SubscriberKey] = {}
         for key in keys:

@@ -222,7 +222,7 @@ class ClientKey(PlainKey):
             brokers: public keys of brokers 0, 1 and 2.
 
         Raises:
-            ParameterError: there are not three different ones.
+            ParameterError: `brokers` are not three different public keys.
         """
         return cls(os.urandom(32) + b"".join(public_keys(brokers)))
 

@@ -142,7 +142,7 @@ class SharedSeed(_Seeds, DrawnKey):
         Raises:
             DecodeError: the shares do not give back a seed of this class: there are too few, too
                 many of them are altered, or 10,000 choices of k shares did not find the seed.
-            ParameterError: one of them is not a share.
+            ParameterError: one of `shares` is not a share.
         """
         from ccbps.keys.share_form import join_key
 

@@ -47,7 +47,7 @@ def join_key(kind: str, shares: Iterable[Share]) -> bytes:
     Raises:
         DecodeError: no k of the shares, or none of the first `TRIES` choices, give a key of this
             kind.
-        ParameterError: one of them is not a share.
+        ParameterError: one of `shares` is not a share.
     """
     given = as_shares(shares)
     for chosen in islice(_choices(given), TRIES):

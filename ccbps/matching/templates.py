@@ -67,7 +67,7 @@ class TemplateMatcher(Matcher):
 
         Raises:
             ParameterError: there is no template, or it is for another schema or already bound.
-            PredicateError: it does not parse or does not fit the schema.
+            PredicateError: the template does not parse or does not fit the schema.
         """
         if template is None:
             name = type(self).__name__
@@ -157,7 +157,7 @@ class TemplateMatcher(Matcher):
         """Make the matcher that has other values of some `_own_parameters`.
 
         Raises:
-            ParameterError: they are not possible.
+            ParameterError: the parameters are not possible.
         """
         options = {**self.parameters(), **parameters}
         template = options.pop("template")

@@ -172,7 +172,7 @@ _DTYPES: Final[dict[type, tuple[type, ...]]] = {
 
 
 def _from_objects(values: list[Any]) -> Column:
-    """Convert Python objects: by way of NumPy if all are of one plain type, else a dictionary."""
+    """Convert Python objects: through NumPy if all are of one plain type, else to a dictionary."""
     kinds = set(map(type, values))
     missing = np.zeros(len(values), dtype=np.bool_)
     if type(None) in kinds:

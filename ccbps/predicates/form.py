@@ -147,7 +147,7 @@ class HammingWithin(Form, frozen=True):
         """Code from which distances are counted.
 
         Raises:
-            ParameterError: it is private and not filled in.
+            ParameterError: the centre is private and not filled in.
         """
         if self.value is None:
             raise _unbound(self.attribute)

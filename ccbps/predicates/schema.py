@@ -178,7 +178,7 @@ class Schema(Attributes):
             routable: names of the attributes that brokers read.
 
         Raises:
-            ParameterError: `routable` names no attribute, all of them, or one that is not there.
+            ParameterError: `routable` names no attribute, all of them, or an unknown one.
         """
         return predicates.Split(self, routable)
 
@@ -274,7 +274,7 @@ class Predicate(Printable, Redacted, frozen=True, eq=False, dict=True):
         as ``:name``.
 
         Raises:
-            ParameterError: its private constants are bound; send the template instead.
+            ParameterError: private constants are bound; send the template instead.
         """
         if self._constants:
             raise ParameterError(

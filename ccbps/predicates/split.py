@@ -99,8 +99,8 @@ class Split(Printable):
             predicate: SQL text or a predicate of the whole schema.
 
         Raises:
-            PredicateError: it does not parse, or compares with a time outside of the years 1 to
-                9999.
+            PredicateError: the predicate does not parse, or compares with a time outside of the
+                years 1 to 9999.
         """
         bound = bound_predicate(self.schema, predicate, "a predicate")
         text = _text(_weakened(bound.expression, self.routable, True), bound.text)

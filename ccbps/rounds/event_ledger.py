@@ -192,7 +192,7 @@ class EventLedger(Printable):
         """Lock and open the file.
 
         Raises:
-            LedgerError: it is not the file that it was, or cannot be used.
+            LedgerError: the file was replaced by another one, or cannot be used.
         """
         return self._file.transaction(self._require_identity)
 
@@ -215,7 +215,7 @@ class EventLedger(Printable):
         """Check that enough rounds are left, and warn before they run out.
 
         Raises:
-            LedgerError: there are too few.
+            LedgerError: too few rounds are left.
         """
         if self.rounds is None:
             return

@@ -126,7 +126,7 @@ def _path_of(name: str, path: Any) -> Path:
     """Return an absolute path.
 
     Raises:
-        ParameterError: it is no path of a file.
+        ParameterError: `path` is no path of a file.
     """
     if not isinstance(path, (str, os.PathLike)) or "\0" in os.fspath(path):
         raise ParameterError(f"{name} must be the path of a file, got {type(path).__name__}")
@@ -257,7 +257,7 @@ class LedgerFile:
         """Refuse a file that does not have a change that was seen.
 
         Raises:
-            LedgerError: it is another ledger or an older copy, or went on from one.
+            LedgerError: the file is another ledger or an older copy, or continued from one.
         """
         if seen is None:
             return

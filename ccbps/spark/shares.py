@@ -250,8 +250,8 @@ def open_shares(
         answers: results of `match_shares` at operators 0, 1 and 2, with the same columns. They may
             have rows of other subscriptions, which are not opened.
         events: columns that name events in `answers`, with each event's message, or its first 52
-            bytes, and its "commitment". They come from the publisher, by a way that no broker can
-            alter.
+            bytes, and its "commitment". They come from the publisher, over a channel that no broker
+            can alter.
         interests: the subscriber's own subscriptions and messages, or the first 52 bytes of these.
         matcher: the matcher; public. No broker learns its answers (``reveal="subscriber"``).
         key: source of the subscriber's `ClientKey` for the workers.

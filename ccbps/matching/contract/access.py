@@ -89,7 +89,7 @@ def check_key(scheme: Scheme, key: RoleKey, role: Role) -> None:
     """Refuse all but the keys of a role and matcher.
 
     Raises:
-        KeyMismatchError: it is another's, a key update, or no key.
+        KeyMismatchError: `key` is of another role or matcher, a key update, or no key.
     """
     if not isinstance(key, RoleKey):
         hint = "; matcher.key_server() gives it" if scheme.keying is Keying.SERVER else ""
@@ -430,7 +430,7 @@ class KeyAccess(Access):
         """Return the `Cause` for refusing each message; 0 for the others.
 
         Raises:
-            DecodeError: they do not have the width of messages.
+            DecodeError: `messages` do not have the width of messages of this side.
         """
         require_width(self._scheme, messages, side)
         kind = Kind[side.upper()]

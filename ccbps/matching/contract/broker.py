@@ -206,7 +206,7 @@ class Broker(MatcherRole):
                 such as revoked ones. `admit` new users first, or their interests are lost.
 
         Raises:
-            DecodeError: it is not a saved table, or a damaged one; or it has interests of users
+            DecodeError: this is no saved table, or a damaged one; or it has interests of users
                 whom this broker does not serve, and `drop_unserved` is False.
             KeyMismatchError: the table is of another matcher, key or epoch.
             OSError: the file cannot be read.

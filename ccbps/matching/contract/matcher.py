@@ -105,7 +105,7 @@ def matcher_fields(text: str) -> dict[str, Any]:
     """Return the fields of a text of `Matcher.to_json`.
 
     Raises:
-        DecodeError: it is not such a text.
+        DecodeError: the text is not a matcher's.
     """
     fields = read_description("matcher", text, MATCHER_FIELDS, most=MAX_TEXT)
     if not isinstance(fields["parameters"], dict):
@@ -336,7 +336,7 @@ class Matcher(Scheme):
         """Make the matcher of a text from `to_json`; `ccbps.matching.from_json` takes any scheme's.
 
         Raises:
-            DecodeError: it is not such a text, or describes another scheme.
+            DecodeError: the text is not a matcher's, or describes another scheme.
             ParameterError: the parameters are not possible, or messages would have more than
                 64 MiB, which only a constructor may ask for.
         """

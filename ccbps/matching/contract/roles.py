@@ -273,7 +273,7 @@ def output(out: Bytes | None, shape: tuple[int, int]) -> Bytes:
     """Return the array to write messages to: a new one, or the caller's if it fits.
 
     Raises:
-        ShapeError: it does not fit.
+        ShapeError: `out` does not fit.
     """
     if out is None:
         return np.empty(shape, dtype=np.uint8)

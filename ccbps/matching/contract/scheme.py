@@ -264,7 +264,7 @@ class Scheme(Printable, ABC):
         """Make the scheme with these `parameters`, which are the constructor's unless overridden.
 
         Raises:
-            ParameterError: they are not this scheme's.
+            ParameterError: the parameters are not this scheme's.
         """
         return cls(schema, **parameters)
 
@@ -352,8 +352,8 @@ class Scheme(Printable, ABC):
         A scheme takes exactly the interests that this method takes.
 
         Raises:
-            PredicateError: it cannot be used.
-            ParameterError: it is not an interest at all.
+            PredicateError: the interest cannot be used.
+            ParameterError: `interest` is no interest at all.
         """
 
     def meaning(self, interest: Any, events: Events) -> Bools:

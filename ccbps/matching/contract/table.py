@@ -187,7 +187,7 @@ class Table(Confined):
         Raises:
             DecodeError: some bytes are not interest messages of the broker's matcher, key and
                 epoch; names rows, and adds none.
-            ParameterError: ids do not fit, or are there already.
+            ParameterError: ids do not fit, or are already in the table.
         """
         raise_for(self._access.examine(interests, "interest"))
         with self._lock:

@@ -97,7 +97,7 @@ class BranchingMatch(TemplateScheme):
 
         Args:
             schema: schema of the events; for B bits the program has 2 B + 1 nodes.
-            max_nodes: as for a template.
+            max_nodes: greatest number of nodes of the program.
 
         Raises:
             ParameterError: the program would have more than `max_nodes` nodes.

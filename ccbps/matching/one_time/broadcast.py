@@ -111,8 +111,8 @@ class BroadcastMatch(FormulaScheme):
 
         Args:
             schema: schema of the events.
-            window: as for a template.
-            max_gates: as for a template.
+            window: bits of a digit, 1 to 4.
+            max_gates: largest number of AND gates of the formula.
 
         Raises:
             ParameterError: a value is not possible.

@@ -129,7 +129,7 @@ class GarbledMatch(TemplateScheme):
 
         Args:
             schema: schema of the events; B bits take about 2 B ANDs.
-            max_gates: as for a template.
+            max_gates: largest number of ANDs.
 
         Raises:
             ParameterError: the circuit would have more than `max_gates` ANDs.

@@ -41,7 +41,7 @@ make it again. There is no key server, and no broker that matches.
 
 Hazards: the number of requests, topics and events and all sizes are public, and so are the events'
 numbers. Events are not signed. A subscriber tries a topic for each request that is answered:
-publishers limit them. An identity that came by way of the broker may be the broker's. A publisher
+publishers limit them. An identity that came through the broker may be the broker's. A publisher
 that loses its key must open new sessions; one that is restored from an old key must not count
 through the same event numbers again (`ccbps.matching.session.roles`). Not constant time.
 Source: [DCSTW13]; [Survey] section 4.6. There, each message is encrypted anew for each subscriber,
@@ -321,7 +321,7 @@ class ObliviousTopicMatch(Matcher, SessionScheme):
         were not used; smaller numbers than the counter's are refused.
 
         Raises:
-            KeyMismatchError: it is the key of another matcher or role, or damaged.
+            KeyMismatchError: `key` is of another matcher or role, or damaged.
             ParameterError: there is a ledger.
         """
         self._refuse(ledger)
@@ -342,7 +342,7 @@ class ObliviousTopicMatch(Matcher, SessionScheme):
             randomness: the operating system's, unless a test says otherwise.
 
         Raises:
-            KeyMismatchError: it is the key of another matcher or role, or damaged.
+            KeyMismatchError: `key` is of another matcher or role, or damaged.
             ParameterError: there is a ledger.
         """
         self._refuse(ledger)

@@ -144,12 +144,12 @@ class ObliviousPublisher(SessionRole):
         """Admit a subscriber, whose requests are answered. Call it again to change their number.
 
         Args:
-            identity: the subscriber's `identity`, received in a way that no broker can tamper with.
+            identity: the subscriber's `identity`, from a channel that no broker can tamper with.
             requests: number of its requests to answer in all; None for any number.
 
         Raises:
-            ParameterError: not an identity, or one with another's name (one chance in 2^64);
-                requests is not a number.
+            ParameterError: `identity` is none, or has the name of another one (one chance in
+                2^64); `requests` is not a number.
         """
         identity = check_identity(identity)
         if requests is not None:
@@ -415,10 +415,10 @@ class ObliviousSubscriber(SessionRole):
         """Take sessions from a publisher from now on.
 
         Args:
-            identity: the publisher's `identity`, received in a way that no broker can tamper with.
+            identity: the publisher's `identity`, from a channel that no broker can tamper with.
 
         Raises:
-            ParameterError: not an identity, or one with another's name (one chance in 2^64).
+            ParameterError: `identity` is none, or has the name of another one (one chance in 2^64).
         """
         identity = check_identity(identity)
         if self._publishers.setdefault(name_of(identity), identity) != identity:

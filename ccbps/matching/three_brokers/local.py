@@ -58,7 +58,7 @@ class LocalBrokers(Confined):
         """Take a client's hellos, for brokers 0, 1 and 2.
 
         Raises:
-            DecodeError: they are not for these brokers and their public parameters.
+            DecodeError: `hellos` are not for these brokers and their public parameters.
         """
         for party, (key, hello) in enumerate(zip(self._keys, hellos, strict=True)):
             keys = key.open(party, hello, self._matcher.digest)
@@ -69,7 +69,7 @@ class LocalBrokers(Confined):
         """Name the client that gives grants, by its hellos for brokers 0, 1 and 2.
 
         Raises:
-            DecodeError: they are not for these brokers and their public parameters.
+            DecodeError: `hellos` are not for these brokers and their public parameters.
         """
         for party, (key, hello) in enumerate(zip(self._keys, hellos, strict=True)):
             key.open(party, hello, self._matcher.digest)

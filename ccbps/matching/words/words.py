@@ -10,7 +10,7 @@ of its words sets the bits F(F(k_i, w), N) mod m, and random bits pad it to u wo
 tests the bits F(y_i, N) mod m. Events with the same words look unrelated. An answer may be a false
 positive, never a false negative: a word that is absent is found with probability
 (1 - e^(-tu/m))^t, a conjunction of w absent words with that to the power w.
-Source: [RR06] by way of [Survey] section 4.1, after [Goh03].
+Source: [RR06] as in [Survey] section 4.1, after [Goh03].
 
 Equalities are exact; ranges are widened, see `ccbps.forms.words`.
 
