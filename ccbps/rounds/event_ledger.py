@@ -1,8 +1,8 @@
 """A ledger that allots rounds to events: an event gets one when it is first seen, and keeps it.
 
-The caller names each event by an id, and nothing else. A task that is run again, a second copy of
-it and a restarted stream get the same rounds as before, so the same messages come out. Other
-content under an id that was used is refused before anything is encoded. All
+The encoder knows each event by an id of the event's own, and by nothing else. A task that is run
+again, a second copy of it and a restarted stream get the same rounds as before, so the same
+messages come out. Other content under a used id is refused before anything is encoded. All
 subscriptions share the rounds: a pair's round encodes one event, since pairs have seeds of their
 own.
 

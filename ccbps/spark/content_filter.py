@@ -48,9 +48,9 @@ def event_masks(
     Args:
         schema: attributes of events, which are columns of the DataFrame.
         key: source of the `FilterKey` for the workers.
-        levels: argument of `ccbps.filters.ContentFilter`.
-        rate: argument of `ContentFilter`.
-        masks: argument of `ContentFilter`. All three must be the same for events and interests.
+        levels: number of prefixes, for all attributes or by attribute, as in `ContentFilter`.
+        rate: probability that a pair passes with one need unmet.
+        masks: number of masks of a subscription. All three must be equal for events and interests.
 
     Raises:
         ParameterError: an argument does not fit.
@@ -90,9 +90,9 @@ def interest_masks(
         predicate: string column of predicates in SQL.
         schema: attributes of events.
         key: source of the `FilterKey` for the workers.
-        levels: argument of `ccbps.filters.ContentFilter`.
-        rate: argument of `ContentFilter`.
-        masks: argument of `ContentFilter`. All three must be the same for events and interests.
+        levels: number of prefixes, for all attributes or by attribute, as in `ContentFilter`.
+        rate: probability that a pair passes with one need unmet.
+        masks: number of masks of a subscription. All three must be equal for events and interests.
         double_quoted_strings: True to read text in double quotes as a string, as Spark does.
 
     Raises:

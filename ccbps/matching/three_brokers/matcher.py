@@ -4,8 +4,8 @@ An event is encoded once for all subscriptions, and an interest once for all eve
 reusable schemes. Yet a broker learns no more than with the one-time ones. The price: three brokers,
 no two of which work together. Each client shares its messages between them (`ccbps.shares`). For
 each pair of an event and an interest a broker sends a few dozen bits to another one, in a few
-messages, and all three learn the answer. Clients have no key in common with one another; they know
-the three brokers' public keys.
+messages, and all three learn the answer (or, by choice, the subscriber alone does). Clients have no
+key in common with one another; they know the three brokers' public keys.
 
 There are three kinds of matchers, which differ in the public part of a subscription: a box (the
 schema, and how many intervals an attribute has), a template (its formula, but for private
