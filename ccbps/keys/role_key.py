@@ -92,7 +92,7 @@ class RoleKey(PlainKey):
         True
 
     Attributes:
-        matcher: fingerprint of the matcher.
+        matcher: digest of the matcher, 32 bytes; in hexadecimal, its fingerprint.
         role: "publisher", "subscriber", "broker"; "server" for the master key.
         key_id: name of the master key, 6 bytes; each epoch's master key has another name.
         epoch: number of the key's version.
@@ -119,7 +119,7 @@ class RoleKey(PlainKey):
         """Return a key from its parts.
 
         Args:
-            matcher: fingerprint of the matcher.
+            matcher: digest of the matcher, 32 bytes.
             role: role of the key's owner.
             key_id: name of the master key, 6 bytes.
             epoch: number of the key's version, below 2^16.

@@ -590,7 +590,7 @@ class TableScheme(Scheme):
 class SharesScheme(Scheme):
     """A scheme whose messages are secret-shared between three brokers, which answer together.
 
-    `Draw.shared` gives the mask of a body: the shares of the other two brokers.
+    `Draw.shared` gives the mask of a body: the sum of its first two shares.
     """
 
     keying = Keying.BROKERS
