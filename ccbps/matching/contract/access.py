@@ -497,7 +497,7 @@ class SharesAccess(Access):
         return Draw(self._fresh, shared, payload_keys=payload_keys)
 
     def seal(self, messages: Bytes) -> Bytes:
-        """Seal messages of this role for a way through broker 0."""
+        """Seal messages of this role that pass through broker 0."""
         require_width(self._scheme, messages, self._side)
         return self.client.seal(self._side, messages)
 
