@@ -4,7 +4,7 @@ It holds subscriptions, numbers of accepted publications, deliveries that wait, 
 are kept or on their way through a network, clients and users that were revoked, the policy in force
 and the tokens of clients, all of it as it was sent. So a thief of the file learns what the broker
 knew. A publication and its deliveries are one transaction. Both are on disk when the publisher has
-its receipt, and a repeated publication is recognised.
+its receipt, and a repeated publication is recognized.
 
 Source: SQLite documentation, "Write-Ahead Logging".
 """

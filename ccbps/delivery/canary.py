@@ -11,7 +11,7 @@ A subscriber that opens payloads sees false matches without canaries. Decoys are
 that count answers, or forward them unseen.
 
 Hazards: a broker that sees answers learns which records always match the same subscriptions. Where
-equal records have equal messages, it recognises a canary that is repeated. Take canaries that
+equal records have equal messages, it recognizes a canary that is repeated. Take canaries that
 differ as much as other records do, such as past records that matched. Canaries add matches: at a
 constant share, a broker that sees answers still sees when there are more
 (`ccbps.attacks.attack_at_dawn`). Canaries in addition to the usual number of events are

@@ -1,4 +1,4 @@
-"""Bogus brokers: brokers that drop events and make events up, and complaints about them."""
+"""Bogus brokers, which drop and forge events, and complaints about them."""
 
 from __future__ import annotations
 

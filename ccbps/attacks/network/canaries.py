@@ -1,4 +1,4 @@
-"""Brokers that lie: they drop what matched, or change answers, and canaries find them."""
+"""Lying brokers: they drop deliveries or change answers, and canaries detect them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The attack at dawn: a broker that can read nothing sees that something matches.
+"""The attack at dawn: a broker that can read nothing notices more matches than usual.
 
-Events of an *operation* match one subscription more often than usual. A broker counts its
-deliveries, whatever the matcher. What helps is to make this number independent of events, or to
-make it depend on so much else that the operation is lost in it.
+Events of an *operation* match one subscription more often than usual. A broker can count
+deliveries with any matcher. The defences make this number independent of events, or hide the
+operation in its other variation.
 """
 
 from __future__ import annotations

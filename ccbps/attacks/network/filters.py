@@ -1,4 +1,4 @@
-"""Filters as weapons: subscriptions that come and go, that match everything, or that cost most."""
+"""Filters as weapons: subscriptions that come and go, match everything, or cost most."""
 
 from __future__ import annotations
 

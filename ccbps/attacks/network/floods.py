@@ -1,4 +1,4 @@
-"""Floods: an adversary that is allowed to take part, and takes too much part."""
+"""Floods: an authorized adversary sends too much."""
 
 from __future__ import annotations
 

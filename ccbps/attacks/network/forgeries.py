@@ -1,4 +1,4 @@
-"""Forgeries: a bogus broker alters events that it passes on, and makes others up."""
+"""Forgeries: a bogus broker alters events that it passes on, and forges others."""
 
 from __future__ import annotations
 

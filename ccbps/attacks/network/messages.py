@@ -1,4 +1,4 @@
-"""Bytes that are no messages: altered ones, from strangers and from clients with keys."""
+"""Malformed and altered messages, from strangers and from clients with keys."""
 
 from __future__ import annotations
 

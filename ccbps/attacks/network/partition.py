@@ -1,4 +1,4 @@
-"""Partitions: a few bogus brokers cut a network in two, and links that prevent it."""
+"""Partitions: a few bogus brokers cut a network in two; further links prevent it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Brokers with queues, on a simulated network: where load turns into delay and loss.
+"""Brokers with queues, on a simulated network, in which load causes delay and loss.
 
-A broker serves one message at a time. Service times are exponential, so that a broker under Poisson
-load is an M/M/1 queue: of load r and service rate m the mean delay is 1 / (m - r).
+A broker serves one message at a time. Service times are exponential, so a broker under Poisson load
+is an M/M/1 queue: at arrival rate r and service rate m the mean delay is 1 / (m - r).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Scans: clients find brokers of an overlay, and who is connected through them, from delays alone.
+"""Scans: from delays alone, clients find brokers of an overlay, and the clients behind them.
 
-A client can overload a broker that it does not see. Probes that cross the same broker are then
-delayed ever more, and probes that do not cross it are not. Source: [ABCDFQ14].
+A client can overload a broker that it does not see. The delay of probes that cross this broker then
+grows and grows, that of other probes does not. Source: [ABCDFQ14].
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Access trees: the tree of a comparison spells its constant, and leaves tell bits of events.
+"""Access trees: the tree of a comparison reveals its constant, and leaves reveal bits of events.
 
-The tree is in the clear, with the position of the bit that each leaf asks for. Each bit has two
-tokens, and the broker sees which of them an event meets. What it lacks is which token stands for 0.
-The shape of a comparison tells that for its leaves, and so does one known event for all tokens.
+The tree is in the clear, with the position of the bit that each leaf tests. Each bit has two
+tokens, and the broker sees which of them an event meets, but not which token stands for 0. The
+shape of a comparison reveals that for its leaves, and one known event reveals it for all tokens.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Additive masks: one number hides all values of an attribute, and any one value gives it.
+"""Additive masks: one number hides all values of an attribute, and any one value reveals it.
 
-A message is v + k, so differences and the order of all values and bounds are in the clear. Each
-function here finds k from something else: a range, the ends of a domain, NULL or a distribution.
+A message is v + k, so differences and the order of all values and bounds are in the clear. The
+functions of this module find k from a range, the ends of a domain, NULL or a distribution.
 """
 
 from __future__ import annotations

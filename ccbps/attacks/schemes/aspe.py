@@ -1,8 +1,9 @@
 """ASPE: scalar products keep linear relations, and codes are whole numbers.
 
 The cipher is linear, so known plaintexts give its key. The matcher multiplies every ciphertext by a
-secret factor; one more known event is enough then. With no known plaintext, cross-ratios of
-products do not depend on key and factors, and whole codes tell the right reading of them.
+secret factor, against which one more known event is enough. Without known plaintexts, cross-ratios
+of products do not depend on key and factors. Of the values that fit them, only the right ones are
+whole codes.
 """
 
 from __future__ import annotations

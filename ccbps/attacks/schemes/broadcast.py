@@ -1,9 +1,9 @@
-"""Attacks on `BroadcastMatch` where labels or nonces serve for more than they may.
+"""Attacks on `BroadcastMatch` if labels or nonces are reused.
 
 A round has a label for each digit of an event and each value of the digit. Its lowest bits, the
 select bits, are the value plus a shift that the broker does not know. So the labels of two events
 of one round show the sum of their digits, and open a subscription at both, and at all mixtures of
-both. Who can make the labels of a round reads everything of it.
+both. Whoever can make the labels of a round reads all its messages.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Layers of commutative encryption: who holds them all, who needs none, and what passes through.
+"""Layers of commutative encryption: attacks with all keys, without keys, and by Legendre symbols.
 
-An entry of a broker's table is a word under r - 1 layers, so whoever has their keys tries words.
-Who can send guesses needs no key: equal words are equal entries. Without squares, the Legendre
-symbol of a word passes through all layers.
+An entry of a broker's table is a word under r - 1 layers, so any holder of their keys can try
+words. A party that can send guesses needs no key: equal words are equal entries. If words are not
+encoded as squares, the Legendre symbol of a word passes through all layers.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Attacks on functional encryption by users who pool their keys, and by observers.
 
-In the transparent pairing, where elements are their logarithms, `view_of` returns all that a party
-can compute from its keys and messages, and `ccbps.attacks.schemes.relations` finds whether a
-message's element of GT is a linear combination of it.
+In the transparent pairing, where elements are their logarithms, `view_of` returns all elements that
+a party can compute from its keys and messages, and `ccbps.attacks.schemes.relations` tests whether
+a message's element of GT is a linear combination of them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Attacks on `GarbledMatch` where a round serves two events, or two subscriptions.
+"""Attacks on `GarbledMatch` if a round serves two events, or two subscriptions.
 
 Labels of a wire differ by Delta, the same for all wires of a round. So two events of one round show
 Delta wherever a bit differs, and with it both labels of every wire. The broker then evaluates the

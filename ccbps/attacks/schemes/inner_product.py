@@ -1,8 +1,8 @@
 """Attacks on `InnerProductMatch` by the broker, alone and with one client.
 
-The broker alone computes with what it has: the generators, all points, and all their pairings.
-`ccbps.attacks.schemes.relations` finds all that follows from them. With the key of any client, it
-takes the secret matrix off all messages.
+The broker alone computes with the generators, all points, and all their pairings.
+`ccbps.attacks.schemes.relations` finds all relations of these. With the key of any client, the
+broker removes the secret matrix from all messages.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Keywords by proxy encryption: tokens repeat, and the two halves of a user's key add up.
 
-The broker turns trapdoors into tokens, which are equal for equal keywords of all users. With one
-user it has x and s, and then a token for every keyword. A user alone, who has h and s, names tokens
-that were stolen from a broker.
+The broker turns trapdoors into tokens, which are equal for equal keywords of all users. Together
+with one user it has x and s, and so a token for every keyword. A user alone, who has h and s, can
+identify the keywords of tokens that were stolen from a broker.
 """
 
 from __future__ import annotations

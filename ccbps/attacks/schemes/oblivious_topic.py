@@ -1,8 +1,8 @@
 """Oblivious topics: a subscriber with many requests, and a relay that stands in for others.
 
-The broker of `ObliviousTopicMatch` sees noise, so that what is left are its parties. A subscriber
-reads the topics that it has requests for. A relay that hands identities over can give its own
-instead; if identities come by another way, its requests are refused.
+The broker of `ObliviousTopicMatch` sees only noise, so these attacks are by its clients. A
+subscriber reads the topics that it has requests for. A relay that passes identities on can give its
+own instead; if identities come by another channel, its requests are refused.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Attacks on P3S: what its servers learn from their requests alone, without any key.
+"""Attacks on P3S by its servers, from requests alone, without any key.
 
-No server of `ccbps.p3s` can match. But subscribers fetch what matches, each under its name. A log
-is what a server saw: pairs of a client and its `ccbps.p3s.messages.Request`.
+No server of `ccbps.p3s` can match. But subscribers fetch matching items, each under its name. A
+server's log holds pairs of a client and its `ccbps.p3s.messages.Request`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Encrypted prefixes: ciphertexts share as many first bits as values do.
 
-A prefix-preserving cipher decides for each beginning of a value whether its next bit is flipped.
-Whoever knows a value knows these decisions on its way, and so the first bits of all values that
-begin like it. Subscriptions tell the decisions as well: the prefixes of `x < c` have the lengths of
-the ones of c, and the prefixes of an interval turn outward at both of its ends.
+A prefix-preserving cipher decides for each prefix of a value whether the next bit is flipped. A
+known value reveals these decisions for its own prefixes, and so the first bits of all values that
+begin like it. Subscriptions reveal the decisions as well: the prefixes of `x < c` have the lengths
+given by the ones of c, and the prefixes of an interval turn outward at both of its ends.
 
 Ciphertexts and prefixes are those of one attribute of at most 56 bits, left-aligned in their bytes.
 """

@@ -1,11 +1,11 @@
-"""Attacks on `TagMatch`: what keys in common, and keys that fit events, show of constants.
+"""Attacks on `TagMatch`: the leak of constants by keys in common, and by keys that fit events.
 
 The adversary is the broker. It has bodies of messages, as
 `ccbps.matching.contract.access.bodies_of` cuts them out, the public parameters, and the key of the
 public permutation. Keys that subscriptions have in common show which of their bounds begin with the
-same bits, so that bounds form a tree, of which the broker does not know at any node which branch is
-0 and which is 1. `ccbps.matching.tag.tag_words` says why. The attacks differ in what turns the
-tree.
+same bits. So bounds form a tree, but at each node the broker does not know which branch is 0 and
+which is 1. `ccbps.matching.tag.tag_words` explains why. The attacks differ in the knowledge that
+determines the branches.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Attacks on `ThreeBrokerMatch`: brokers that work together, and a broker where there are no masks.
+"""Attacks on `ThreeBrokerMatch`: colluding brokers, and one broker if masks are missing or reused.
 
 A bit is the sum of three shares, and broker i holds shares i and i + 1, numbers modulo 3. So two
-brokers hold all three. What brokers send one another is masked; without masks, or with masks that
-are used twice, it shows sums of events.
+brokers hold all three. Brokers send one another masked messages; without masks, or with masks that
+are used twice, these reveal sums of events.
 """
 
 from __future__ import annotations
