@@ -22,7 +22,7 @@ from ccbps.wire import KEY_HEADER_BYTES
 SCHEMA = Schema(price=UInt(16))
 LIMIT = 1 << 12
 INTEREST = f"price < {LIMIT}"
-"""Subscription, which a sixteenth of uniform prices match."""
+"""Subscription that a sixteenth of uniform prices match."""
 
 
 def came_before(messages: Bytes) -> Bools:

@@ -42,7 +42,7 @@ def logarithms(bodies: Bytes) -> list[int]:
 
 
 class Colluder:
-    """A broker that has the key of one client: it takes the secret matrix off all messages.
+    """A broker with the key of one client, which removes the secret matrix from all messages.
 
     Args:
         matcher: the matcher.
@@ -114,7 +114,7 @@ class Colluder:
 def difference_of(
     group: Pairing, ciphertext: Points, token: Points, first: tuple[Point, Point], most: int
 ) -> int | None:
-    """Find the scalar product of two messages, if it is small and first components are published.
+    """Find the scalar product of two messages, if it is small, from published first components.
 
     Args:
         group: the pairing.

@@ -59,7 +59,7 @@ def read_tokens(matcher: KeywordMatch, view: View, bodies: Bytes) -> list[list[A
 
 
 def find_contradictions(tokens: Sequence[Any], size: int) -> Index:
-    """Return the subscriptions that never hold, where there are more tokens than values.
+    """Return the subscriptions that never hold, if there are more tokens than values.
 
     Args:
         tokens: token of each subscription to one attribute.
@@ -146,7 +146,7 @@ def forge_interest(
 def name_stolen_tokens(
     matcher: KeywordMatch, user: Mapping[str, Any], tokens: Sequence[Any]
 ) -> list[Equality]:
-    """Name tokens that a broker has lost, with the key of one user.
+    """Name tokens stolen from a broker, with the key of one user.
 
     Args:
         matcher: matcher of the messages.

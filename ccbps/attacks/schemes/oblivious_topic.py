@@ -43,7 +43,7 @@ def open_session(
     asked: Sequence[str],
     requests: int | None = None,
 ) -> tuple[ObliviousPublisher, ObliviousSubscriber]:
-    """Make a publisher and a subscriber, who asks for topics as often as it is answered.
+    """Make a publisher and a subscriber, which asks for topics as often as it is answered.
 
     Args:
         matcher: matcher of both.
@@ -61,7 +61,7 @@ def open_session(
 
 
 def read_slots(topics: Sequence[Any], names: Sequence[Any], asked: Sequence[Any]) -> list[bytes]:
-    """Return what a broker sees of events: the slots of one subscriber, joined for each event.
+    """Return a broker's view of events: the slots of one subscriber, joined for each event.
 
     Args:
         topics: topic of each event.

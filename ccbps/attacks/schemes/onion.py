@@ -42,7 +42,7 @@ def rogue_key(
 
 
 def marked(cipher: UniversalCipher, block: Ciphertext, marker: Element) -> Ciphertext:
-    """Replace the content of a block by a marker, under the block's key, which nobody has to know.
+    """Replace the content of a block by a marker under the block's key, without knowing the key.
 
     Args:
         cipher: the cipher.
