@@ -39,11 +39,11 @@ class QueueBroker(Printable):
     """A broker that serves packets one after the other.
 
     Args:
-        rate: packets that it serves in a second, on average.
-        route: function from a packet to the neighbours that get it.
-        room: packets that wait at most; those above are lost.
-        admit: function from a packet and the time to whether the broker takes it; refusals cost no
-            service.
+        rate: mean number of packets that it serves per second.
+        route: function that takes a packet and returns the neighbours that get it.
+        room: largest number of packets that wait; further ones are lost.
+        admit: function that takes a packet and the time, and returns whether the broker takes it;
+            refusals cost no service.
         random: source of service times.
 
     Attributes:
@@ -157,6 +157,6 @@ def serve(arrivals: Reals, rate: float, random: np.random.Generator) -> Reals:
         random: source of service times.
     """
     work = np.cumsum(random.exponential(1 / rate, len(arrivals)))
-    # A packet starts when it is there and the one before is done.
+    # Service of a packet starts when it has arrived and the previous one is done.
     waits = np.maximum.accumulate(arrivals - np.concatenate([[0.0], work[:-1]]))
     return np.asarray(work + waits)

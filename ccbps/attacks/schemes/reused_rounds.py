@@ -81,7 +81,7 @@ def sent_after_restarts(
 ) -> list[Bytes]:
     """Return the messages of a publisher that starts again each day.
 
-    It uses the same rounds again, unless a ledger refuses them. Then it uses those that follow.
+    It uses the same rounds again, unless a ledger refuses them. Then it uses the following ones.
 
     Args:
         matcher: a one-time matcher.
