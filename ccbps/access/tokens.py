@@ -13,8 +13,8 @@ broker's session, the client's name and a counter, which must grow. So a token t
 no use without its key, and a presentation that is repeated is refused.
 
 Leak: whoever sees a token reads user, roles, policy version and times.
-Hazard: times are those of the broker's clock. Nobody can remove an attenuation, but whoever made
-it still has the token without it.
+Hazard: times are those of the broker's clock. Nobody can remove an attenuation, but the
+token without it stays valid for its holders.
 Sources: [Survey] section 5.1 (Fongen and Mancini; Pallickara et al.), biscuitsec.org.
 """
 
