@@ -1,7 +1,7 @@
-"""The authority: it holds the policy, issues tokens, and tells brokers what they need to know.
+"""The authority: it holds the policy, issues tokens, and signs notices for brokers.
 
 Brokers and clients trust it with policies and predicates; it never sees an event. It signs with one
-key, and names filters with a key that follows from it.
+key, and derives from it the key that names filters.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ccbps.predicates import Predicate
 
 TOKEN_SECONDS: Final = 3600.0
 LEEWAY: Final = 60.0
-"""Seconds before it was issued from which a token counts."""
+"""Seconds by which a token is valid before its issue, for brokers whose clocks are late."""
 _NAMING: Final = b"ccbps names of filters 1\0"
 
 
@@ -114,8 +114,8 @@ class Authority(Confined):
 
         Args:
             *users: names of users.
-            tokens: numbers of tokens, `Token.numbers`; with a token's first number, all that were
-                made from it end, too.
+            tokens: numbers of tokens (`Token.numbers`). A token's first number also revokes all
+                attenuations of it.
         """
         old = self.policy
         return self.enact(
@@ -191,11 +191,11 @@ class Authority(Confined):
         Args:
             user: name of the user.
             key: identity of the user's key.
-            seconds: time for which the token counts.
-            roles: roles that count, of those that the user has; None for all.
+            seconds: seconds for which the token is valid.
+            roles: roles of the user that the token grants; None for all.
 
         Raises:
-            RefusedError: the user was revoked, or has no role, or not those roles.
+            RefusedError: the user was revoked, has no role, or lacks one of `roles`.
             ImportError: biscuit-python, the extra ``access``, is missing.
         """
         held = self.policy.roles_of(user)
@@ -219,19 +219,19 @@ class Authority(Confined):
         )
 
     def renew(self, presentation: Presentation, *, seconds: float = TOKEN_SECONDS) -> bytes:
-        """Return a new token for one that has not ended, to whoever holds its key.
+        """Return a new token in place of one that has not ended, for the holder of its key.
 
-        The new token allows no more than the old one, for a longer time. A token that an
-        attenuation ends earlier is not renewed.
+        The new token allows no more than the old one, for a longer time. A token whose time an
+        attenuation limits is not renewed.
 
         Args:
             presentation: the old token, presented for `session`.
-            seconds: time for which the new token counts.
+            seconds: seconds for which the new token is valid.
 
         Raises:
             DecodeError: the old token is malformed, or not of this authority.
-            RefusedError: the proof is missing, the token ended, was revoked or is to end, or its
-                user has none of its roles any more.
+            RefusedError: the proof is missing; the token ended, was revoked, or is limited in time
+                by an attenuation; or its user has none of its roles any more.
             ReplayError: the presentation is not new.
         """
         now = self._clock()

@@ -1,8 +1,8 @@
-"""Chains of delegation: an owner lets somebody act on part of its events, who may pass part on.
+"""Chains of delegation: an owner delegates part of its events, and delegates may pass part on.
 
 A chain starts with the owner. Each link names the key that acts next, a scope (a predicate over
-events), how many further links may follow, and the link before it by its hash; the key of the link
-before signs it. A chain is valid iff
+events), the number of links that may follow, and the hash of the link before it; the key of the
+link before signs it. A chain is valid iff
 
 - the first link is signed by the owner, and each other one by the key that the link before names;
 - each scope implies that of the link before;
@@ -120,7 +120,7 @@ class Delegation(Printable):
         """Return a chain with one link more.
 
         Args:
-            holder: the key that the last link names.
+            holder: signing key that the last link names.
             key: identity of the key that may act.
             scope: predicate of the events, which implies the last scope.
             depth: number of links that may follow; one less than now by default.
@@ -169,7 +169,7 @@ class Delegation(Printable):
 
         Args:
             owner: identity of the owner's key.
-            revoked: numbers of links that count no more.
+            revoked: numbers of links that were revoked.
 
         Raises:
             RefusedError: the chain is not valid; the text says which link, and why.

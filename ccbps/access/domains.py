@@ -5,7 +5,7 @@ it to other domains: the *members*. An edge broker seals an event or a filter of
 the key; the `Stamp` stays in the clear. A broker whose domain is a member opens the message and
 routes by content. All others route by topic: they pass each message on the topic to everybody who
 has a subscription to it. Domains whose transit the topic forbids are left out of its routes, and
-see nothing of it. Where no other route exists, clients are refused. There is no way round that.
+see nothing of it. Where no other route exists, clients are refused.
 
 *Keys.* The key of a topic is derived from the manager's `EpochSeed`, which steps forward only. When
 a domain leaves, the next epoch begins for all topics of the owner, and the domain gets no grant for
@@ -29,8 +29,8 @@ and sizes alone they may guess what an event is about. Members read everything o
 off the route see no message. A notice tells its reader a topic's name, its members, the forbidden
 domains, and when a member left: managers need not send it to forbidden domains.
 Hazards: brokers of a member domain may pass the key on. A domain that left keeps what it had read,
-and opens what it recorded in its time. A broker that gets no notices goes by old ones: who holds
-them back delays the end of a membership there, and no key.
+and opens what it recorded in its time. A broker that gets no notices goes by old ones. Whoever
+withholds notices from it delays the end of a membership at that broker, but learns no key.
 Sources: [Survey] section 5.2.2 (Bacon et al.).
 """
 
@@ -69,7 +69,7 @@ _FRONT: Final = bytes([Kind.DOMAIN, VERSION])
 
 
 class Topic(WithSets, Message, frozen=True):
-    """A topic, as its manager tells all brokers of it.
+    """A topic, as its manager announces it to all brokers.
 
     Attributes:
         name: name.
@@ -78,8 +78,8 @@ class Topic(WithSets, Message, frozen=True):
         epoch: epoch of its key.
         oldest: first epoch whose messages are still taken.
         forbidden: domains that must not be on a route.
-        outer: label of the fact that somebody speaks on this topic: brokers that are no members
-            must be cleared for it.
+        outer: label of the existence of messages on this topic. Brokers of domains that are no
+            members must be cleared for it.
     """
 
     front: ClassVar[bytes] = _FRONT + b"T"
@@ -104,7 +104,7 @@ class Topic(WithSets, Message, frozen=True):
 
 
 class Notice(Message, frozen=True):
-    """A manager's word on a topic, for all brokers on its routes.
+    """A manager's signed announcement of a topic, for all brokers on its routes.
 
     Attributes:
         topic: topic.
@@ -158,8 +158,8 @@ class KeyGrant(Message, frozen=True):
 class DomainManager(Confined):
     """The manager of a domain, which founds topics and grants their keys.
 
-    Its state is the seed and the topics. A manager that is made again with the seed's text, and the
-    same topics and members, has the same keys.
+    Its state is the seed and the topics. A manager restored with the seed's text and the same
+    topics and members has the same keys.
 
     Args:
         domain: name of the domain.
@@ -192,7 +192,7 @@ class DomainManager(Confined):
         Args:
             topic: name of the topic, which no other domain uses.
             forbidden: domains that must not be on a route.
-            outer: label of the fact that somebody speaks on this topic; None for no tags.
+            outer: label of the existence of messages on this topic; None for no tags.
 
         Raises:
             ParameterError: there is the topic already, or the domain forbids itself.
@@ -386,7 +386,7 @@ class SealedMessage(Message, frozen=True):
             body: content and payload.
             epoch: epoch of the key.
             key: key of the topic (`KeyRing.key`).
-            pad_to: number of bytes to pad to a multiple of.
+            pad_to: number of bytes. The body is padded to a multiple of it.
             randomness: source of uniform bytes.
 
         Raises:
@@ -525,7 +525,7 @@ class DomainMap(Printable):
         """Return a topic.
 
         Raises:
-            RefusedError: no manager has told of it.
+            RefusedError: no manager has announced it.
         """
         if name not in self.topics:
             raise RefusedError(f"no manager has told of a topic {name!r}", reason="domain")
@@ -536,10 +536,10 @@ class DomainMap(Printable):
         return self.domain(broker) in self.topic(topic).members
 
     def tree(self, topic: str) -> dict[str, str | None]:
-        """Return the tree of a topic's routes: the broker before each one, None for the first.
+        """Return the tree of a topic's routes: the parent of each broker, None for the root.
 
-        Breadth-first search gives it, from the first broker of the owner's domain by name, through
-        allowed links and no forbidden domain. Brokers that are not in it are not reached.
+        The root is the owner domain's first broker by name. The tree is built breadth first, over
+        allowed links and without forbidden domains. Brokers that it lacks cannot be reached.
         """
         if topic not in self._trees:
             place = self.topic(topic)

@@ -1,9 +1,8 @@
 """The guard of a broker: who may take which action now, by the authority's latest notice.
 
 A client *presents* its token once in a session. From then on a decision is a few look-ups: the
-token's time, its actions, the revocations and the right of the client's roles. What the right's
-filter says about an event, the broker finds out by matching (`ccbps.broker`) or, where it reads
-events, by `Policy.test`.
+token's time, its actions, the revocations and the right of the client's roles. The broker evaluates
+the right's filter by matching (`ccbps.broker`) or, where it reads events, by `Policy.test`.
 
 *Versions.* A broker judges a message by one notice from its arrival to its last delivery, in the
 same way at each hop: `stamp` returns the version, and `at` the notice of a version. A broker that
@@ -37,8 +36,8 @@ class Guard(Printable):
 
     Args:
         authority: identity of the authority's key, 32 bytes.
-        oldest: smallest version of a policy that counts. A guard that starts with a newer version
-            than this one, or none, cannot tell whether a policy that is brought is the latest.
+        oldest: smallest version of a policy that is accepted. A guard that has just started knows
+            no other bound, so it accepts any outdated policy from this version on.
         clock: source of seconds since 1970, for tokens.
         timer: source of seconds for rates.
 
@@ -178,8 +177,8 @@ class Guard(Printable):
 
         Raises:
             DecodeError: the token is malformed, or not of the authority.
-            RefusedError: the proof is missing, the token is another user's, not of this time, or
-                was revoked, or its user was.
+            RefusedError: the proof is missing; the token is another user's, not valid now, or
+                revoked; or its user was revoked.
             ReplayError: the presentation is not new.
         """
         token = presentation.verified(self._authority, self.session, client, self._clock())
@@ -209,7 +208,7 @@ class Guard(Printable):
         """Refuse a message that the authority did not sign.
 
         Raises:
-            DecodeError: it did not.
+            DecodeError: the signature is not the authority's.
         """
         if not signed_by(self._authority, message, signature):
             raise DecodeError("the message is not signed by this authority")
@@ -319,7 +318,7 @@ class Guard(Printable):
         return right
 
     def spend(self, client: str, action: Action, right: Entitlement, most: int) -> int:
-        """Take up to some events out of a client's rate, and return how many there were."""
+        """Charge up to `most` events to a client's rate, and return the number charged."""
         if right.rate is None:
             return most
         with self._lock:
@@ -336,7 +335,7 @@ class Guard(Printable):
             return count
 
     def pause(self, client: str, action: Action) -> float:
-        """Return the seconds until a client's rate lets an event through; 0 for now."""
+        """Return the seconds until a client's rate lets an event through; 0 if it does now."""
         with self._lock:
             known = self._buckets.get((client, action))
             if known is None or (level := known[1].level()) >= 1:
@@ -366,7 +365,7 @@ class Guard(Printable):
         self.check_permit(client, permit)
 
     def check_permit(self, client: str, permit: Permit) -> None:
-        """Refuse a permit that was accepted if its filters are not in force for the client now.
+        """Refuse a permit, accepted earlier, whose filters are not in force for the client now.
 
         Raises:
             RefusedError: as for `right`, or they are not in force.

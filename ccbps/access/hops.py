@@ -9,17 +9,17 @@ A rule may hold a filter on the content of events. A broker that cannot read the
 evaluate it. To such a broker a rule that denies always applies, and a rule that allows never does.
 
 `Connections` bound the network itself: pairs of domains whose brokers may be linked. A link that no
-pair allows is never dialled, and what comes over it is not read.
+pair allows is never dialled, and messages that arrive over it are not read.
 
 Subscribers have a `Clearance`: a privacy level and a priority. Both come from a trusted service and
 never from a message. An event is delivered to a subscriber if its privacy level is at most the
 subscriber's. The priority only orders deliveries. An `AgeingQueue` raises each delivery by one step
 a second, so low priorities wait and do not starve. Let there be L priorities, from 0 to L - 1, mu
-deliveries a second, and in no time of t seconds more than mu t + 1 arrivals. Then a delivery that
-finds q others, waiting or being made, waits at most L - 1 + (q + 1)/mu seconds.
+deliveries a second, and at most mu t + 1 arrivals in any t seconds. Then a delivery that finds q
+others, waiting or being made, waits at most L - 1 + (q + 1)/mu seconds.
 
-Leak: rules name neighbours, domains and topics in the clear, to whoever may read the policy. Who
-watches deliveries learns an order, and from it which of two subscribers has the higher priority.
+Leak: rules name neighbours, domains and topics in the clear, to whoever may read the policy. An
+observer of deliveries learns their order, and so which of two subscribers has the higher priority.
 Hazards: a rule that transforms raises the label only, as the owner's signature binds the content. A
 broker can hold a message back, or send it late: policies say what may pass, not what must.
 Sources: [Survey] section 5.2.1 (Tian et al., Interaction Control).
@@ -46,7 +46,7 @@ MOST_PRIORITIES: Final = 1 << 16
 
 
 class Hop(NamedTuple):
-    """A message's way over one hop.
+    """A message's passage over one hop.
 
     Attributes:
         neighbour: broker at the other end.
@@ -237,15 +237,15 @@ class Clearance(Record, frozen=True):
 
 
 class AgeingQueue(Printable, Generic[T]):
-    """A queue in order of priorities, in which everything rises by one step a second.
+    """A priority queue in which the rank of each item rises by one step a second.
 
-    At a time t, the rank of an item with priority p that came at a is p + (t - a). All ranks rise
-    alike, so the item with the least a - p is first at any time. Of equal ones the earlier is
-    first, and items of one priority keep their order.
+    At time t, an item of priority p that arrived at time a has rank p + (t - a). All ranks rise
+    alike, so the item with the least a - p is always first. Among equals the earlier one is first,
+    and items of one priority keep their order.
 
     Args:
         priorities: number of priorities, from 0 to one less.
-        most: most items that wait; further ones are refused.
+        most: largest number of items; further ones are refused.
 
     Example:
         >>> from ccbps.access import AgeingQueue

@@ -27,13 +27,13 @@ guesses.
 of its own without it. So a broker that strips the label of an event, and sends the content as an
 event of its own, is refused by the next honest broker.
 
-Leak: who sees a stamp learns the topic, the label, the privacy level, the owner and the number of
-the message, its size and its time, and which parties changed the label. Owners may be pseudonyms.
-Hazards: tags are clear text. A party can tell what it has read outside of the overlay: labels bind
-brokers that route, and what others believe, not a party's memory. The last steps of a stamp can be
-cut off. What remains is a label that was right before. So a broker that does not know of a step
-that *raised* the label does not keep to it; give each border a rule that raises it again
-(`ccbps.access.hops`).
+Leak: whoever sees a stamp learns the topic, the label, the privacy level, the owner and the number
+of the message, its size and its time, and which parties changed the label. Owners may be
+pseudonyms.
+Hazards: tags are clear text. Labels bind the brokers that route, not a party's memory: a party can
+pass on what it has read outside of the overlay. The last steps of a stamp can be cut off, which
+leaves an earlier valid label. So a broker that does not know of a step that *raised* the label does
+not keep to it; give each border a rule that raises it again (`ccbps.access.hops`).
 Sources: [Survey] section 5.2.1 (DEFCon); Myers and Liskov, SOSP 1997.
 """
 
@@ -61,7 +61,7 @@ from ccbps.wire import Kind
 VERSION: Final = 1
 MOST_TAGS: Final = 64
 MOST_STEPS: Final = 16
-"""Changes of one label: each costs a verification at every hop."""
+"""Largest number of changes of one label: each costs a verification at every hop."""
 SALT_BYTES: Final = 32
 _ORIGIN: Final = b"ccbps labelled message 1\0"
 _STEP: Final = b"ccbps label step 1\0"
@@ -185,9 +185,9 @@ class Party(WithSets, frozen=True):
             )
 
     def check_change(self, old: Label, new: Label) -> None:
-        """Check that this party may give information with one label another one.
+        """Check that this party may change the label of information from `old` to `new`.
 
-        To add secrecy tags and to drop integrity tags takes no right.
+        Adding secrecy tags and dropping integrity tags takes no right.
 
         Raises:
             RefusedError: a right is missing.
@@ -248,7 +248,7 @@ class Stamp(Record, frozen=True):
         privacy: privacy level of an event: subscribers below do not get it.
         commitment: commitment to the content (`Body.commitment`).
         signature: signature of the owner.
-        steps: changes of the label since.
+        steps: later changes of the label.
         policy: version of the access policy by which the message is judged, at all brokers alike;
             None where there is none (`ccbps.overlay.rights`).
 
@@ -310,7 +310,7 @@ class Stamp(Record, frozen=True):
 
     @property
     def label(self) -> Label:
-        """Label after all changes. Only `check` says whether it is right."""
+        """Label after all changes, which only `check` verifies."""
         return self.steps[-1].label if self.steps else self.origin
 
     def relabel(self, signer: str, key: SigningKey, label: Label) -> Stamp:
@@ -348,7 +348,7 @@ class Stamp(Record, frozen=True):
         return label
 
     def bound(self) -> bytes:
-        """Return the bytes of all that the owner signed, and of the signature."""
+        """Return the bytes that the owner signed, followed by the signature."""
         return write(replace(self, steps=()))
 
     def _signed(self) -> bytes:

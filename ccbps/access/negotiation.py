@@ -1,9 +1,9 @@
 """Negotiation: the owner of events and the manager of a network agree on what a role may do.
 
-Each side makes *offers*: a filter, actions, roles and a rate. An offer names the one that it
-answers, so a conversation is one chain. When both sides have made an offer, either may *accept* by
-signing the pair of last offers. Once both have signed the same pair it is in force, and what is in
-force is the conjunction: events that both filters match, actions and roles that both name, and the
+Each side makes *offers*: a filter, actions, roles and a rate. An offer names the offer that it
+answers, so a negotiation is one chain. When both sides have made an offer, either may *accept* by
+signing the pair of last offers. Once both have signed the same pair, the conjunction of the two
+offers is in force: events that both filters match, actions and roles that both name, and the
 smaller rate. Either side may withdraw, which is a new version of the policy without the grants.
 
 Source: [Survey] sections 5.1.2 and 5.1.3 (Bacon et al.; Pallickara et al.).
@@ -35,14 +35,14 @@ from ccbps.wire import Kind
 Side: TypeAlias = Literal["owner", "manager"]
 _PURPOSE: Final = b"ccbps agreement 1\0"
 FIRST: Final = bytes(32)
-"""What the first offer answers."""
+"""Digest that the first offer answers, 32 zero bytes."""
 
 
 class Offer(SignedMessage, frozen=True):
     """Terms of one side.
 
     Attributes:
-        by: the side that makes the offer.
+        by: side that makes the offer.
         answers: SHA-256 of the offer that it answers; `FIRST` for the first one.
         roles: roles that may act.
         actions: actions that they may take.
@@ -111,7 +111,7 @@ class Negotiation(Printable):
         *,
         rate: float | None = None,
     ) -> None:
-        """Make an offer, which answers the newest one; earlier acceptances count no more.
+        """Make an offer, which answers the newest one and cancels earlier acceptances.
 
         Raises:
             RefusedError: the key is not that side's.
@@ -167,7 +167,7 @@ class Negotiation(Printable):
         """Take a side's signature of the pair of last offers.
 
         Raises:
-            RefusedError: it is not that side's, or of other offers.
+            RefusedError: it is not that side's, or signs other offers.
         """
         if by not in self._keys or not signed_by(self._keys[by], self._pair(), signature):
             raise RefusedError(f"the {by} did not sign the last two offers", reason="offer")
@@ -179,7 +179,7 @@ class Negotiation(Printable):
         return len(self._signatures) == len(self._keys)
 
     def withdraw(self, by: Side) -> None:
-        """Take a side's offer back, so that nothing is in force until it has made another one."""
+        """Withdraw a side's offer. Nothing is in force until that side has made another one."""
         self.last.pop(by, None)
         self._signatures.clear()
 

@@ -1,15 +1,15 @@
 """Notices: a policy as brokers see it, with names in place of filters, signed by the authority.
 
 A broker that matches ciphertexts cannot evaluate a filter, and should not read it. So each filter
-of a policy has a *name*: 16 bytes of a MAC of its text under a key of the authority. A notice tells
-which roles users have, and which name counts for some roles and an action. The authority encodes
-the filter itself as an interest under this name, like any subscription, so the broker learns
-whether an event matches it, and what the matcher shows of any interest. A filter that is always
-TRUE has the empty name, and no interest.
+of a policy has a *name*: 16 bytes of a MAC of its text under a key of the authority. A notice gives
+the roles of each user, and the name of the filter for each set of roles and action. The authority
+encodes the filter itself as an interest under this name, like any subscription. So the broker
+learns whether an event matches it, and whatever the matcher leaks about any interest. A filter that
+is always TRUE has the empty name, and no interest.
 
 A *permit* goes with a subscription that the authority narrowed (`Policy.narrow`): it names the
 filters that are conjuncts of it. When a later policy has other filters for the client, the permit
-counts no more, and the subscription ends.
+is no longer valid, and the subscription ends.
 
 Leak: users, roles, rates, and which roles have equal filters.
 """
@@ -43,7 +43,7 @@ class Entitlement(Record, frozen=True):
     Attributes:
         name: name of the filter.
         rate: events a second; None for any number.
-        burst: events at once; None for any number.
+        burst: number of events at once; None for any number.
     """
 
     name: FilterName
@@ -64,14 +64,14 @@ class Entitled(Record, frozen=True):
 
 
 class Notice(SignedMessage, frozen=True, dict=True):
-    """A policy without its filters; `ccbps.access.Authority.notice` makes it.
+    """A policy with names in place of its filters; made by `ccbps.access.Authority.notice`.
 
     Attributes:
         version: version of the policy.
         users: roles of each user, sorted.
         entitled: rights by roles.
-        revoked: users that were revoked.
-        tokens: numbers of tokens that were revoked: `ccbps.access.Token.numbers`.
+        revoked: names of users that were revoked.
+        tokens: numbers of tokens that were revoked (`ccbps.access.Token.numbers`).
         signature: the authority's signature.
     """
 
@@ -137,7 +137,7 @@ class Notice(SignedMessage, frozen=True, dict=True):
 
 
 class Permit(SignedMessage, frozen=True):
-    """The authority's word that a subscription is no wider than the client's filters.
+    """The authority's statement that a subscription is no wider than the client's filters.
 
     Attributes:
         client: name of the client.

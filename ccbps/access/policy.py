@@ -59,10 +59,10 @@ class Grant(Record, frozen=True):
     Attributes:
         role: name of the role.
         actions: actions that it may take.
-        filter: predicate over the events, or over all events of a subscription, that it may take
-            them on.
+        filter: predicate of the events that the actions are allowed on. A subscription must imply
+            it.
         rate: events a second that a user may publish or receive; None for any number.
-        burst: events at once; one second's if None.
+        burst: events at once; None for as many as in one second.
     """
 
     role: Name
@@ -80,7 +80,7 @@ class Rule(Record, frozen=True):
         by: "owner" or "manager".
         deny: predicate of the events that are denied.
         actions: actions that are denied.
-        roles: roles that are denied; none for all.
+        roles: roles that are denied; empty for all.
     """
 
     name: Name
@@ -136,7 +136,7 @@ class Decision(Record, frozen=True):
     """Answer of a policy.
 
     Attributes:
-        allowed: whether the user may.
+        allowed: True if the user may take the action.
         version: version of the policy.
         reason: sentence that names the grant, or the denial.
     """
@@ -196,7 +196,7 @@ class Policy(Printable):
         grants: permissions.
         rules: denials.
         revoked: users that have no role any more.
-        revoked_tokens: numbers of tokens that count no more, `Token.numbers`.
+        revoked_tokens: numbers of tokens that were revoked (`Token.numbers`).
     """
 
     def __init__(
@@ -308,7 +308,7 @@ class Policy(Printable):
         )
 
     def following(self, **changes: Any) -> Policy:
-        """Return the next version, which is the same but for some arguments of the constructor.
+        """Return the next version, with some arguments of the constructor changed.
 
         Example:
             >>> from ccbps import Schema, UInt
@@ -382,7 +382,7 @@ class Policy(Printable):
     def parts(self, roles: Roles, action: Action) -> list[Predicate]:
         """Return the filter of some roles and an action as an OR of predicates, one for each grant.
 
-        They are for matchers that take no OR. Parts that match nothing are left out.
+        The parts are for matchers that take no OR. Parts that match nothing are left out.
         """
         parts = [
             self._unless_denied(self.grants[place].filter, roles, action)
@@ -507,8 +507,8 @@ class Policy(Printable):
     ) -> Predicate | None:
         """Return a subscription AND the filters of the roles; None if they may not subscribe.
 
-        A subscription that was narrowed needs no decision for each event (*pre-matching*). It is
-        the same subscription if it implies the filters.
+        A narrowed subscription needs no decision for each event (*pre-matching*). It is equivalent
+        to the original one if that implies the filters.
 
         Args:
             roles: the subscriber's roles.
@@ -525,10 +525,10 @@ class Policy(Printable):
     def narrow_parts(
         self, roles: Roles, predicate: str | Predicate, actions: tuple[Action, ...] = ACTIONS[2:]
     ) -> list[Predicate]:
-        """Return what `narrow` returns as an OR of predicates, for matchers that take no OR.
+        """Return the result of `narrow` as an OR of predicates, for matchers that take no OR.
 
-        There is one for each choice of a grant for each action. Those that match nothing are left
-        out.
+        There is one predicate for each choice of a grant for each action. Predicates that match
+        nothing are left out.
 
         Raises:
             PredicateError: the predicate does not parse.

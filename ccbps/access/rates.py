@@ -12,15 +12,15 @@ class Bucket:
         """Make a bucket.
 
         Args:
-            rate: amount that comes in a second.
-            burst: amount that it holds.
+            rate: amount that flows in per second.
+            burst: largest amount that the bucket holds.
             clock: source of seconds.
         """
         self._rate, self._burst, self._clock = rate, burst, clock
         self._level, self._then = burst, clock()
 
     def level(self) -> float:
-        """Return what is in it; below 0 if too much was taken."""
+        """Return the amount in the bucket; below 0 if too much was taken."""
         now = self._clock()
         passed = max(0.0, now - self._then)  # a clock that was set back takes nothing away
         self._level = min(self._burst, self._level + passed * self._rate)
@@ -28,7 +28,7 @@ class Bucket:
         return self._level
 
     def take(self, amount: float) -> None:
-        """Take an amount, even if it is not there."""
+        """Take an amount, even if the bucket holds less."""
         self._level -= amount
 
     def debt(self) -> float:

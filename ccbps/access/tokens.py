@@ -1,20 +1,20 @@
-"""Tokens: what an authority says of a user, until when, bound to a key that the user holds.
+"""Tokens: an authority's statements about a user, limited in time and bound to the user's key.
 
 A token is a biscuit (Ed25519, Datalog). Its first block has facts, signed by the authority::
 
     user("ann"); key("<hex>"); role("doctor"); policy(7); valid(<from>, <until>);
 
 Whoever holds a token may *attenuate* it without asking anybody: a further block has checks, which
-take actions away or end the token earlier. Blocks with anything else are refused, so that a token
-means here exactly what `read_token` returns.
+take actions away or end the token earlier. Blocks with anything else are refused, so a token means
+exactly what `read_token` returns.
 
 A token alone opens nothing. Its sender *presents* it: the key that the token names signs the
 broker's session, the client's name and a counter, which must grow. So a token that is stolen is of
 no use without its key, and a presentation that is repeated is refused.
 
 Leak: whoever sees a token reads user, roles, policy version and times.
-Hazard: times are those of the broker's clock. Attenuations can be taken off by nobody, but whoever
-holds the longer-lived token still has it.
+Hazard: times are those of the broker's clock. Nobody can remove an attenuation, but the
+token without it stays valid for its holders.
 Sources: [Survey] section 5.1 (Fongen and Mancini; Pallickara et al.), biscuitsec.org.
 """
 
@@ -38,7 +38,7 @@ from ccbps.records import Message, Number
 from ccbps.wire import Kind
 
 MOST_BYTES: Final = 1 << 13
-"""Length of a token."""
+"""Largest length of a token, bytes."""
 MOST_BLOCKS: Final = 16
 MOST_POLICY: Final = (1 << 63) - 1
 LATEST: Final = 253_402_300_799
@@ -67,17 +67,17 @@ def _biscuit() -> Any:
 
 @dataclass(frozen=True)
 class Token:
-    """A token that was read: what the authority says, less what attenuations took away.
+    """A token that was read: the authority's statements, less the rights that attenuations removed.
 
     Attributes:
         user: name of the user.
         key: identity of the key that the user must hold, 32 bytes.
-        roles: roles that count, sorted.
+        roles: roles that the token grants, sorted.
         policy: version of the policy when the token was issued.
-        starts: first second at which it counts, seconds since 1970.
-        ends: last second at which it counts.
-        is_limited: whether an attenuation ends it earlier than the authority said.
-        actions: actions that are left.
+        starts: first second at which it is valid, seconds since 1970.
+        ends: last second at which it is valid, seconds since 1970.
+        is_limited: True if an attenuation ends it earlier than the authority did.
+        actions: actions that it still allows.
         numbers: names of the token and of its attenuations, for revocation: hexadecimal.
         digest: SHA-256 of the token's bytes.
     """
@@ -97,7 +97,7 @@ class Token:
         """Refuse a token before and after its time.
 
         Raises:
-            RefusedError: it does not count yet, or ended.
+            RefusedError: it is not valid yet, or ended.
         """
         if now < self.starts:
             raise RefusedError(f"the token of {self.user} does not count yet", reason="early")
@@ -137,8 +137,8 @@ def issue_token(
         key: identity of the user's key, `SigningKey.identity`.
         roles: the user's roles.
         policy: version of the policy.
-        starts: first second at which it counts, seconds since 1970.
-        seconds: time for which it counts.
+        starts: first second at which it is valid, seconds since 1970.
+        seconds: seconds for which it is valid.
 
     Raises:
         ParameterError: an argument is out of its bounds, or the token would be too long.
@@ -198,7 +198,7 @@ def attenuate_token(
         token: the token.
         authority: identity of the authority's key.
         actions: actions that stay; None for all.
-        until: last second at which the new token counts; None for no change.
+        until: last second at which the new token is valid, since 1970; None for no change.
 
     Raises:
         DecodeError: it is no token of this authority.
@@ -219,7 +219,7 @@ def attenuate_token(
 
 
 def read_token(token: bytes, authority: bytes) -> Token:
-    """Verify a token's signatures, and return what it says; its time is not checked.
+    """Verify a token's signatures, and return its contents; its time is not checked.
 
     Args:
         token: untrusted bytes.

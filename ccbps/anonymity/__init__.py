@@ -1,7 +1,7 @@
 """Anonymity: records that nobody can tell from k - 1 others, and subscriptions that hide in groups.
 
-Both are transformations before any matcher. They cost precision, which they report, and they
-protect from those who have the result: subscribers, and brokers that work together with one.
+Both are transformations before any matcher. They cost precision, which they report. They protect
+against holders of the result: subscribers, and brokers that collude with one.
 """
 
 from typing import TYPE_CHECKING

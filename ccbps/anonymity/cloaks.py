@@ -1,17 +1,17 @@
-"""Cloaks: subscriptions in groups of k, each of which the broker knows by one subscription.
+"""Cloaks: groups of k subscriptions, each of which the broker knows by a single subscription.
 
 A trusted party, the anonymizer, puts subscriptions into groups of at least k and gives the broker
 one subscription for each group: the hull of its members, the smallest box that holds them all. The
 broker forwards an event that matches a hull to all members. Each member filters once more, since it
-may get events that it did not ask for; `Cloaks.redundant` tells how many.
+may get events that it did not ask for; `Cloaks.redundant` is their expected number.
 
-A broker that works together with a subscriber, and so reads events, learns the hull and the members
-of a group, and not which of them asked for what.
+A broker that colludes with a subscriber, and so reads events, learns the hull and the members of a
+group, but not which member has which subscription.
 
-Hazard: a subscription is one of k only if the subscriptions are of k subscribers. New groups in
-each epoch give members away (`ccbps.anonymity.sticky`). The bounds of a hull are bounds of members.
-Groups of one attribute are numbered in the order of their hulls: where matchers hide hulls, call
-them by other names, and send them in another order.
+Hazard: a subscription hides among k only if they are of k different subscribers. New groups in each
+epoch expose members (`ccbps.anonymity.sticky`). The bounds of a hull are bounds of members. Groups
+of one attribute are numbered in the order of their hulls: where matchers hide hulls, rename the
+groups, and send them in another order.
 Source: [RCT13]. Its grouping is an integer programme; here it is `ccbps.anonymity.partition`.
 """
 
@@ -45,9 +45,9 @@ class Cloaks(Redacted, frozen=True, eq=False, dict=True):
 
     Attributes:
         schema: attributes of events.
-        boxes: boxes of the members. The anonymizer's secret.
+        boxes: boxes of the members, the anonymizer's secret.
         groups: group of each member, from 0, shape (members,).
-        hulls: box of each group.
+        hulls: hull of each group, a box.
     """
 
     schema: Schema
@@ -91,7 +91,7 @@ def cloak(
 ) -> Cloaks:
     """Put subscriptions into groups of at least k.
 
-    If they all limit one attribute only, their order by lower bound is cut where this costs least
+    If they limit one attribute only, they are sorted by lower bound and cut at the least cost
     (`ccbps.anonymity.contiguous`). Otherwise they are cut in the widest dimension, again and again
     (`ccbps.anonymity.mondrian`).
 
@@ -120,12 +120,12 @@ def cloak(
         k: least number of members of a group.
         diversity: rule on the members' subscriptions; `Distinct` (2) asks for two that differ.
         method: "optimal" for one attribute, "mondrian" for any; None for the first that fits.
-        events: records that are typical. With them, what costs is the number of these that are
-            delivered in vain, in place of widths. They count for one attribute.
+        events: typical records. With them, the cost of a group is the number of these that are
+            delivered in vain, in place of widths. They matter for one attribute only.
 
     Raises:
-        ParameterError: there are fewer than k interests, or they do not keep the rule; or an
-            argument does not fit.
+        ParameterError: there are fewer than k interests, or they break the rule; or an argument
+            does not fit.
         UnsupportedPredicateError: an interest is not a box.
         EventError: the events do not fit the schema.
     """

@@ -1,17 +1,16 @@
 """The cheapest partition of intervals into runs of neighbours, by dynamic programme.
 
 The intervals of one attribute are sorted by lower bound, then by upper bound. A run is published as
-its hull, and costs what the hull has more than its members: the sum over the members of the hull's
-size less their own. So the cost is the expected number of useless deliveries of uniform events,
-times the size of the domain. Points are intervals of one value, and the cost is then the
-information that is lost.
+its hull. Its cost is the sum, over the members, of the hull's size less the member's. So the cost
+is the expected number of useless deliveries of uniform events, times the size of the domain. Points
+are intervals of one value, and the cost is then the information that is lost.
 
 best(j) = min over i of best(i) + cost(i, j). A run of 2k members or more can be cut into two, and
-that never costs more. So runs of k to 2k - 1 suffice if only k counts. Where a rule on the values
-of a run counts, too, up to 3k - 1 are tried, and more only where these do not suffice.
+that never costs more. So runs of k to 2k - 1 suffice without a rule on the values of a run. With a
+rule, runs up to 3k - 1 are tried, and longer ones only where these do not suffice.
 
-The programme goes on by blocks of k ends: none of their best partitions depends on another one of
-the block. Costs come from windows over all rows. There is no loop over rows.
+The programme proceeds by blocks of k ends, whose best partitions do not depend on one another.
+Costs come from windows over all rows. There is no loop over rows.
 
 Source: [RCT13], whose problem is a partition into any sets. Runs cost little more: 259, not 256, in
 `tests/anonymity/test_contiguous.py`, where a greedy cut costs 312.
@@ -34,7 +33,7 @@ Allowed: TypeAlias = Callable[[int, int, int], Bools]
 
 
 def runs(lows: Words, highs: Words, k: int, allowed: Allowed | None = None) -> Index:
-    """Return the first members of the runs of a cheapest partition, ascending.
+    """Return the position of the first member of each run of a cheapest partition, ascending.
 
     Args:
         lows: lower bounds, ascending, shape (rows,).
@@ -58,7 +57,7 @@ def runs(lows: Words, highs: Words, k: int, allowed: Allowed | None = None) -> I
 
 
 def cost(lows: Words, highs: Words, groups: Index) -> float:
-    """Return the sum over all members of what the hull of their group has more than they have."""
+    """Return the sum, over all members, of the size of the group's hull less the member's."""
     order = np.argsort(groups, kind="stable")
     starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
     sizes = np.diff(starts, append=len(order))

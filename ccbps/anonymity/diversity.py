@@ -1,18 +1,18 @@
-"""l-diversity: rules on how a sensitive attribute's values are spread in a class of records.
+"""l-diversity: rules on the distribution of a sensitive attribute's values in a class of records.
 
-k records that nobody can tell apart hide which of them is whose. If all of them have the same
-sensitive value, they do not hide that value (homogeneity). A rule asks each class for several
-values:
+k records that nobody can tell apart hide which record is whose. If all of them have the same
+sensitive value, they do not hide that value (homogeneity). A rule demands several values in each
+class:
 
 - *distinct*: at least l different values;
 - *entropy*: the entropy of the values is at least log l, so none of them dominates;
 - *recursive* (c, l): with counts r_1 >= r_2 >= ..., r_1 < c (r_l + r_(l+1) + ...), so the most
   frequent value stays rare enough even if l - 2 other values are ruled out.
 
-All three are kept by unions of classes that keep them.
+If some classes keep a rule, so does their union, for all three.
 
-Hazard: no rule knows which values mean nearly the same, and none protects a value from somebody who
-knows how likely it is for a person.
+Hazard: no rule knows which values have nearly the same meaning, and none protects a value from
+somebody who knows its probability for a person.
 Sources: [MKGV07]; [RCT13] asks for distinct values only.
 """
 
@@ -47,8 +47,8 @@ class Diversity(ABC):
         """Tell which groups keep the rule.
 
         Args:
-            groups: group of each value that occurs in one, ascending.
-            counts: number of records that have this value.
+            groups: group of each pair of a group and a value that occurs in it, ascending.
+            counts: number of records of each pair.
             count: number of groups.
 
         Returns:
@@ -98,7 +98,7 @@ class Diversity(ABC):
 
     @abstractmethod
     def grow(self, counts: Index) -> Bools:
-        """Tell when groups that grow row by row keep the rule.
+        """Tell for which prefixes of their rows groups keep the rule.
 
         Args:
             counts: number of rows, up to this one, that have its value; shape (groups, rows).
@@ -133,7 +133,7 @@ class Entropy(Diversity):
     """Entropy of at least log `l` in each class, as if l values were equally frequent.
 
     Attributes:
-        l: effective number of values, at least 1; need not be whole.
+        l: effective number of values, at least 1; not necessarily whole.
     """
 
     l: float  # noqa: E741

@@ -2,10 +2,10 @@
 
 A part is cut in its widest dimension, relative to the domain, as near to its median as equal values
 allow: these stay together, so the hulls of parts do not overlap. It is cut in the next widest
-dimension if one of its halves would have fewer than k rows or break the rule on sensitive values.
-What cannot be cut in any is a class.
+dimension if one of its halves would have fewer than k rows or break the rule on sensitive values. A
+part that cannot be cut in any dimension is a class.
 
-All parts of one depth are cut at once. The loop is over depths and dimensions, and none over rows.
+All parts of one depth are cut at once. The loop is over depths and dimensions, not over rows.
 
 Source: [LDR06], strict partitions.
 """

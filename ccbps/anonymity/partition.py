@@ -1,7 +1,7 @@
-"""Classes: which records may not be told apart, found for k and a rule, merged for a larger k.
+"""Classes of records that cannot be told apart: formed for k and a rule, merged for a larger k.
 
-A class is a number for each record. Classes with neighbouring numbers are neighbours in the domain,
-so a union of neighbours is a class of a coarser partition that is close to a good one.
+Each record has the number of its class. Classes with neighbouring numbers are neighbours in the
+domain, so unions of neighbours are a nearly optimal coarser partition.
 """
 
 from __future__ import annotations

@@ -7,16 +7,16 @@ greatest value in the record's class, and at least k records have the same. All 
 
 A generalised record is one event of the schema `Anonymizer.released`, so any matcher can encode it.
 `Anonymizer.rewrite` makes the subscription that goes with it: it holds for a class in which some
-record may match. The subscriber then has matches that are none of the record's own. An event for
+record may match. So the subscriber also gets records that do not match themselves. An event for
 each record that a class may stand for would be no safer, and its broker would count the records.
 
-Classes of a release can be merged, by whoever has it, to one for a larger k (`Release.derive`). Who
-has both then knows what the finer one says. Two releases that are made independently of the same
-records are intersected, down to single records.
+Any holder of a release can merge its classes to a release for a larger k (`Release.derive`). A
+holder of both learns no more than the finer one says. Two releases that are made independently of
+the same records can be intersected, down to single records.
 
-Hazard: whoever runs this sees all records. k-anonymity counts records: if one person has several in
-a class, it hides this person among fewer. An attribute that is called sensitive and is known to
-others identifies.
+Hazard: whoever runs this sees all records. k-anonymity counts records: a person with several
+records in a class is hidden among fewer people. An attribute that is declared sensitive but known
+to others identifies.
 Source: [ZSSC15] for versions of a stream.
 """
 
@@ -55,14 +55,14 @@ class Report(Redacted, frozen=True):
     """Numbers of a release; public, as anybody who has the release can count them.
 
     Attributes:
-        records: number of records that came.
+        records: number of original records.
         suppressed: number of records that were left out.
         classes: number of classes.
         smallest: number of records of the smallest class; 0 if there is none. Of hidden records it
             may be less than k (`Anonymizer.hidden`).
-        over: number of published records of classes that have more than k, or are hidden.
-        loss: mean width of the published ranges, as a part of the width of the domain: 0 for exact
-            values, 1 for ranges that say nothing.
+        over: number of published records in classes of more than k, or hidden.
+        loss: mean width of the published ranges, as a share of the domain's width: 0 for exact
+            values, 1 for whole domains.
     """
 
     records: int
@@ -80,7 +80,7 @@ class Report(Redacted, frozen=True):
 
 
 class Anonymizer(Printable):
-    """A way to make records k-anonymous; all of it is public.
+    """Parameters by which records are made k-anonymous; all of them are public.
 
     Example:
         >>> from ccbps import Category, Schema, UInt
@@ -103,7 +103,7 @@ class Anonymizer(Printable):
         identifying: names of the attributes that become ranges.
         sensitive: names of the others.
         diversity: rule on the values of `sensitive` in each class; None for no rule.
-        method: way in which classes are found; None for the first that fits.
+        method: algorithm that forms classes; None for the first that fits.
     """
 
     def __init__(
@@ -182,7 +182,7 @@ class Anonymizer(Printable):
         return np.array(sizes, dtype=np.float64)
 
     def classes(self, records: Any) -> Index:
-        """Put records into classes; number each, or give it -1 if it must not be published.
+        """Return the class of each record, -1 if it must not be published.
 
         Raises:
             EventError: the records do not fit the schema.
@@ -228,8 +228,8 @@ class Anonymizer(Printable):
     def hidden(self, records: Any) -> Release:
         """Make a release in which each identifying attribute is its whole domain.
 
-        Its records are one class, with all that is ever released so. It says nothing about the
-        attributes that identify, however few records there are.
+        Its records form one class with all others that are ever released in this way. It says
+        nothing about the attributes that identify, however few records there are.
         """
         events = self.schema.encode(records)
         codes = {name: events.codes[name] for name in self.sensitive}
@@ -247,8 +247,8 @@ class Anonymizer(Printable):
         Args:
             interest: SQL text or a predicate of `schema`, with all its constants, that is an OR of
                 a few ANDs of sets of values.
-            certain: False for all classes in which a record may match, so none is missed; True for
-                classes all of whose records match for certain. An OR may miss some of the latter.
+            certain: False to match each class in which some record may match; True to match only
+                classes whose records all match for certain. With True, an OR may miss some classes.
 
         Returns:
             a predicate of `released`. It is a box where the interest is one.
@@ -286,17 +286,17 @@ class Anonymizer(Printable):
 
 
 MOST_BOXES: Final = 64
-"""Boxes of a rewritten subscription."""
+"""Largest number of boxes of a rewritten subscription."""
 
 
 class Release(Redacted, frozen=True, eq=False, dict=True):
     """Records that are published, with their classes.
 
     Attributes:
-        anonymizer: the way they were made.
-        records: number of records that came.
+        anonymizer: anonymizer that made the release.
+        records: number of original records.
         events: released records, for any matcher's publisher, who shuffles them.
-        rows: positions of the released records among those that came. They are the publisher's
+        rows: positions of the released records among the original ones. They are the publisher's
             secret, and so is the order of `events`: hand out `public`.
         classes: class of each released record, from 0.
     """
@@ -314,8 +314,8 @@ class Release(Redacted, frozen=True, eq=False, dict=True):
     def public(self) -> Self:
         """The same release for those who may read it: sorted, and without `rows`.
 
-        Classes are in their order, and the records of a class in that of their released values. So
-        the order of records tells nothing of when they came, or of the finer classes they were in.
+        Records are sorted by class, and within a class by their released values. So their order
+        tells nothing of their arrival, or of the finer classes that they were in.
         """
         codes = np.concatenate([*self.events.codes.values()])
         order = np.lexsort((*codes, self.classes))
@@ -411,8 +411,8 @@ class Release(Redacted, frozen=True, eq=False, dict=True):
     def merges(self, finer: Release) -> bool:
         """Tell whether the classes of this release are unions of whole classes of a finer one.
 
-        So both together say no more than the finer one. Classes that this release leaves out are
-        left out as a whole. All records of a class have the same ranges.
+        If so, both together say no more than the finer one. Classes that this release leaves out
+        are left out as a whole. All records of a class have the same ranges.
 
         Example:
             >>> from ccbps import Schema, UInt
@@ -467,7 +467,7 @@ class Release(Redacted, frozen=True, eq=False, dict=True):
     def versions(self, *ks: int) -> tuple[Self, ...]:
         """Make releases for several k, each of which is derived from the one before it.
 
-        Whoever has some of them knows what the finest of these says, and no more.
+        A holder of several of them learns no more than the finest of these says.
 
         Args:
             *ks: least numbers of records of a class, ascending, no less than the present k.
@@ -486,8 +486,8 @@ class Release(Redacted, frozen=True, eq=False, dict=True):
         This needs no original record, so a broker that has this release can do it. A class of the
         new release is a union of classes of this one, so both together tell no more than this one.
 
-        Hazard: two releases that are both derived from this one are intersected down to classes of
-        this one. Derive each from the one before it, as `versions` does.
+        Hazard: two releases that are both derived from this one can be intersected down to classes
+        of this one. Derive each from the one before it, as `versions` does.
 
         Args:
             k: least number of records of a class, no less than the present k.

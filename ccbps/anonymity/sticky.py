@@ -1,19 +1,19 @@
 """Sticky groups: cloaks that stay as they are while subscribers come and go.
 
 If groups are made anew in each epoch, a broker that knows an event in which only one member of the
-group is interested intersects the groups of the epochs. After t epochs it has
-1 + (k - 1) ((k - 1) / (n - 1))^(t - 1) candidates of n: of k = 10 and n = 100 first 10, then 1.8,
+group is interested intersects the groups of the epochs. After t epochs it has on average
+1 + (k - 1) ((k - 1) / (n - 1))^(t - 1) candidates of n: for k = 10 and n = 100 first 10, then 1.8,
 then 1.1 (`expected_candidates`). So a group, once made, does not change:
 
 - newcomers wait until they are enough for groups of their own, or take a free place of a group
-  whose hull already holds what they ask for;
-- the place of a member who leaves stays, and a dummy receives what comes to it.
+  whose hull already contains their subscription;
+- the place of a member who leaves stays, and a dummy receives its deliveries.
 
 The broker knows places, which are numbers, and never the names behind them. It does not see whether
 a place is taken.
 
-Hazard: a group whose members leave one after the other hides the last of them among dummies, which
-the broker cannot tell from members; other members can, if they know who left.
+Hazard: a group whose members leave one after the other hides the last of them among dummies. The
+broker cannot tell these from members; other members can, if they know who left.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class StickyCloaks(Printable):
             schema: attributes of events.
             k: least number of places of a group.
             diversity: rule on the subscriptions of a group; None for no rule.
-            method: as of `cloak`.
+            method: method of grouping, as for `cloak`.
         """
         self.schema, self.k = instance("schema", schema, Schema), whole("k", k, 1)
         self._options = diversity, method
@@ -155,10 +155,10 @@ class StickyCloaks(Printable):
             raise ParameterError(f"name {name!r} is not a subscriber")
 
     def advance(self) -> tuple[Group, ...]:
-        """Begin an epoch: make groups of those who wait, if they are enough.
+        """Begin an epoch: group the subscribers who wait, if they are enough.
 
         Returns:
-            the new groups. Groups without any member end; the broker is told so.
+            the new groups. Groups without any member end: remove them at the broker.
         """
         for number in [n for n, group in self._groups.items() if not self.members(group)]:
             del self._groups[number]
@@ -181,7 +181,7 @@ class StickyCloaks(Printable):
 
 
 def expected_candidates(subscribers: int, k: int, epochs: int) -> float:
-    """Return how many candidates remain, on average, if groups are drawn anew in each epoch.
+    """Return the mean number of candidates left if groups are drawn anew in each epoch.
 
     Example:
         >>> from ccbps.anonymity import expected_candidates

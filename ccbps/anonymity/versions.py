@@ -1,22 +1,23 @@
 """Versions at a broker: derived from the version that it has, or awaited from the broker before it.
 
 A broker on the way has a version of a stream, and a child asks for one with a larger k. The broker
-can merge classes of what it has, at once. Or it waits until the broker before it sends a version
+can merge classes of its own version at once. Or it waits until the broker before it sends a version
 for that k, which may be made of more releases, and so have narrower ranges. `VersionRelay` decides:
 
-- No record waits longer than the child's delay. If no version will come in time, by the period in
-  which versions came before, the broker derives as soon as it has enough records.
+- No record waits longer than the child's delay. If the period of earlier versions tells that none
+  will come in time, the broker derives as soon as it has enough records.
 - Otherwise waiting has a price: the mean loss of the versions that came, and `price` for each unit
-  of time until the next one. The broker derives at once if the loss of what it derives is no more.
+  of time until the next one. The broker derives at once if the loss of the derived version is no
+  more.
 
 Each record is published once for each k, and classes are unions of whole classes of the version
-that the broker has. So receivers who put the versions of one relay, and the version that it began
-with, together know what the finest of these says, and no more. For several children, chain relays:
-the one for the larger k takes what the one for the smaller k gives.
+that the broker has. So receivers who combine the versions of one relay, and the version that it
+began with, learn no more than the finest of these says. For several children, chain relays: the
+relay for the larger k takes the output of the relay for the smaller k.
 
 Hazard: two brokers that decide differently publish two versions for one k. Receivers of both
-together know at most the version that these were derived from. If receivers must not do that, put
-them behind one broker, which decides for all of them.
+together know at most the version that these were derived from. If they must not learn that much,
+put them behind one broker, which decides for all of them.
 Source: [ZSSC15] for versions; the choice is this library's.
 """
 
@@ -34,7 +35,7 @@ from ccbps.errors import ParameterError
 from ccbps.predicates.attributes import Attributes
 
 MEMORY: Final = 8
-"""Versions by which the next one is foretold, the last ones."""
+"""Number of latest versions from which the next one is predicted."""
 
 
 class VersionRelay(Printable):
@@ -56,7 +57,7 @@ class VersionRelay(Printable):
     Attributes:
         k: least number of records of a class of the child's version.
         delay: longest time that a release waits here, in the unit of `now`.
-        price: loss that a unit of time is worth.
+        price: loss that one unit of time costs.
     """
 
     def __init__(
@@ -73,8 +74,8 @@ class VersionRelay(Printable):
         Args:
             k: least number of records of a class of the child's version, at least 1.
             delay: longest time that a release waits here, at least 0.
-            price: loss that a unit of time is worth, at least 0; 0 to wait whenever a version is
-                expected in time and is narrower.
+            price: loss that one unit of time costs, at least 0; 0 to wait whenever a narrower
+                version is expected in time.
             period: time between versions of the broker before this one, as long as fewer than two
                 of them have come; None if none is expected until then.
             diversity: rule for the classes; None for the rule of the releases.
@@ -138,8 +139,8 @@ class VersionRelay(Printable):
     def offer(self, version: Release, start: int, stop: int, now: float) -> Release | None:
         """Take a version of the broker before this one.
 
-        It is used if it is about the releases that wait here. If this broker has published some of
-        them already, it tells only when to expect the next version, and how narrow.
+        It is used if it covers the releases that wait here. If this broker has published some of
+        these already, the version only serves to predict the time and loss of the next one.
 
         Args:
             version: a version for this k. Its `rows` count the records of its releases, in the
@@ -175,14 +176,14 @@ class VersionRelay(Printable):
         return version
 
     def poll(self, now: float) -> Release | None:
-        """Publish what is due, or what need not wait any more.
+        """Publish releases that are due, or need not wait any more.
 
         Args:
             now: the time, no less than in the call before.
 
         Returns:
-            the child's version; None to wait. If all that wait are too few, it leaves out those
-            whose time is up, and has no records.
+            the child's version; None to wait. If all records that wait are too few, the version
+            leaves out those whose time is up, and has no records.
 
         Raises:
             ParameterError: the time goes back.

@@ -1,14 +1,14 @@
 """Windows: releases of a stream, whose records wait for others at most for a set time.
 
 A record waits until its time is up. Then all records that wait are put into classes, and each class
-with a record whose time is up is published. The others go on waiting: each of their classes has
-enough records, so they are not left alone. If all that wait are too few, those whose time is up are
+with a record whose time is up is published. The other classes go on waiting: each of them has
+enough records, so none is left alone. If all that wait are too few, those whose time is up are
 suppressed or, on request, published with the whole domain in place of values. So a record may be in
-a class of more than k, and never in one of fewer.
+a class of more than k, but never in one of fewer.
 
 A record is published once, so nobody can intersect its classes.
 
-Hazard: times are not anonymized. Who knows when a record was made knows in which release it is.
+Hazard: times are not anonymized. Anybody who knows when a record was made knows its release.
 Source: [ZSSC15], which builds on J. Cao, B. Carminati, E. Ferrari and K.-L. Tan, CASTLE, 2011.
 """
 
@@ -48,7 +48,7 @@ class Window(Printable):
         (array([[31, 60, 31, 60]], dtype=uint64), array([[33, 62, 33, 62]], dtype=uint64))
 
     Attributes:
-        anonymizer: the way releases are made.
+        anonymizer: anonymizer that makes the releases.
         delay: longest time that a record waits, in the unit of `now`.
     """
 
@@ -56,7 +56,7 @@ class Window(Printable):
         """Make an empty window.
 
         Args:
-            anonymizer: the way releases are made.
+            anonymizer: anonymizer that makes the releases.
             delay: longest time that a record waits, in the unit of `now`; at least 0.
             few: treatment of records whose time is up while too few wait: "suppress" leaves them
                 out, "hide" publishes them with the whole domain in place of values.

@@ -1,8 +1,8 @@
-"""Attacks on a deployment, each with what it does, what it measures and what helps.
+"""Attacks on a deployment, each with its adversary, its measured figures and its defence.
 
 Adversaries against the network are simulated on `ccbps.overlay.Links`. Adversaries against a scheme
-read messages that the scheme's own roles made. `answers` needs neither: it estimates what match
-bits alone give away.
+read messages that the scheme's own roles made. `answers` needs neither: it estimates the leak of
+match bits alone.
 """
 
 from typing import TYPE_CHECKING

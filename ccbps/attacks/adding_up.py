@@ -1,6 +1,6 @@
-"""Answers add up: how fast match bits alone place the constants of a deployment's subscriptions.
+"""Answers add up: the speed at which match bits alone reveal the bounds of subscriptions.
 
-`answers` simulates the answers of any matcher, which are those of plaintext evaluation. It lets the
+`answers` simulates the answers of any matcher, which equal those of plaintext evaluation. The
 adversaries of `ccbps.attacks.inference` work on more and more of them.
 """
 
@@ -26,7 +26,7 @@ from ccbps.checks import Printable, number, whole
 from ccbps.predicates import Decimal, Predicate, Schema
 
 STEPS: Final = 12
-"""Numbers of events after which adversaries are asked."""
+"""Number of points in time at which adversaries are evaluated."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ class AnswersReport(Printable):
     Attributes:
         subscriptions: number of subscriptions.
         bounds: number of bounds that were attacked.
-        nested: number of pairs of subscriptions, one of which is a part of the other.
-        accuracy: error of a bound that counts as placed, as a share of its domain.
-        events_per_second: rate of events; None if it is not known.
-        counts: numbers of events after which the adversaries were asked.
+        nested: number of pairs of subscriptions of which one is a part of the other.
+        accuracy: largest error of a bound that counts as placed, as a share of its domain.
+        events_per_second: rate of events; None if unknown.
+        counts: numbers of events after which the adversaries were evaluated.
         ordered: share of nested pairs that answers alone put in order, after each count.
         misordered: share of wrong pairs among those that seem nested, after each count.
         width_errors: mean error of a subscription's share of events, after each count, for an
@@ -49,14 +49,14 @@ class AnswersReport(Printable):
         bound_errors: mean error of a bound, after each count, for an adversary with an accomplice
             who reads events.
         placed: share of the bounds that this adversary places, after each count.
-        event_bits: bits that are left of an event that nobody reads, by attribute, once bounds are
-            known.
-        events: events after which half of the bounds are placed, with an accomplice; None if the
-            simulation was too short for that.
-        chosen: mean number of chosen events for a subscription, until the adversary ends.
-        chosen_error: mean error of a bound after these.
-        messages: messages of a subscription for an event, dummies included.
-        deliveries: deliveries for one that was asked for.
+        event_bits: remaining uncertainty on an event that nobody reads, in bits by attribute, once
+            bounds are known.
+        events: number of events after which half of the bounds are placed, with an accomplice; None
+            if the simulation was too short.
+        chosen: mean number of chosen events per subscription, until the adversary ends.
+        chosen_error: mean error of a bound after the chosen events.
+        messages: number of messages of a subscription for an event, including dummies.
+        deliveries: number of deliveries per delivery that was asked for.
     """
 
     subscriptions: int
@@ -79,7 +79,7 @@ class AnswersReport(Printable):
 
     @property
     def seconds(self) -> float | None:
-        """Seconds after which half of the bounds are placed; None if that is not known."""
+        """Seconds after which half of the bounds are placed; None if unknown."""
         if self.events is None or not self.events_per_second:
             return None
         return self.events / self.events_per_second
@@ -155,16 +155,16 @@ def answers(
     reveal: Reveal = "broker",
     seed: int = 0,
 ) -> AnswersReport:
-    """Estimate how fast answers alone give subscriptions and events away.
+    """Estimate the speed at which answers alone reveal subscriptions and events.
 
-    It takes a deployment's own schema and subscriptions, and finds out what a broker concludes from
-    match bits, whatever the matcher: which subscriptions are parts of others; how wide each is, if
-    the broker knows how events are distributed; its bounds, with an accomplice who reads events, or
+    It takes a deployment's own schema and subscriptions, and simulates a broker's conclusions from
+    match bits, for any matcher: the subscriptions that are parts of others; the width of each, if
+    the broker knows the distribution of events; its bounds, with an accomplice who reads events, or
     with events of the broker's choice; and the events, once bounds are known. Each of these is an
     attack on simulated answers.
 
-    Hazard: subscriptions are secrets of subscribers. Run this where they may be read, or on others
-    that are like them.
+    Hazard: subscriptions are secrets of subscribers. Run this where they may be read, or on similar
+    ones.
 
     Example:
         >>> from ccbps import Schema, UInt
@@ -182,16 +182,16 @@ def answers(
     Args:
         schema: attributes of events.
         predicates: SQL texts or predicates with all their constants. Each is one box.
-        events: records that are typical, from which events are drawn; None for uniform events.
+        events: typical records, from which events are drawn; None for uniform events.
         most: number of events, at least 12.
-        accuracy: error of a bound that counts as placed, as a share of its domain.
-        events_per_second: rate of events, for the time that it takes.
-        dummies: predicates of other subscriptions that a subscriber sends along with its own for
-            each event. They are drawn anew each time, so they take a one-time matcher, and the
-            broker must not see which message is which.
+        accuracy: largest error of a bound that counts as placed, as a share of its domain.
+        events_per_second: rate of events, by which times are computed.
+        dummies: number of predicates of other subscriptions that a subscriber sends along with its
+            own for each event. They are drawn anew each time, so they take a one-time matcher, and
+            the broker must not see which message is the subscriber's own.
         k: least number of members of a cloak; 1 for no cloaks.
-        rounds: answers that a subscription gives before it ends; None for no limit. The broker must
-            not see which subscription follows it.
+        rounds: number of answers that a subscription gives before it ends; None for no limit. The
+            broker must not see which subscription follows it.
         reveal: party that learns the answers: "broker", or "subscriber" for a matcher whose broker
             learns none.
         seed: seed of the simulation.

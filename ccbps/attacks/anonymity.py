@@ -1,8 +1,8 @@
-"""Attacks on groups and classes: what is left of hiding among k.
+"""Attacks on the anonymity of groups and classes of k.
 
-Cloaks hide who asked for what among the members of a group, releases hide whose a record is among
-the records of a class (`ccbps.anonymity`). The adversaries may read what they use here: they are a
-broker with an accomplice, and receivers of releases.
+Cloaks hide a subscriber among the members of a group, releases hide a record among the records of a
+class (`ccbps.anonymity`). The adversaries use only data that they may read: they are a broker with
+an accomplice, and receivers of releases.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 An attack is a function. It builds a small deployment, attacks it without and with the defence, and
 returns a `ccbps.attacks.Outcome`: figures, and a curve to draw. The decorator `attack` adds it to
-the catalogue under the function's name with hyphens, with all that does not depend on a run.
+the catalogue under the function's name with hyphens, with all data that do not depend on a run.
 """
 
 from __future__ import annotations
@@ -74,14 +74,14 @@ class Taxonomy:
     """Place of a denial-of-service attack in the taxonomy of [WCJ07].
 
     Attributes:
-        exploit: the weakness: "semantic" for what the protocol means, "resource" for capacity,
+        exploit: exploited weakness: "semantic" for the protocol's meaning, "resource" for capacity,
             "implementation" for a fault in code.
-        source: the party that attacks.
-        target: the party that suffers.
+        source: party that attacks.
+        target: party that suffers.
         propagation: reach of the effect: "single-hop", "multi-hop" or "global".
-        state: effect that stays when the attacker falls silent: "stateless" for none, "soft" for
-            one that expires, "persistent" for one that stays.
-        content: growth of the effect with the number of events that messages of the attacker match:
+        state: effect after the attacker stops: "stateless" for none, "soft" for one that expires,
+            "persistent" for one that stays.
+        content: growth of the effect with the number of events that the attacker's messages match:
             "independent", "proportional" or "inverse".
     """
 
@@ -104,8 +104,8 @@ class Figure:
     """A measured figure of an attack.
 
     Attributes:
-        name: the quantity.
-        unit: its unit; empty for counts and shares.
+        name: measured quantity.
+        unit: unit of the quantity; empty for counts and shares.
         undefended: value without the defence.
         defended: value with the defence; None if the figure has none.
         expected: value without the defence by a formula; None if there is no formula.
@@ -235,10 +235,10 @@ class Attack:
 
     Attributes:
         name: name in the catalogue, such as "publication-flood".
-        title: one line on what the adversary does.
-        goal: property that the attack takes away: "availability", "confidentiality" or "integrity".
-        adversary: the party that attacks, with all that it has.
-        defence: measure that helps, and its place in the library.
+        title: one line on the adversary's actions.
+        goal: property that the attack breaks: "availability", "confidentiality" or "integrity".
+        adversary: attacking party, with its keys and capabilities.
+        defence: countermeasure, and its place in the library.
         source: reference of the attack, such as "[WCJ07]"; empty for the library's own.
         taxonomy: place in the taxonomy of denial of service; None for an attack that denies none.
         function: function that carries the attack out.
@@ -296,16 +296,16 @@ def attack(
 ) -> Callable[[Callable[P, Outcome]], Callable[P, Outcome]]:
     """Add a function to the catalogue, as a decorator that checks the kind of its arguments.
 
-    All parameters of the function need defaults, and the defaults take seconds at most. Where the
-    default is a whole number, whole numbers are taken, and where it is another number, finite ones.
-    None may be negative, or more than `MOST` times the default; only `seed` may be larger. Closer
-    bounds, and other kinds, are the function's own business.
+    All parameters of the function need defaults, with which it takes seconds at most. If a default
+    is a whole number, the parameter takes whole numbers, and if it is another number, finite ones.
+    No number may be negative, or more than `MOST` times the default; only `seed` may be larger. The
+    function itself must check closer bounds, and parameters of other kinds.
 
     Args:
-        title: one line on what the adversary does.
-        goal: property that the attack takes away.
-        adversary: the party that attacks, with all that it has.
-        defence: measure that helps.
+        title: one line on the adversary's actions.
+        goal: property that the attack breaks.
+        adversary: attacking party, with its keys and capabilities.
+        defence: countermeasure.
         source: reference of the attack.
         taxonomy: place in the taxonomy of denial-of-service attacks.
     """

@@ -22,13 +22,13 @@ from ccbps.predicates.bound import bound_predicate
 Reveal = Literal["broker", "subscriber"]
 
 TARGETS: Final = 100
-"""Subscriptions that are attacked, at most."""
+"""Largest number of subscriptions that are attacked."""
 TYPICAL: Final = 2048
-"""Events that stand for all events, for an adversary who knows how they are distributed."""
+"""Number of events that represent the distribution, for an adversary who knows it."""
 STARTS: Final = 20
-"""Events that an adversary tries, with dummies, to find one that matches."""
+"""Number of events that an adversary tries, with dummies, to find one that matches."""
 UNREAD: Final = 256
-"""Events that answers alone have to place."""
+"""Number of unread events that an adversary places by answers alone."""
 DOUBT: Final = 1e-3
 """Probability of a wrong answer to a chosen event that an adversary accepts, with dummies."""
 
@@ -39,16 +39,16 @@ class Deployment:
 
     Attributes:
         schema: attributes of events.
-        limited: attributes that subscriptions limit, and whether they have bounds to place.
+        limited: attributes that subscriptions limit, each True if it has bounds to place.
         boxes: boxes of the subscriptions.
-        served: boxes that the broker has for them.
+        served: boxes that the broker has for the subscriptions.
         sample: events, of which the last `TYPICAL` are not published.
         codes: codes of the limited attributes, shape (attributes, events).
         hits: number of messages that matched, shape (published events, subscriptions).
         typical: answers to the events that are not published.
         shares: share of all events that each subscription matches.
-        sent: messages of a subscription for an event.
-        deliveries: deliveries for one that was asked for.
+        sent: number of messages of a subscription for an event.
+        deliveries: number of deliveries per delivery that was asked for.
         random: source of dummies.
     """
 
@@ -84,7 +84,7 @@ class Deployment:
         return np.asarray(self.hits.mean(axis=1) / self.sent)
 
     def nested(self) -> Bools:
-        """Tell which subscriptions are parts of which others, and are not all of them."""
+        """Tell which subscriptions are proper parts of which others."""
         ends = np.array([[box.ranges[name] for name in self.limited] for box in self.boxes], object)
         low, high = ends.reshape(len(self.boxes), -1, 2).transpose(2, 0, 1)
         inside = (low[:, None] >= low) & (high[:, None] <= high)
@@ -118,7 +118,7 @@ class Deployment:
         )
 
     def event_bits(self) -> dict[str, float]:
-        """Return the bits that are left of an event that nobody reads, by attribute."""
+        """Return the remaining uncertainty on an unread event, in bits by attribute."""
         unread, typical, rates = self.hits[:UNREAD], self.typical, self.rates[:UNREAD]
         if not len(unread):
             unread, typical, rates = np.zeros((1, 0), dtype=np.int64), typical[:, :0], np.zeros(1)

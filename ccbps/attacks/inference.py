@@ -1,11 +1,11 @@
-"""Inference from answers: what match bits alone give away, whatever the matcher.
+"""Inference from answers: the leak of match bits alone, for any matcher.
 
 These adversaries read no message. They see which subscriptions matched which events. Some also know
-how values are distributed, some have an accomplice who reads events, and some have events of their
+the distribution of values, some have an accomplice who reads events, and some have events of their
 choice published. A subscriber may send several messages for each event, its own and dummies; then
 the adversary sees how many of them matched.
 
-Arrays have events on their first axis and subscriptions on the second, as those of `match_all`.
+Arrays have events on their first axis and subscriptions on the second, as in `match_all`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ccbps.predicates import InRange, Keyword, Predicate, iter_leaves
 CERTAIN: Final = 50.0
 """Logarithm of odds that stands for certainty."""
 PASSES: Final = 4
-"""Times that an adversary goes through all attributes when there are dummies."""
+"""Number of passes of an adversary over all attributes when there are dummies."""
 
 TINY: Final = 1e-18
 """Share of events below which they never match."""
@@ -39,8 +39,8 @@ Matches = Callable[[dict[str, int]], bool | None]
 def corrected(hits: Index | Bools, sent: int = 1) -> Reals:
     """Estimate answers from numbers of messages that matched, shape (events, subscriptions).
 
-    Dummies are drawn from all subscriptions, so of each event they match as often as messages do on
-    average. Without dummies the answers come out as they are.
+    Dummies are drawn from all subscriptions, so they match an event as often as messages do on
+    average. Without dummies the result equals the answers.
 
     Args:
         hits: number of messages that matched.
@@ -100,8 +100,8 @@ def place_bounds(
 ) -> Reals:
     """Estimate the bounds of boxes from events that somebody reads, and from answers to them.
 
-    Between the events inside and the nearest event outside there is a gap, and the bound is put in
-    its middle. With dummies, answers are odds, and the adversary takes the box that is most likely.
+    The bound is estimated as the middle of the gap between the events inside and the nearest event
+    outside. With dummies, answers are odds, and the adversary takes the most likely box.
 
     Example:
         >>> import numpy as np
@@ -202,7 +202,7 @@ def _run(values: Reals, weights: Reals) -> tuple[float, float, float, float] | N
 def event_bits(
     points: Reals, inside: Bools, hits: Index | Bools, *, sent: int = 1, rates: Reals | None = None
 ) -> Reals:
-    """Measure how narrowly answers place events, once the bounds of subscriptions are known.
+    """Measure the precision with which answers place events, once bounds are known.
 
     Args:
         points: codes of typical events, shape (attributes, typical events).
@@ -213,8 +213,8 @@ def event_bits(
         rates: share of all messages that match each event, shape (events,); None without dummies.
 
     Returns:
-        bits of the width of the values that remain for an event with a probability of 95 %, for
-        each attribute on average over the events.
+        bits of the width of the range that holds an event's value with a probability of 95 %, for
+        each attribute, as a mean over the events.
     """
     noise = np.zeros(len(hits)) if rates is None else rates
     odds = odds_inside(hits.astype(np.float64), sent, noise[:, None])
@@ -244,14 +244,14 @@ def bisect_bounds(
         {'price': (30, 99)}
 
     Args:
-        matches: function that has an event published and tells whether the subscription matched it;
-            None if it gets no more answers.
+        matches: function that has an event published and returns whether the subscription matched
+            it; None if there are no more answers.
         inside: event that matches.
         sizes: number of values of each attribute.
 
     Returns:
-        least and greatest value of each attribute; where answers came to an end, the middle of what
-        is left.
+        least and greatest value of each attribute; if answers ended, the middle of the values that
+        are left.
     """
     bounds = {}
     for name, value in inside.items():
@@ -279,8 +279,8 @@ def bisect_bounds(
 def placing_error(size: float, events: float, share: float = 1.0) -> float:
     """Return the mean error of a bound after some uniform events that the adversary reads.
 
-    On either side of a bound the nearest event is a geometric number of values away, and the bound
-    is guessed in the middle.
+    On either side of a bound the distance of the nearest event is geometrically distributed, and
+    the guess is the middle.
 
     Example:
         >>> from ccbps.attacks import placing_error
@@ -322,15 +322,16 @@ def events_to_place(size: float, accuracy: float, share: float = 1.0) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Placing:
-    """Numbers of events after which answers give the bounds of one predicate away.
+    """Numbers of events after which answers reveal the bounds of one predicate.
 
     Attributes:
         accuracy: error of a bound, as a share of its attribute's domain.
-        events: uniform events, read by an accomplice, after which each bound is placed with this
-            mean error; rounded to two digits.
-        least: True if `events` counts those only for which all other conditions hold, so that more
-            are needed.
-        chosen: events of the adversary's choice after which each bound is known exactly, at most.
+        events: number of uniform events, read by an accomplice, after which each bound is placed
+            with this mean error; rounded to two digits.
+        least: True if `events` counts only events for which all other conditions hold, so more are
+            needed.
+        chosen: largest number of events of the adversary's choice until each bound is known
+            exactly.
     """
 
     accuracy: float
@@ -340,10 +341,10 @@ class Placing:
 
 
 def placing(predicate: Predicate, accuracy: float = 0.01) -> Placing | None:
-    """Estimate how fast answers give the bounds of a predicate away, without a simulation.
+    """Estimate the speed at which answers reveal the bounds of a predicate, without a simulation.
 
-    Numbers depend on the predicate's form and, without private constants, on how wide its ranges
-    are. With private constants, bound or not, they depend on the form alone.
+    Numbers depend on the predicate's form and, without private constants, on the widths of its
+    ranges. With private constants, bound or not, they depend on the form alone.
 
     Example:
         >>> from ccbps import Schema, UInt

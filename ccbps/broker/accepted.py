@@ -10,7 +10,7 @@ from ccbps.broker.prefilter import FilterKind, TokenFilter
 from ccbps.errors import ParameterError, RefusedError, ReplayError
 
 CLIENTS: Final = 64
-"""Clients that wait for payloads of a publisher, for each publication that may wait."""
+"""Bound on the clients that wait for a publisher's payloads, per publication that may wait."""
 
 
 @dataclass
@@ -19,9 +19,9 @@ class Accepted:
 
     Attributes:
         digest: digest of its message, 16 bytes.
-        clients: clients that match, if its payload is to be sealed for them. None if it came with a
-            payload, or all of them have theirs.
-        served: clients that have their payload.
+        clients: clients that match, if the payload is still to be sealed for them. None if the
+            publication came with a payload, or all clients have theirs.
+        served: clients that already have their payload.
     """
 
     digest: bytes
@@ -53,11 +53,11 @@ class Numbers:
         Args:
             publication: the publication.
             digest: digest of its message.
-            in_order: whether to refuse it if the one before it was not accepted.
+            in_order: whether to refuse it if its predecessor (`after`) was not accepted.
 
         Raises:
-            ReplayError: its number or round was used for another one, or may have been.
-            RefusedError: the one that must come before it was not accepted.
+            ReplayError: its number or round was used for another publication, or may have been.
+            RefusedError: its predecessor was not accepted.
         """
         number, turn = publication.number, publication.round
         accepted = self.accepted.get(number)
@@ -93,7 +93,7 @@ class Numbers:
             most: number of publications that may wait.
 
         Raises:
-            RefusedError: too many would wait, or one that still waits would be forgotten.
+            RefusedError: too many would wait, or a publication that still waits would be forgotten.
         """
         below = self.cutoff() if self._waiting else None
         is_lost = below is not None and any(
@@ -140,7 +140,7 @@ class Numbers:
         self.accepted[number].clients = None
 
     def cutoff(self) -> int | None:
-        """Return the number below which adding one more forgets numbers, None for none."""
+        """Return the bound below which numbers are forgotten at the next `add`; None for none."""
         if len(self.accepted) + 1 < 2 * self._remember:
             return None
         return sorted(self.accepted)[-self._remember]
@@ -204,14 +204,14 @@ class Kept:
         del self._kept[: -self.most]
 
     def forget(self, publisher: str) -> None:
-        """Keep nothing of a publisher."""
+        """Forget the kept publications of a publisher."""
         for name, publication in self._kept:
             if name == publisher:
                 self._remove_topic(publication)
         self._kept = [pair for pair in self._kept if pair[0] != publisher]
 
     def forget_all(self) -> None:
-        """Keep nothing that came until now."""
+        """Forget all kept publications."""
         for publisher in {name for name, _ in self._kept}:
             self.forget(publisher)
 

@@ -5,7 +5,7 @@ three brokers that do so together, `RoundBook` for publishers and subscribers wh
 `RelayBook` for subscribers that decide by themselves, so that all of them get everything.
 
 Matching has two steps. `find` takes long and needs no lock. `members` turns its result into
-subscriptions; it is quick, and must not meet changes.
+subscriptions; it is quick, and runs under the lock that guards changes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Book(ABC):
     """Subscriptions by number, of one topic and publisher.
 
     Attributes:
-        is_joint: True where a publication is matched with several books as fast as with one.
+        is_joint: True if matching a publication with several books takes no longer than with one.
     """
 
     is_joint: ClassVar[bool] = False
@@ -114,7 +114,7 @@ class Book(ABC):
     def find_in(
         cls, books: Sequence[Any], publications: Sequence[Publication]
     ) -> list[Sequence[Any]]:
-        """Return what each of some books of this class finds."""
+        """Return the result of `find` for each of some books of this class."""
         return [book.find(publications) for book in books]
 
     @abstractmethod

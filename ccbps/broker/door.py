@@ -33,7 +33,7 @@ class Door:
 
     @contextmanager
     def reading(self, client: str, kind: type[_Sent], sent: Any) -> Iterator[tuple[_Sent, bytes]]:
-        """Let a client's message in (`serving`), and give it as a record and as bytes."""
+        """Let a client's message in (`serving`), and yield it as a record and as bytes."""
         message = sent.to_bytes() if isinstance(sent, kind) else sent
         with self.serving(client, len(message)):
             yield sent if isinstance(sent, kind) else kind.from_bytes(message), message

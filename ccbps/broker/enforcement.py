@@ -13,22 +13,22 @@ A broker enforces a policy in one of two ways, which deliver the same events:
 
 In both ways the filter for "publish" is an interest that an event must match, if the filter is not
 TRUE. A publication is judged by the policy that was in force when it arrived, for its publisher and
-all its receivers, and in addition a subscription's permit must be one of that policy.
+all its receivers. A subscription's permit must also be one of that policy.
 
-A client gets what matches while its token counts. What waited when the token ended waits on, and is
-given out when the client presents its next token.
+A client gets deliveries while its token is valid. Deliveries that wait when the token ends are kept
+until the client presents its next token.
 
 Where all subscriptions have one event message, the broker judges the event that subscribers get.
 
 Hazard: a publisher can lie about its events. Where each subscription has an event message of its
-own (`Publication.events`), it can also show the filters another event than the subscribers. A
-decision is as exact as the matcher: what its card says of false matches holds for filters, too. A
-broker that starts without a file takes any policy that the authority ever signed, if it is not
-older than `Guard`'s `oldest`.
+own (`Publication.events`), a publisher can also show the filters another event than the
+subscribers. A decision is as exact as the matcher: its card's statement on false matches holds for
+filters, too. A broker that starts without a file takes any policy that the authority ever signed,
+if it is not older than `Guard`'s `oldest`.
 
-Leak: beside what the matcher's card says of any interest, the broker learns users, roles, rates,
-which filters are equal, and which events match the filters that it has interests for. Before
-matching these are those for "publish" only.
+Leak: beside the leaks of any interest that the matcher's card names, the broker learns users,
+roles, rates, which filters are equal, and which events match the filters that it has interests for.
+With enforcement before matching, it has interests for the "publish" filters only.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from ccbps.wire import Kind
 
 When = Literal["before", "after"]
 MOST_ENDED: Final = 256
-"""Subscriptions that ended of which a client is told; the last ones."""
+"""Largest number of ended subscriptions that a client is notified of, the latest ones."""
 AUTHORITY: Final = "authority"
 """Name of the client whose subscriptions are the filters."""
 
@@ -71,7 +71,7 @@ class Enactment(SignedMessage, frozen=True):
         notice: the notice.
         filters: subscriptions of the authority by the filter's name in hexadecimal; several where
             each publisher has one of its own.
-        number: number that grows from one to the next, as a version may have several.
+        number: number that grows with each enactment, as a version may have several.
         signature: the authority's signature.
     """
 
@@ -99,9 +99,9 @@ def enactment(
         when: whether brokers enforce "before" or "after" matching.
         encode: function that encodes a predicate for all publishers: `Subscriber.encode` of a
             subscriber that the authority owns.
-        subscriptions: in its place, a function that returns subscriptions of a given name and
-            predicate, such as one for each publisher with its rounds. Their names are the given
-            name, or begin with it and a dot.
+        subscriptions: function, in place of `encode`, from a name and a predicate to subscriptions,
+            such as one for each publisher with its rounds. Their names are the given name, or begin
+            with it and a dot.
 
     Raises:
         ParameterError: there is a filter to encode, and neither function.
@@ -174,8 +174,8 @@ class Enforcement(Printable):
     """Access control for one `MatchingBroker`.
 
     At three brokers the authority says hello (`MatchingBroker.greet`) before it brings a policy.
-    What it encodes for clients before matching is under its own keys, so that they need not say
-    hello.
+    Subscriptions that it encodes for clients (before matching) are under its own keys, so these
+    clients need not say hello.
 
     Args:
         guard: guard of this broker.
@@ -311,7 +311,7 @@ class Enforcement(Printable):
         return filters
 
     def ending(self, subscriptions: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-        """Return the subscriptions that the policy in force ends, by client, and note why.
+        """Return the subscriptions that the policy in force ends, by client; record the reasons.
 
         Args:
             subscriptions: clients and names.
@@ -348,7 +348,7 @@ class Enforcement(Printable):
         return None if permit is None else permit.names
 
     def notices(self, client: str) -> list[str]:
-        """Return why subscriptions of a client ended, until it registers them anew."""
+        """Return the reasons why subscriptions of a client ended, until it registers them anew."""
         return [*self._ended.get(client, {}).values()]
 
     # -- requests --------------------------------------------------------------------------------
@@ -381,7 +381,7 @@ class Enforcement(Printable):
             self.guard.allows(client, permit, _digest(subscription))
 
     def enter(self, client: str, subscription: Subscription) -> None:
-        """Note a subscription that was checked and registered."""
+        """Record a subscription that was checked and registered."""
         if self.when == "before":
             permit = Permit.from_bytes(subscription.permit)
             self._permits[client, subscription.name] = permit
@@ -408,7 +408,7 @@ class Enforcement(Printable):
         """Decide whether a publisher may publish now, and charge its rate.
 
         Returns:
-            the notice that decides about it from here on, and the publisher's right.
+            notice by which the publication is judged from here on, and the publisher's right.
 
         Raises:
             RefusedError: the publisher has no right, or its rate is used up.
@@ -428,8 +428,8 @@ class Enforcement(Printable):
             matched: clients and subscriptions that match, the filters among them.
 
         Returns:
-            clients, each with the subscriptions that count; and the number of clients that match
-            and may not receive.
+            clients, each with the matching subscriptions that it may use; and the number of clients
+            that match but may not receive.
 
         Raises:
             RefusedError: the event does not match the publisher's filter; or two policies came
@@ -483,7 +483,7 @@ class Enforcement(Printable):
     ) -> Sequence[Delivery]:
         """Return the deliveries that a client may have now, and charge its rate for new ones.
 
-        New ones are charged in order, wherever the client asks from.
+        Each delivery is charged once and in order, wherever the client asks from.
 
         Args:
             client: name of the client.
@@ -513,7 +513,7 @@ class Enforcement(Printable):
     def pause(self, client: str) -> float:
         """Return the seconds until a client's rate lets its next delivery through.
 
-        They are 0 if its rate held nothing back when it asked last.
+        The result is 0 if the rate held nothing back at the client's last request.
         """
         return self.guard.pause(client, "receive") if client in self._limited else 0.0
 

@@ -1,6 +1,6 @@
 """The way of a publication into a broker: let in, matched, judged, and put into queues.
 
-Only the first and the last step hold the broker's lock; matching does not.
+Matching holds no lock; the steps before and after it hold the broker's.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Ingress:
     def _begun(
         self, publisher: str, sent: Publication | bytes, place: int, results: list[Any]
     ) -> Coming | None:
-        """Let a publication in, and return it if it must be matched; else there is a result."""
+        """Let a publication in, and return it if it must be matched, else store its result."""
         with self._door.noting(results, place):
             message = sent.to_bytes() if isinstance(sent, Publication) else sent
             self._door.enter(publisher, len(message))

@@ -1,7 +1,7 @@
-"""Subscriptions whose rounds come to their end: their clients are told in time.
+"""Warnings to clients whose subscriptions run out of rounds.
 
 A subscription of a matcher with rounds has messages for some rounds of its publisher, and matches
-nothing after them. Its client is told when a tenth of them is left, and when none is.
+nothing after them. Its client is warned when a tenth of them is left, and when none is.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Final
 from ccbps.broker.messages import Subscription
 
 PART: Final = 10
-"""A client is told when this part of its rounds is left, one tenth."""
+"""Divisor of the rounds: a client is warned when a tenth of them is left."""
 
 LEAST: Final = 1024
-"""Ends that are kept before those of subscriptions that are gone are dropped."""
+"""Ends that are kept, beyond four for each subscription, before stale ones are dropped."""
 
 
 def few(rounds: range) -> int:
@@ -26,12 +26,12 @@ def few(rounds: range) -> int:
 
 
 class LastRounds:
-    """Rounds of all subscriptions, and the clients to be told. Used with the broker's lock."""
+    """Rounds of all subscriptions, and the clients to warn. Used with the broker's lock."""
 
     def __init__(self) -> None:
         self._own: defaultdict[str, dict[str, tuple[str, range]]] = defaultdict(dict)
-        # For each publisher the rounds at which clients are to be told, with their subscriptions.
-        # Those of subscriptions that are gone stay for a while.
+        # For each publisher the rounds at which clients are to be warned, with the subscriptions.
+        # Entries of removed subscriptions stay for a while.
         self._ends: defaultdict[str, list[tuple[int, str, str]]] = defaultdict(list)
         self._count = 0
 
@@ -58,7 +58,7 @@ class LastRounds:
             self._own.pop(client, None)
 
     def due(self, publisher: str, following: int) -> set[str]:
-        """Return the clients to be told, each once, now that a publisher's next round is known."""
+        """Return the clients to warn, each once, now that a publisher's next round is known."""
         waiting, clients = self._ends.get(publisher), set()
         while waiting and waiting[0][0] <= following:
             entry = heappop(waiting)
@@ -77,7 +77,7 @@ class LastRounds:
         return own is not None and own[0] == publisher and end in _ends(own[1])
 
     def _clear(self) -> None:
-        """Drop the ends of subscriptions that are gone."""
+        """Drop the ends of removed subscriptions."""
         for publisher, entries in [*self._ends.items()]:
             entries[:] = [one for one in entries if self._is_current(publisher, one)]
             heapify(entries)
@@ -87,12 +87,12 @@ class LastRounds:
 
 
 def _ends(rounds: range) -> tuple[int, int]:
-    """Return the publisher's next rounds at which a client is told."""
+    """Return the publisher's next rounds at which a client is warned."""
     return rounds.stop - few(rounds), rounds.stop
 
 
 def notice(name: str, publisher: str, rounds: range, following: int) -> str | None:
-    """Return what to tell the client of a subscription, None if it has rounds enough.
+    """Return the warning for the client of a subscription, None if it has rounds enough.
 
     Args:
         name: name of the subscription.

@@ -1,4 +1,4 @@
-"""Queues of deliveries, in memory and on disk alike, and what their clients have used."""
+"""Queues of deliveries, in memory and on disk alike, and their clients' use of quotas."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ class Mailbox:
             self.size -= self.waiting.popleft().size
 
     def fits(self, count: int, size: int) -> bool:
-        """Tell whether so many more deliveries, of so many bytes together, have room."""
+        """Tell whether `count` more deliveries, of `size` bytes together, have room."""
         count += len(self.waiting)
         return count <= self._quota.queue and (
             count == 1 or self.size + size <= self._quota.queue_bytes
         )
 
     def excess(self, size: int) -> int:
-        """Count the oldest deliveries that must go before one more of this size has room."""
+        """Count the oldest deliveries that must go to make room for one more of `size` bytes."""
         count = max(0, len(self.waiting) + 1 - self._quota.queue)
         left = self.size + size - sum(one.size for one in islice(self.waiting, count))
         for one in islice(self.waiting, count, None):
@@ -90,11 +90,11 @@ class Mailboxes(dict[str, Mailbox]):
 
         Args:
             quota: limits of each client.
-            drops: whether a full queue loses its oldest deliveries; else new ones are refused.
+            drops: True if a full queue loses its oldest deliveries; otherwise it refuses new ones.
             clock: source of seconds for quotas.
             store: the broker's file.
             metrics: counters of deliveries.
-            relays: whether subscribers decide, so that they need the event's message.
+            relays: whether subscribers decide, and so need the event's message.
         """
         self._quota, self._drops, self._clock = quota, drops, clock
         self._store, self._metrics, self._relays = store, metrics, relays

@@ -31,7 +31,7 @@ ROOM: Final = 64
 class MaskedBook(TableBook):
     """Interests that the broker tests with the events whose masks fit.
 
-    A subscription without a mask, such as a filter of a policy, is tested with every event.
+    A subscription without a mask, such as a policy's filter, is tested with every event.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class MaskedBook(TableBook):
                 self._layout.check_interest(one.mask)
 
     def _make_room(self, room: int) -> None:
-        """Make new columns with those that are used still. Matches under way have the old ones."""
+        """Make new columns of the interests in use. Matches under way keep the old columns."""
         width = message_bytes(self._broker.matcher, "interest")
         layout, live = self._layout, [*self._places.values()]
         entries = np.full(room, -1, dtype=np.int64)

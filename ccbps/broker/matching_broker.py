@@ -2,16 +2,17 @@
 
 It runs any scheme, whose kind decides how subscriptions are kept (`ccbps.broker.books`). It is not
 trusted: the scheme encrypts events and interests, topics are tokens, and publishers encrypt
-payloads. Beside what the scheme's card names, the broker learns who subscribes and publishes, when,
-under which token, and who gets what.
+payloads. Beside the leaks on the scheme's card, the broker learns who subscribes and publishes,
+when, under which token, and which client gets which publication.
 
 *Payloads* come with a publication, perhaps with wrapped keys, one for each client that matches. Or
 they come later: the receipt names the clients that match, and the publisher seals for them
 (`ccbps.delivery.GroupSealer`) and calls `deliver`.
 
 *Exactly once.* With a file (`path`) a publication and its deliveries are on disk when the publisher
-has its receipt. A publisher that got none repeats the publication, whose number tells whether it
-was accepted. A delivery waits until it is acknowledged, and names publisher and number.
+has its receipt. A publisher that got no receipt repeats the publication, and the broker knows by
+its number whether it was accepted. A delivery waits until it is acknowledged, and names publisher
+and number.
 
 *Revocation* takes effect at once, also for existing subscriptions, deliveries that wait, and
 publications that are being matched.
@@ -77,12 +78,14 @@ class MatchingBroker(Confined):
         matcher: matcher of its interests and events.
         quota: limits of each client.
         access: access control.
-        numbering: 8 random bytes that tell this broker's sequence numbers from those of others. A
-            broker that starts again with its file goes on with them.
-        on_delivery: called with a client's name when something was put into its queue.
-        on_revoked: called with a client's name when it was revoked; must return at once.
-        on_notice: called with a client's name when `notices` has something new for it; must return
+        numbering: 8 random bytes that distinguish this broker's sequence numbers from those of
+            others. A broker that starts again with its file keeps them.
+        on_delivery: function that is called with a client's name after a delivery was put into its
+            queue; must return at once.
+        on_revoked: function that is called with a client's name when it was revoked; must return
             at once.
+        on_notice: function that is called with a client's name when `notices` has something new for
+            it; must return at once.
 
     Example:
         >>> from ccbps import Schema, UInt
@@ -127,24 +130,25 @@ class MatchingBroker(Confined):
                 (`ccbps.trio.Leader`); or the matcher itself if subscribers decide.
             path: path of the broker's file, which one broker at a time may use. None keeps
                 everything in memory.
-            durable: whether accepted messages survive a loss of power. Otherwise they survive the
-                death of the process only, and a publication takes less time.
+            durable: whether accepted messages survive a loss of power. Otherwise they survive only
+                the death of the process, and a publication takes less time.
             prefilter: "cuckoo", "bloom", or None for no filter.
-            keep: number of publications, the last ones, that are kept for later subscribers.
+            keep: number of latest publications that are kept for later subscribers.
             quota: limits of each client; `Quota()` if None.
             when_full: fate of a publication for a client whose queue is full. "drop" drops that
                 client's oldest delivery, which shows in its sequence numbers and in `metrics`.
-                "refuse" refuses the publication, so that its publisher waits and nothing is lost,
-                but one absent client stops all publishers.
+                "refuse" refuses the publication: its publisher waits and nothing is lost, but one
+                absent client stops all publishers.
             remember: number of each publisher's publications that are remembered one by one.
                 Publications with smaller numbers are refused.
-            on_delivery: called with a client's name when something was put into its queue; must
-                return at once.
+            on_delivery: function that is called with a client's name after a delivery was put into
+                its queue; must return at once.
             clock: source of seconds for quotas.
             timer: source of seconds of processor time that the calling thread used.
             access: access control; None lets every client publish and subscribe.
-            masks: content filter (`ContentFilter.layout`) whose masks all subscriptions and
-                publications have. Only pairs whose masks fit are tested. None for no masks.
+            masks: layout of the content filter (`ContentFilter.layout`) whose masks all
+                subscriptions and publications have. Only pairs whose masks fit are tested. None for
+                no masks.
 
         Raises:
             LedgerError: the file cannot be used.
@@ -210,7 +214,7 @@ class MatchingBroker(Confined):
         return f"<MatchingBroker of {self.matcher!r}, {count} subscriptions>"
 
     def close(self) -> None:
-        """Release the file, which holds what waits."""
+        """Release the file, which holds the waiting deliveries."""
         with self._changing, self._lock:
             self._store.close()
 
@@ -250,11 +254,11 @@ class MatchingBroker(Confined):
     # -- subscriptions ---------------------------------------------------------------------------
 
     def greet(self, client: str, hellos: Hellos | bytes) -> None:
-        """Take a client's keys for three brokers; the same ones again change nothing.
+        """Take a client's keys for three brokers; equal ones change nothing.
 
         Raises:
-            CcbpsError: as for `subscribe`, or the hellos are not for these brokers, or the others
-                cannot be reached.
+            CcbpsError: as for `subscribe`; or the hellos are not for these three brokers, or the
+                two other brokers cannot be reached.
         """
         with self._door.reading(client, Hellos, hellos) as (new, message):
             name = self._trio_clients.greet(client, new, self.quota.subscriptions)
@@ -263,7 +267,7 @@ class MatchingBroker(Confined):
                 self._trio_clients.keep(client, name, message)
 
     def grant(self, client: str, grants: SealedGrants | bytes) -> None:
-        """Take grants from any client, in place of earlier ones; the same again change nothing.
+        """Take grants from any client, in place of earlier ones; equal ones change nothing.
 
         Raises:
             CcbpsError: as for `subscribe`, or the brokers refuse them; nothing was changed.
@@ -279,8 +283,7 @@ class MatchingBroker(Confined):
     def subscribe(self, client: str, subscription: Subscription | bytes) -> None:
         """Register a subscription, in place of the client's one with that name.
 
-        Kept publications that match are delivered at once. The same subscription again changes
-        nothing.
+        Kept publications that match are delivered at once. An equal subscription changes nothing.
 
         Raises:
             DecodeError: malformed, or not of the broker's matcher, key and epoch.
@@ -322,7 +325,7 @@ class MatchingBroker(Confined):
     def subscribe_all(self, subscriptions: Sequence[tuple[str, Subscription]]) -> None:
         """Register many subscriptions of several clients at once, to set a broker up.
 
-        It is faster than one by one. No quota holds, and kept publications are not delivered.
+        It is faster than `subscribe`. No quota applies, and kept publications are not delivered.
 
         Raises:
             DecodeError: one of them is malformed; none was registered.
@@ -351,10 +354,10 @@ class MatchingBroker(Confined):
             self._subscriptions.add_all(subscriptions)
 
     def unsubscribe(self, client: str, name: str) -> None:
-        """Forget a subscription. Deliveries that wait are delivered.
+        """Forget a subscription. Its waiting deliveries stay in the queue.
 
         Raises:
-            ParameterError: the client has none of that name.
+            ParameterError: the client has no subscription of that name.
             RefusedError: the client was revoked, or its quota is used up.
             LedgerError: the file cannot be written; nothing was changed.
         """
@@ -385,9 +388,9 @@ class MatchingBroker(Confined):
         Publications of the client are delivered, but not kept for later subscribers.
 
         Args:
-            client: its name.
+            client: name of the client.
             user: result of `KeyServer.revoke`, if the scheme has users. Messages with this user's
-                key are then refused from others, too.
+                key are then refused from other clients, too.
 
         Raises:
             ParameterError: the broker does not serve the user, and never revoked it.
@@ -444,7 +447,7 @@ class MatchingBroker(Confined):
     def enact(self, policy: Enactment | bytes, *, client: str | None = None) -> None:
         """Put a policy into force, for subscriptions that exist, too.
 
-        The authority has signed it, so that anybody may bring it. The same again changes nothing.
+        The authority has signed it, so anybody may bring it. An equal policy changes nothing.
         Publications that were kept for later subscribers are forgotten, as another policy judged
         them.
 
@@ -491,12 +494,12 @@ class MatchingBroker(Confined):
 
         Raises:
             DecodeError: malformed, or not of the broker's matcher, key and epoch.
-            ReplayError: another publication has this number, the number is too small to tell, or
+            ReplayError: another publication has this number, the number is too old to be known, or
                 the round was used.
             RefusedError: the client was revoked, its quota is used up, a queue is full, or the
                 publication comes after one that was not accepted.
-            LedgerError: the file cannot be written. In all cases nothing was delivered; where it
-                is not the publication's fault, publish it again.
+            LedgerError: the file cannot be written. In all cases nothing was delivered. If the
+                publication is not at fault, publish it again.
         """
         (result,) = self.publish_all(publisher, [publication])
         if isinstance(result, CcbpsError):
@@ -564,9 +567,9 @@ class MatchingBroker(Confined):
         A delivery waits until it is acknowledged.
 
         Args:
-            client: its name.
-            most: number of deliveries.
-            after: a sequence number; only deliveries with larger ones are returned.
+            client: name of the client.
+            most: largest number of deliveries.
+            after: sequence number; only deliveries with larger ones are returned.
 
         Raises:
             RefusedError: the client was revoked, or has no right to receive, or the broker's time
@@ -580,7 +583,7 @@ class MatchingBroker(Confined):
             return [*self.access.release(client, waiting, lambda last: box.after(last, most))]
 
     def acknowledge(self, client: str, sequence: int) -> None:
-        """Forget the deliveries that a client has: all up to this sequence number.
+        """Forget a client's deliveries up to a sequence number: the client has them.
 
         Raises:
             RefusedError: the client was revoked, or the broker's time for it is used up.
@@ -591,7 +594,7 @@ class MatchingBroker(Confined):
             self._boxes.acknowledge(client, sequence)
 
     def notices(self, client: str) -> list[str]:
-        """Return texts to tell a client: of subscriptions that end, by their rounds or a policy.
+        """Return notices for a client of subscriptions that end by their rounds or a policy.
 
         Raises:
             RefusedError: the client was revoked, or the broker's time for it is used up.
@@ -614,7 +617,7 @@ class MatchingBroker(Confined):
             return bool(own) or client in self._boxes or client in self._publishers
 
     def turn_away(self, client: str, size: int) -> None:
-        """Refuse a message that need not be read, for callers that make messages wait in a queue.
+        """Refuse a message that need not be read, for callers that queue messages.
 
         Raises:
             RefusedError: the client was revoked, or the message is too large.
@@ -624,7 +627,7 @@ class MatchingBroker(Confined):
             self._boxes.turn_away(client)
             self.quota.require_size(size)
 
-    # -- what others are told --------------------------------------------------------------------
+    # -- information for others ------------------------------------------------------------------
 
     def topic_filter(self) -> bytes:
         """Return the filter of tokens with subscriptions: publishers need not encode other events.
@@ -649,7 +652,7 @@ class MatchingBroker(Confined):
         return metrics_text(self)
 
     def collect(self) -> Iterator[Metric]:
-        """Give counts to prometheus-client, in whose registries a broker is a collector.
+        """Yield metrics for prometheus-client, in whose registries a broker is a collector.
 
         Raises:
             ImportError: prometheus-client, the extra ``metrics``, is missing.

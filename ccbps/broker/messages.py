@@ -134,7 +134,8 @@ class Publication(Message, frozen=True):
     """An event and its payload.
 
     Attributes:
-        number: the publisher's number for it, growing, below 2^63. A number names one event only.
+        number: the publisher's number for it, increasing, below 2^63. A number names one event
+            only.
         event: event message for all subscriptions; None if each subscription has its own.
         payload: payload for those that match, encrypted by the publisher. None if the publisher
             seals it later, when it knows who matches (`MatchingBroker.deliver`).
@@ -142,11 +143,11 @@ class Publication(Message, frozen=True):
         round: round of the event, if the matcher has rounds.
         events: event messages by "client/name", if each subscription has its own.
         wraps: wrapped keys of the payload by "client/name", 32 bytes each, for those that match.
-        after: number of the publication that must be accepted before this one, which is refused
-            otherwise; None for none. So a publisher need not wait for receipts, and keeps its order
-            when the broker refuses some for now.
+        after: number of the publication that must be accepted before this one; None for none.
+            Otherwise this one is refused. So a publisher need not wait for receipts, and its
+            publications keep their order even if the broker refuses some for now.
         route: bytes by which a network of brokers routes it; see `Subscription`.
-        mask: mask of a content filter (`ccbps.filters.ContentFilter.events`); see there, too.
+        mask: mask of a content filter (`ccbps.filters.ContentFilter.events`); see `Subscription`.
 
     Example:
         >>> from ccbps.broker import Publication
@@ -177,7 +178,7 @@ class Publication(Message, frozen=True):
                 check_name(f"the subscription in {argument}", name)
 
     def digest(self, message: bytes) -> bytes:
-        """Return 16 bytes that name the publication, whichever one it comes after.
+        """Return a digest of the publication without `after`, 16 bytes.
 
         Args:
             message: bytes of the publication.
@@ -193,7 +194,7 @@ class Payloads(Message, frozen=True):
     Attributes:
         number: number of the publication.
         messages: payloads by client; clients are those of `Receipt.clients`.
-        last: whether clients that have no payload yet, and none here, get nothing.
+        last: True if clients that have no payload yet, and none here, get nothing.
 
     Example:
         >>> from ccbps.broker import Payloads
@@ -218,13 +219,13 @@ class Delivery(Message, frozen=True):
     """A client's copy of a publication that matched.
 
     Attributes:
-        sequence: number of the delivery, growing for each client. `MatchingBroker.acknowledge`
-            takes it.
+        sequence: number of the delivery, for `MatchingBroker.acknowledge`; it increases for each
+            client.
         publisher: name of the publisher.
         number: number of the publication.
-        names: names of the client's subscriptions that had matched when the delivery was made. A
-            kept publication has the name of the subscription that brought it. While it waits, the
-            client's next subscriptions that match it add no name and no second delivery.
+        names: names of the client's subscriptions that matched when the delivery was made. A kept
+            publication has the name of the new subscription that caused its delivery. While the
+            delivery waits, further subscriptions that match add no name and no second delivery.
         payload: encrypted payload.
         event: event message if subscribers decide by themselves; None otherwise.
         wrap: wrapped key of the payload, if the publisher sent one for the first of the names.
@@ -263,9 +264,9 @@ class Receipt(Record, frozen=True):
 
     Attributes:
         number: number of the publication.
-        again: whether it had been accepted before, so that nothing was done now.
+        again: True if it had been accepted before, so nothing was done now.
         clients: clients that match, if the publication came without a payload. Empty otherwise,
-            since only a publisher that seals needs to know.
+            since only a publisher that seals later needs them.
 
     Example:
         >>> from ccbps.broker import Receipt

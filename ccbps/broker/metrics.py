@@ -118,7 +118,7 @@ def metrics_text(collector: Collector) -> str:
 
 @contextmanager
 def metrics_page(collector: Collector, port: int) -> Iterator[str]:
-    """Serve metrics over HTTP on this machine while the block runs, and give the address.
+    """Serve metrics over HTTP on this machine while the block runs, and yield the address.
 
     Args:
         collector: source of the metrics.

@@ -1,4 +1,4 @@
-"""How a policy takes effect at a matching broker, for what is there and what is on its way."""
+"""Effects of a policy on a matching broker's subscriptions and on publications on their way."""
 
 from __future__ import annotations
 

@@ -4,10 +4,9 @@ A publication whose token is not in the filter of subscriptions matches nothing.
 whose token is not in the filter of kept publications matches none of them. In both cases nothing
 is tested ([N1], Algorithms 2 and 1).
 
-Clients choose tokens. Under a hash that they know they could choose tokens that fall into one
-bucket. So the broker draws a seed for the hash and keeps it secret. A filter that is full all the
-same is built again, larger and with another seed. The exact tokens are kept, too, so nothing is
-lost.
+Clients choose tokens. If they knew the hash, they could choose tokens that fall into one bucket. So
+the broker draws a seed for the hash and keeps it secret. A filter that is full all the same is
+built again, larger and with another seed. The exact tokens are kept, too, so nothing is lost.
 
 Source: [N1] section 3.
 """

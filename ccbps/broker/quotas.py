@@ -1,6 +1,6 @@
-"""Limits of a client: how often it sends, how much it stores, how long it keeps others waiting.
+"""Limits of a client: its rate of messages, its storage, and the processor time of its requests.
 
-Rates are token buckets. A bucket fills at a rate up to a burst, and each use takes something out.
+Rates are token buckets. A bucket fills at a rate up to a burst, and each use takes an amount out.
 The processor time of a client's requests is measured and taken out afterwards. So a bucket may be
 in debt, and the client waits until it is not.
 """
@@ -26,10 +26,11 @@ class Quota:
         cost: seconds of processor time per second.
         patience: seconds of processor time at once.
         subscriptions: number of subscriptions.
-        stored_bytes: bytes of all its subscriptions; one with a topic counts 4 KiB more.
+        stored_bytes: bytes of all its subscriptions; each with a topic counts 4 KiB more.
         message_bytes: bytes of a publication or a subscription.
-        queue: deliveries that wait for it, and publications of it that wait for payloads.
-        queue_bytes: bytes of deliveries that wait for it; a single one may be larger.
+        queue: number of deliveries that wait for it, and of its publications that wait for
+            payloads.
+        queue_bytes: bytes of deliveries that wait for it; a single delivery may be larger.
 
     Example:
         >>> from ccbps.broker import Quota

@@ -23,14 +23,14 @@ class Registry:
     """Clients and their subscriptions.
 
     Attributes:
-        entries: number of the interest of each subscription, for its book.
+        entries: number of each subscription's interest in its book.
         places: place of each subscription among those with the same interest.
-        prints: 64 bits of each subscription that tell it from others.
+        prints: fingerprint of each subscription, 64 bits.
         free: numbers that new subscriptions may have.
     """
 
     def __init__(self) -> None:
-        # Clients by number; those that left keep theirs.
+        # Clients by number; clients that left keep their numbers.
         self._clients: list[str] = []
         self._numbers: dict[str, int] = {}
         self._own: list[dict[str, int]] = []
@@ -96,7 +96,7 @@ class Registry:
         return number
 
     def kill(self, client: str, name: str) -> int | None:
-        """Take a name from its subscription, which no event matches from here on.
+        """Remove a subscription's name, so no event matches the subscription from here on.
 
         Returns:
             number of the subscription; None if there is none.

@@ -1,10 +1,10 @@
-"""The SQLite file of a matching broker: whatever a crash must not lose.
+"""The SQLite file of a matching broker: the state that a crash must not lose.
 
 It holds subscriptions, numbers of accepted publications, deliveries that wait, publications that
 are kept or on their way through a network, clients and users that were revoked, the policy in force
 and the tokens of clients, all of it as it was sent. So a thief of the file learns what the broker
-knew. One transaction takes a publication and its deliveries. Both are on disk when the publisher
-has its receipt, and a publication that it repeats is known.
+knew. A publication and its deliveries are one transaction. Both are on disk when the publisher has
+its receipt, and a repeated publication is recognized.
 
 Source: SQLite documentation, "Write-Ahead Logging".
 """
@@ -26,7 +26,7 @@ from ccbps.errors import LedgerError, ParameterError
 _APPLICATION: Final = int.from_bytes(b"ccbb", "big")
 _VERSION: Final = 6
 WAIT_SECONDS: Final = 5.0
-"""Seconds to wait for another process that has the file open, such as a broker about to end."""
+"""Seconds to wait for another process to close the file, such as a broker about to end."""
 _TABLES: Final = """
 CREATE TABLE about (matcher BLOB NOT NULL, key BLOB NOT NULL, epoch INTEGER NOT NULL,
     masks TEXT NOT NULL, numbering BLOB NOT NULL);
@@ -77,7 +77,7 @@ class BrokerStore:
             ParameterError: it is of another matcher, key, epoch or content filter, or no such file.
         """
         if not path.exists():
-            path.touch(mode=0o600)  # it tells who reads it what the broker knows
+            path.touch(mode=0o600)  # its reader learns all that the broker knows
         self._db = sqlite3.connect(
             path, isolation_level=None, check_same_thread=False, timeout=WAIT_SECONDS
         )
@@ -214,7 +214,7 @@ class BrokerStore:
     def served(
         self, publisher: str, number: int, clients: Iterable[str] | None, served: Iterable[str]
     ) -> None:
-        """Note who has a publication's payload, and who waits for it: None if nobody does."""
+        """Write the clients that have a payload, and those that wait for it: None for nobody."""
         self._db.execute(
             "UPDATE numbers SET clients = ?, served = ? WHERE publisher = ? AND number = ?",
             (_names_text(clients), _names_text(served), publisher, number),
@@ -300,7 +300,7 @@ class BrokerStore:
         self._db.executemany("DELETE FROM outgoing WHERE id = ?", rows)
 
     def keep(self, publisher: str, publication: Publication, most: int) -> None:
-        """Keep a publication for later subscribers, and `most` of the last ones in all."""
+        """Keep a publication for later subscribers, and of all kept ones the `most` latest."""
         row = publisher, publication.to_bytes()
         self._db.execute("INSERT INTO kept (publisher, message) VALUES (?, ?)", row)
         self.keep_last(most)
@@ -315,7 +315,7 @@ class BrokerStore:
     # -- at the start ----------------------------------------------------------------------------
 
     def subscriptions(self) -> Iterator[tuple[str, Subscription]]:
-        """Yield subscriptions behind their clients."""
+        """Yield pairs of a client and its subscription."""
         for client, message in self._db.execute("SELECT client, message FROM subscriptions"):
             yield client, Subscription.from_bytes(message)
 
@@ -344,21 +344,21 @@ class BrokerStore:
         return [user for (user,) in self._db.execute("SELECT user FROM users").fetchall()]
 
     def numbers(self) -> Iterator[tuple[str, int, Accepted]]:
-        """Yield accepted publications behind publisher and number."""
+        """Yield publisher, number and record of each accepted publication."""
         rows = self._db.execute("SELECT * FROM numbers ORDER BY publisher, number")
         for publisher, number, digest, clients, served in rows:
             waiting = None if clients is None else tuple(json.loads(clients))
             yield publisher, number, Accepted(digest, waiting, {*json.loads(served)})
 
     def publishers(self) -> list[tuple[str, int, int]]:
-        """Return publishers, the smallest number of each that is not too old, and its last round.
+        """Return each publisher with its smallest number that is not too old, and its last round.
 
         The last round is -1 if it used none.
         """
         return self._db.execute("SELECT publisher, oldest, round FROM publishers").fetchall()
 
     def deliveries(self) -> Iterator[tuple[str, Delivery]]:
-        """Yield deliveries that wait behind their clients, in order."""
+        """Yield pairs of a client and a delivery that waits for it, in order."""
         for client, sequence, names, wrap, publisher, number, payload, event in self._db.execute(
             "SELECT client, sequence, names, wrap, publisher, number, p.payload, event "
             "FROM deliveries JOIN payloads AS p ON p.id = deliveries.payload "
@@ -368,7 +368,7 @@ class BrokerStore:
             yield client, Delivery(sequence, publisher, number, own, payload, event, wrap)
 
     def kept(self, last: int = (1 << 63) - 1) -> Iterator[tuple[str, Publication]]:
-        """Yield kept publications behind their publishers, oldest first.
+        """Yield pairs of a publisher and a kept publication, oldest first.
 
         Args:
             last: largest id of a publication.

@@ -1,8 +1,8 @@
 """All subscriptions, in a book for each topic and publisher, behind the filter of topics.
 
 A publication is matched without a lock, while others subscribe. Subscriptions that came meanwhile
-are matched with it afterwards, one by one (`Snapshot`). So no subscription misses a publication
-that was accepted while it was there, even if it has just taken another one's place.
+are matched with it afterwards, one by one (`Snapshot`). So no registered subscription misses a
+publication, even if the subscription has just replaced another one.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from ccbps.trio.leader import Leader
 
 _log: Final = logging.getLogger(__name__)
 TOPIC_BYTES: Final = 4096
-"""Bytes that a topic takes, since it has a book of its own."""
+"""Bytes that a topic is charged with, since it has a book of its own."""
 _Key = tuple[bytes | None, str | None]
-"""A topic's token, None for all topics; a publisher, None for all."""
+"""A topic's token (None for all topics) and a publisher (None for all publishers)."""
 
 
 @dataclass
@@ -61,7 +61,7 @@ class Snapshot(NamedTuple):
     Attributes:
         version: version of the subscriptions.
         books: books with subscriptions of its topic and publisher.
-        filtered: counter of what the filter did; empty for none.
+        filtered: name of the counter of the filter's effect; empty for none.
     """
 
     version: int
@@ -74,7 +74,7 @@ class Coming:
     """A publication that is being matched.
 
     Attributes:
-        place: place among those that came together.
+        place: place among the publications that came together.
         publication: the publication.
         digest: digest of its message.
         snapshot: subscriptions to match it with.
@@ -177,7 +177,7 @@ class Subscriptions:
         return subscriptions
 
     def check_masks(self, sent: Iterable[Subscription | Publication]) -> None:
-        """Refuse what clients sent with masks that do not fit, or without masks where they must.
+        """Refuse messages of clients whose masks do not fit, or are missing.
 
         Raises:
             DecodeError: masks are missing, malformed or of another filter; or nobody compares them.
@@ -258,7 +258,7 @@ class Subscriptions:
     # -- matching ---------------------------------------------------------------------------------
 
     def begin(self, publisher: str, publication: Publication) -> Snapshot:
-        """Return what a publication is to be matched with: [N1], Algorithm 2.
+        """Return the subscriptions to match a publication with: [N1], Algorithm 2.
 
         Called with the lock. `end` must follow.
         """
@@ -285,7 +285,7 @@ class Subscriptions:
         Args:
             publisher: name of their publisher.
             coming: the publications, which get their matches, or errors.
-            examine: whether to examine also those that no book is for.
+            examine: whether to examine also publications that no book is for.
         """
         by_books: dict[tuple[int, ...], tuple[Sequence[Book], list[Coming]]] = {}
         for one in coming:
@@ -320,7 +320,7 @@ class Subscriptions:
         self._forget_added()
 
     def later(self, publisher: str, one: Coming) -> list[Added]:
-        """Return the subscriptions that came after a publication's snapshot, but for tested ones.
+        """Return the subscriptions newer than a publication's snapshot that were not yet tested.
 
         Called with the lock.
         """

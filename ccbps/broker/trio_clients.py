@@ -47,7 +47,7 @@ class TrioClients:
         Args:
             client: the client.
             hellos: its hellos.
-            most: most names of a client.
+            most: largest number of names of a client.
 
         Raises:
             ParameterError: there is one broker.
@@ -82,7 +82,7 @@ class TrioClients:
         leader.verify_grants(leader.check_grants(grants))
 
     def write(self, grants: Bytes) -> Bytes:
-        """Write grants that were verified, and return those that are new still.
+        """Write grants that were verified, and return those that are still new.
 
         Raises:
             DecodeError: later ones have come meanwhile.
@@ -95,7 +95,7 @@ class TrioClients:
         return new
 
     def put(self, grants: Bytes) -> None:
-        """Let the three brokers take grants that were written."""
+        """Send grants that were written to the three brokers."""
         if len(grants):
             self._three().put_grants(grants)
 

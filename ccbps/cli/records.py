@@ -78,7 +78,7 @@ class Block(ABC):
         numbers: number of each record in the file, from 0, in their order.
 
     Attributes:
-        numbers: the same.
+        numbers: number of each record in the file.
         following: number of the record behind the block.
     """
 

@@ -41,8 +41,8 @@ def _table(
 ) -> tuple[Table | Bytes, Bytes]:
     """Prepare this worker's table of interests, and return it with the `Cause` of each interest.
 
-    Refused interests are not in the table. With masks, which pairs are tested is not known before,
-    so it is the messages themselves.
+    Refused interests are not in the table. With masks, the pairs to test are not known before, so
+    the messages themselves stand in place of a table.
     """
     broker = kept_role(matcher, "broker", key)
     rows = np.frombuffer(interests, dtype=np.uint8).reshape(-1, matcher.interest_bytes)
@@ -134,7 +134,7 @@ class AllPairs:
             content: messages that `interests` returned.
             masks: masks that `interests` returned.
             batches: batches of events.
-            report: whether malformed events are refused or get their rows; once is enough where
+            report: True to refuse malformed events or give them their rows; once is enough where
                 events meet several blocks of interests.
 
         Raises:

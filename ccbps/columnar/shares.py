@@ -3,14 +3,14 @@
 A worker has a part of the interests and all events, each sorted by the heads of their messages,
 which are the same at all three brokers. The three take some rows at a time, and tell one another
 the heads. Heads up to the smallest of the three last ones are all known by then, so messages that a
-broker lacks, or refuses by itself, are found, and the other two refuse them. What is left is in
-one order everywhere.
+broker lacks, or refuses by itself, are found, and the other two refuse them. The remaining messages
+are in the same order everywhere.
 
 Workers may end at any time, and begin again by themselves: nobody counts attempts. Twins that meet
-have nothing in common from earlier attempts. They draw fresh masks, and begin with the first row.
-So it does not matter which attempts meet, as long as they are of one job. Nobody's attempt ends
-well before all workers of all three operators have made all their rows: otherwise one whose last
-rows are lost would find no twins any more.
+share no state from earlier attempts. They draw fresh masks, and begin with the first row. So it
+does not matter which attempts meet, as long as they are of one job. No attempt succeeds before all
+workers of all three operators have made all their rows: otherwise a worker whose last rows are lost
+would find no twins any more.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class ShareMatching:
             match nothing, "reject" to give each a row with the reason as well.
         workers: number of workers of each operator.
         job: name of the job, the same at all three operators.
-        host: name or number that workers listen at.
-        seconds: time in which twins must come.
+        host: name or IP address at which workers listen.
+        seconds: longest time to wait for twins, in seconds.
     """
 
     matcher: Matcher
@@ -266,12 +266,12 @@ class _Work:
 
         Args:
             heads: this broker's next heads, sorted.
-            whole: whether these are the last ones.
+            whole: True if these are the last ones.
             size: greatest number of heads.
 
         Returns:
             The heads that all three have; the head up to which this holds, or None for all of them;
-            and whether nobody has more.
+            and True if nobody has more.
         """
         told = self._ring.exchange(bytes([whole]) + heads.tobytes(), 1 + size * HEAD_BYTES)
         lists, ends = [], []

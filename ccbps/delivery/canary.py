@@ -1,22 +1,22 @@
 """Canaries: publications that must match a subscription, or must not, among others that look alike.
 
-Publisher and subscriber share a seed, which says which numbers are canaries. Under these the
-publisher publishes records that match the subscription, and, if there are *decoys*, under others
-records that do not. A broker that drops deliveries, or changes answers before it knows them, cannot
-tell canaries from other publications. If it takes away a share d of the matches, and a share c of
-the publications are canaries, it has been found out after n publications with a probability of
-1 - (1 - c d)^n.
+Publisher and subscriber share a seed, from which both derive the numbers of the canaries. Under
+these numbers the publisher publishes records that match the subscription. Under the numbers of
+*decoys*, if there are any, it publishes records that do not match. A broker that drops deliveries,
+or changes answers before it knows them, cannot tell canaries from other publications. If it
+suppresses a share d of the matches, and a share c of the publications are canaries, it is detected
+within n publications with probability 1 - (1 - c d)^n.
 
-A false match needs no canary if the subscriber opens the payload: it sees it. Decoys are for those
-who count answers, or forward them unseen.
+A subscriber that opens payloads sees false matches without canaries. Decoys are for subscribers
+that count answers, or forward them unseen.
 
-Hazards: a broker that sees answers learns which records always match the same subscriptions, and
-where equal records have equal messages, it knows a canary that comes again. Take canaries that
+Hazards: a broker that sees answers learns which records always match the same subscriptions. Where
+equal records have equal messages, it recognizes a canary that is repeated. Take canaries that
 differ as much as other records do, such as past records that matched. Canaries add matches: at a
 constant share, a broker that sees answers still sees when there are more
-(`ccbps.attacks.attack_at_dawn`). A canary that is published in addition to the usual number of
-events shows by that, so let canaries take the places of others at a constant rate. Whoever else
-subscribes to what a canary says gets it, too: say inside the sealed payload that it is one.
+(`ccbps.attacks.attack_at_dawn`). Canaries in addition to the usual number of events are
+conspicuous, so let canaries take the places of others at a constant rate. Other subscribers whose
+interests match a canary get it, too: mark it inside the sealed payload.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ class Canary(Confined):
         True
 
     Args:
-        seed: seed that publisher and subscriber share, and the broker does not have.
+        seed: seed that publisher and subscriber share, secret from the broker.
         share: share of the publications that must match, above 0 and at most 1.
-        decoys: share of the publications that must not match; with `share` at most 1.
+        decoys: share of the publications that must not match; together with `share` at most 1.
 
     Raises:
-        ParameterError: an argument is another thing.
+        ParameterError: an argument is of another type, or out of range.
     """
 
     def __init__(self, seed: SharedSeed, *, share: float = SHARE, decoys: float = 0.0) -> None:
@@ -117,12 +117,12 @@ class Canary(Confined):
         return np.asarray(drawn.astype(np.int64))
 
     def missing(self, received: Collection[int], published: int, first: int = 0) -> tuple[int, ...]:
-        """Return the numbers of canaries that did not come; none for an honest broker.
+        """Return the numbers of canaries that did not arrive; none for an honest broker.
 
         Args:
-            received: numbers of the publications whose payloads came and were opened. A broker can
-                make numbers up, and payloads that do not open.
-            published: number after the last one that was published and is not on its way any more.
+            received: numbers of the publications whose payloads arrived and were opened. Do not
+                count others: a broker can invent numbers, and payloads that do not open.
+            published: number after the last publication that should have arrived by now.
             first: first number that was published after the subscription.
         """
         numbers = np.arange(first, published, dtype=np.uint64)
@@ -166,7 +166,7 @@ class Canary(Confined):
 
 
 def detection_chance(share: float, changed: float, publications: int) -> float:
-    """Return the probability that canaries find a broker.
+    """Return the probability that canaries detect a dishonest broker.
 
     Args:
         share: share of the publications that are canaries (or decoys, against false matches).
@@ -186,12 +186,12 @@ def detection_chance(share: float, changed: float, publications: int) -> float:
 
 
 def share_needed(changed: float, publications: int, chance: float = 0.99) -> float:
-    """Return the share of canaries that finds a broker with a given probability.
+    """Return the share of canaries that detects a dishonest broker with a given probability.
 
     Args:
         changed: share of the answers of canaries that the broker changes.
-        publications: number of publications until it should be found.
-        chance: the probability, below 1.
+        publications: number of publications until it should be detected.
+        chance: probability of detection, below 1.
 
     Raises:
         ParameterError: no share suffices, or an argument is out of bounds.

@@ -33,7 +33,7 @@ NOT_CACHED: Final = np.iinfo(np.int64).max
 class ClusteredCache(Strategy):
     """Cache of parts for each cluster.
 
-    A part of one member takes no key, since the key of the member serves as well.
+    A part of one member takes no key, as the member's own key serves.
 
     Args:
         clusters: clusters of subscribers. Memory is 8 bytes x clusters x 2^(size of the largest).

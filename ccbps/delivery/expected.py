@@ -1,15 +1,15 @@
-"""Expected numbers of encryptions of an event, and groups as the source draws them.
+"""Expected numbers of encryptions per event, and groups drawn as in the source.
 
 There are N subscribers, C keys in the cache and K clusters. Groups are uniform among all 2^N, or,
-with probability p, uniform in a popular set of S groups. The cache is taken to hold as many groups
-of that set as it can ("smart").
+with probability p, uniform in a popular set of S groups. The cache is assumed to hold as many
+groups of that set as it can ("smart").
 
 *Errata*, [OP01]: "probability (p - 1)" is 1 - p; "equations 4a and 4b" of section 4.1 are 3a and
 3b. Of the sixteen numbers of Table 1 fifteen follow from the equations. The sixteenth,
 clustered-popular caches for the small popular set, is printed as 6.7; equation 6 gives 10.07. (6.7
 follows if a cached popular group costs nothing, and another popular group costs one encryption for
 each cluster.) Equation 4 gives more than one hit per event where the cache of a cluster is larger
-than the number of its groups, as in the column for 114 clusters; it is used as it stands.
+than the number of its groups, as in the column for 114 clusters; it is used unchanged.
 
 Source: [OP01] section 4, equations 1 to 6d, and section 6 for the bound.
 """
@@ -73,7 +73,7 @@ def clustered_popular(
 def _whole_groups_first(
     miss: float, subscribers: int, cache: float, popular: float, groups: int
 ) -> float:
-    """Return the expected encryptions where a cached group costs 1, and another one `miss`."""
+    """Return the expected encryptions if a cached group costs 1, and any other `miss`."""
     if not popular:
         hit = cache / 2.0**subscribers
         return hit + (1 - hit) * miss

@@ -1,13 +1,13 @@
-"""Delivery to groups, the subscriber's side: it opens events, learns keys, and requests lost ones.
+"""Delivery to groups, the subscriber's side: it opens events, learns keys, and requests lost keys.
 
 A subscriber must keep its own key only. All other keys come with events, and are in a bounded
 cache. If the key of a wrap is not in the cache, `open` raises `MissingKeyError` with a request to
 the broker. The broker's answer opens the event, also in another process. `snapshot` saves the
 cache, encrypted with the subscriber's own key. Without a snapshot, keys are requested.
 
-A request is authentic (HMAC-SHA256 with the subscriber's own key). The broker answers if the
+A request is authenticated (HMAC-SHA256 with the subscriber's own key). The broker answers if the
 subscriber is a member of the group whose key it requests. A replayed request brings an answer that
-only the subscriber can read, and that tells the subscriber what it was told before.
+only the subscriber can read, with a key that it was sent before.
 
 Events that were opened are refused from then on, as long as the opener or its snapshots exist.
 """
@@ -72,10 +72,10 @@ class GroupOpener(Confined):
         key: key from `GroupSealer.join`.
         capacity: largest number of keys of groups that are kept.
         eviction: "frequency" or "recency".
-        remember: number of opened events that are remembered one by one, at least: those with the
+        remember: least number of opened events that are remembered one by one, those with the
             largest numbers. Events with smaller numbers are refused.
-        verify: identity of the sender, `SigningKey.identity`: events that it did not sign are
-            refused. None to take events from whoever has a key of the group.
+        verify: identity of the sender (`SigningKey.identity`). Events that it did not sign are
+            refused. None to take events from any holder of a key of the group.
 
     Attributes:
         number: number of the subscriber.
@@ -131,9 +131,8 @@ class GroupOpener(Confined):
                 `request` to the broker, keep the message, and `accept` the answer.
             ReplayError: the event was opened before, or is too old to tell.
             DecodeError: it is malformed, altered, not signed by the sender that this opener
-                verifies, or certainly not for this subscriber. (For a
-                group that the subscriber is not in, the opener requests the key, which the broker
-                refuses.)
+                verifies, or certainly not for this subscriber. (For a group without the subscriber
+                the opener may have to request the key, which the broker refuses.)
         """
         event = self._read(message)
         if self._own_cipher is None or event.generation != self._generation:

@@ -1,4 +1,4 @@
-"""Keys and messages of delivery to groups, as both sides know them.
+"""Keys and messages of delivery to groups, common to both sides.
 
 *Keys* are derived from one secret, so nobody has to store them. An epoch is a number that grows
 with every join, leave and renewal. A generation is the epoch of the last renewal, 0 before. The key
@@ -16,25 +16,26 @@ So a key that was evicted is derived again, and is the same: in another process,
 under another strategy, since a name contains its members.
 
 *Names* are hidden on the wire. A name is encrypted, together with *since*, by AES-SIV, which is
-deterministic: an eavesdropper sees that two keys are the same, and the length of the name. An
-identifier stands in front, which is a hash of the key. So no other key passes for the key of an
-identifier, and a wrap opens with one key only. The sealed name is itself the request for the key:
-only the broker can open it, and it needs no table to do so. The name of an own key is a keyed hash.
+deterministic: an eavesdropper sees whether two keys are equal, and the length of the name. In front
+stands an identifier, a hash of the key. So no other key passes for the key of an identifier, and a
+wrap opens with one key only. A subscriber requests the key by its sealed name: only the broker can
+open it, and it needs no table to do so. The name of an own key is a keyed hash.
 
 *Nonces.* AES-GCM must never see a nonce twice under one key. Each event has a nonce of 12 random
 bytes, and uses each key at most once. So nothing has to be saved or counted, an event may be sealed
 again after a failure, and several processes may share one state. After 2^32 events under one key
-two nonces are equal with probability 2^-33 (the bound of NIST SP 800-38D). Renewal gives all names
-new keys, and should come before.
+two nonces are equal with probability 2^-33 (the bound of NIST SP 800-38D). Renew keys before that:
+renewal gives all names new keys.
 
 The keys that travel with events could as well be random. Then each would have to be stored as long
-as any message under it may be asked for. A thief of S reads everything in both cases, since S opens
-the wraps that carry them.
+as subscribers may request it. A thief of S reads everything in both cases, since S opens the wraps
+that carry them.
 
-*Signatures.* A sender may sign events, alone or in batches of one signature. Signed are the fields
-up to `group`, the encrypted payload, and a hash of the event's key. The hash commits to the key, as
-GCM does not: no second key can open the payload to another content. Wraps are not signed, since
-each receiver may get its own only. A wrap that was altered gives the right key or none.
+*Signatures.* A sender may sign events one by one, or in batches with one signature. It signs the
+fields up to `group`, the encrypted payload, and a hash of the event's key. GCM does not commit to
+its key, but this hash does: no second key can open the payload to another content. Wraps are not
+signed, since each receiver may get its own only. A wrap that was altered gives the right key or
+none.
 
 *Messages* are records behind kind and version. A wrap is the sealed name of a key, and content that
 is encrypted under this key: the event's key, and for each key that it carries the first 16 bytes of
@@ -109,7 +110,7 @@ def own_keys_of(key: bytes, generation: int) -> OwnKeys:
 
 
 def group_key(secret: bytes, since: int, name: bytes) -> bytes:
-    """Derive the key that a name has since an epoch."""
+    """Derive the key of a name from an epoch (`since`) on."""
     return derive(secret, b"group key", since.to_bytes(EPOCH_BYTES), name)
 
 
@@ -197,7 +198,7 @@ class SealedEvent:
 
 
 class KeyRequest(Message, frozen=True):
-    """Request of a subscriber for the first of some keys that it may have.
+    """Request of a subscriber for the first of some keys that it is entitled to.
 
     Attributes:
         subscriber: number of the subscriber.

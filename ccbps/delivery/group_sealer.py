@@ -3,23 +3,23 @@
 A payload is encrypted once, with AES-256-GCM, under a random key of its event. Each wrap of the
 plan is one more encryption: AES-256-GCM over the event's key and the keys that travel with it. NIST
 SP 800-38F allows that for wrapping keys, as an approved authenticated mode, beside AES-KW of RFC
-3394. AES-KW needs no nonce. It binds nothing, whereas each wrap here is bound to event, epoch,
-group and the name of its key; and it takes three times as long. `ccbps.delivery.group_protocol`
-describes the nonces, and tells why no key need be stored.
+3394. AES-KW needs no nonce, but takes three times as long and has no associated data, whereas each
+wrap here is bound to event, epoch, group and the name of its key. `ccbps.delivery.group_protocol`
+describes the nonces, and explains why no key need be stored.
 
 *Leaving.* Nothing is sent. A key is used only for groups that contain all its members, which `seal`
 checks for every wrap, whatever the strategy says. A group with a subscriber that has not joined is
 refused. So no key of a leaver is used again (forward secrecy), even if several leavers pool theirs.
 
-*Joining.* A subscriber number that is given out, also again, has a new key of its own, and so has
-every group, set and node that contains the number: they follow from the epoch of the latest join.
+*Joining.* A subscriber number that is given out, for the first time or again, gets a new key. So
+does every group, set and node that contains it: keys derive from the epoch of the latest join.
 So a newcomer cannot read earlier events (backward secrecy). The strategy forgets keys that change,
 so that new ones travel with events. The keys of a tree's nodes are requested.
 
 *Crash.* `state` holds all that a broker must not lose. It changes with a join, a leave or a
 renewal, and is saved before that takes effect. A broker restored from it has the same keys, and
-answers requests for the keys of events that were sealed before the crash. `snapshot` holds what is
-useful to have: which keys the receivers have. Without it keys travel once more.
+answers requests for the keys of events that were sealed before the crash. `snapshot` records which
+keys the receivers have. It is optional: without it keys travel once more.
 
 *Several sealers* may share a state, in as many processes, if only one of them changes it. Each has
 a strategy of its own.
@@ -27,12 +27,12 @@ a strategy of its own.
 *Trust.* The broker reads everything. A thief of its state reads all past events, too; to end that,
 start anew with a new state. A member of a group can forge events to the group, because keys are
 shared. GCM does not commit to its key, so a forger can also show two members two payloads in one
-message. Both end where events are signed (`sign`) and receivers verify them. But a signature says
-who made an event, and not for whom: wraps are not signed. A member can hand on a signed event to
-anybody with whom it shares a key, who opens it as one that was sent to it. An eavesdropper sees
-sizes, event numbers, epochs, which wraps are under equal keys, and which events were signed
-together; from messages of `for_subscriber` it sees who is in the same group. It learns only the
-length of a key's name, so whether the key is a subscriber's, a whole group's or another.
+message. Signatures (`sign`) that receivers verify prevent both. But a signature names the sender of
+an event, not its receivers: wraps are not signed. A member can forward a signed event to anybody
+with whom it shares a key, and the event opens as if the sender had sent it there. An eavesdropper
+sees sizes, event numbers, epochs, which wraps are under equal keys, and which events were signed
+together; from messages of `for_subscriber` it sees who is in the same group. Of a key's name it
+learns only the length, and so whether the key is a subscriber's, a whole group's or another.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ from ccbps.keys.secret import Confined
 
 MOST_KEYS: Final = 1 << 16
 MOST_SUBSCRIBERS: Final = 500_000
-"""Largest number of subscribers, whose group fits into the name of a key."""
+"""Largest number of subscribers whose group fits into the name of a key."""
 
 
 class _NamedKey(NamedTuple):
@@ -100,10 +100,10 @@ class GroupSealer(Confined):
     Args:
         strategy: planner with an empty cache. (Receivers would request the keys in its cache.)
         state: state of a broker that ended; None for a new broker, which nobody has joined.
-        save: function that takes the state, and returns when it is safe. `join`, `leave` and
+        save: function that stores the state, and returns when it is durable. `join`, `leave` and
             `renew` call it before they take effect.
-        capacity: largest number of keys that are held ready, some 3 KB of memory each. Other keys
-            are derived when they are needed.
+        capacity: largest number of keys that are cached, some 3 KB of memory each. Other keys are
+            derived when they are needed.
         pad_to: number of bytes. Payloads are padded to a multiple of it.
         sign: key that signs events; None to sign none. Receivers verify by its `identity`.
 
@@ -127,8 +127,8 @@ class GroupSealer(Confined):
 
     Hazards: all plans of a strategy must go through one sealer. The state is secret, and an old
     state must not be restored: subscribers that have left since then would be back, and a
-    newcomer would get a key that was given out before. Renew keys before one of them was used 2^32
-    times.
+    newcomer would get a key that was given out before. Renew keys before one of them has been used
+    2^32 times.
 
     Raises:
         ParameterError: the state is not one for the strategy's number of subscribers, that number
@@ -214,7 +214,7 @@ class GroupSealer(Confined):
     def refresh(self, state: BrokerState) -> None:
         """Take over a state that another sealer or process changed.
 
-        A join or leave takes effect once all sealers, and all who answer requests, know it.
+        A join or leave takes effect once all sealers, and all servers of requests, know it.
 
         Raises:
             ParameterError: it is not a later state of this broker.
@@ -303,7 +303,7 @@ class GroupSealer(Confined):
         Args:
             payload: any bytes.
             event: number of the event, below 2^64. One number names one event, always: receivers
-                refuse another one as a replay. The same event may be sealed again.
+                refuse another event as a replay. The same event may be sealed again.
             group: packed group, shape (subscribers / 8, rounded up).
             as_of: epoch in which the group was computed. A number may have been given to another
                 subscriber since then. With this epoch, subscribers that joined later are refused.
@@ -323,7 +323,7 @@ class GroupSealer(Confined):
         *,
         as_of: int | None = None,
     ) -> list[SealedEvent]:
-        """Encrypt payloads for one group each, and sign all with one signature, if at all.
+        """Encrypt payloads, each for a group, and sign all with one signature if there is a key.
 
         Args:
             payloads: any bytes.
@@ -369,7 +369,7 @@ class GroupSealer(Confined):
     def _seal_plan(
         self, payload: bytes, event: int, group: Bytes, group_mask: int, plan: Plan
     ) -> tuple[SealedEvent, bytes]:
-        """Return a sealed event without a signature, and the bytes to sign, if it is to be."""
+        """Return a sealed event without a signature, and the bytes to sign, if it is signed."""
         # A keyed hash that binds the event's number to its group.
         commitment = derive(self._secret, b"group", event.to_bytes(8), group.tobytes())[:ID_BYTES]
         drawn = os.urandom(KEY_BYTES + NONCE_BYTES)
@@ -404,7 +404,7 @@ class GroupSealer(Confined):
         sealed = seal(payload, event_key, head, pad_to=self._pad_to)
         self.encryptions += len(wraps) + 1
         message = replace(message, payload=sealed, wraps=(*wraps,))
-        # They take a hash of the payload.
+        # The bytes to sign take a hash of the payload.
         to_sign = message.to_sign(event_key) if self._signing else b""
         return SealedEvent(message, (*(key.mask for key, _ in keys),)), to_sign
 
@@ -443,8 +443,8 @@ class GroupSealer(Confined):
         """Return the key that a subscriber requests, encrypted for it.
 
         Raises:
-            DecodeError: the request is malformed, not made by this subscriber or made by one that
-                left, or for keys that the subscriber may not have.
+            DecodeError: the request is malformed, forged, made by a subscriber that left, or for
+                keys that the subscriber may not have.
         """
         asked = KeyRequest.from_bytes(request)
         subscriber = asked.subscriber

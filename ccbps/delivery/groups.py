@@ -117,8 +117,8 @@ class Clusters:
 
         Args:
             sizes: number of subscribers of each cluster.
-            ordering: "index" puts neighbours together, "random" any subscribers, and "similarity"
-                subscribers that are often in the same groups.
+            ordering: criterion of who shares a cluster: "index" for consecutive numbers, "random",
+                or "similarity" for subscribers that are often in the same groups.
             seed: seed of the random ordering.
             groups: packed sample of the traffic, for "similarity" only.
 

@@ -25,8 +25,8 @@ class KeyCache(Printable):
 
     Args:
         capacity: largest number of names.
-        eviction: "frequency" or "recency". By frequency the least used name is evicted; among
-            equals, the one that was used longest ago.
+        eviction: "frequency" or "recency". Frequency evicts the least used name, among equals the
+            one that was used longest ago.
 
     Example:
         >>> from ccbps.delivery import KeyCache

@@ -1,4 +1,4 @@
-"""Payload keys by ranges: a subscriber opens the events in its box, with a few keys of a tree.
+"""Payload keys by ranges: a subscriber opens the events in its box with a few keys of a tree.
 
 The events of a topic are leaves of a `Decomposition`. Each node of the tree has a key::
 
@@ -9,17 +9,18 @@ subscriber of a box gets the keys of the nodes that cover the box, and hashes do
 most once for each bit of a leaf. A publisher gets the root's key. The server stores S only.
 
 Keys and subscriptions end with their *epoch*, without any message. The keys of the next epoch are
-given out before it starts, and an opener takes several. Whoever leaves reads until the epoch ends.
+given out before it starts, and an opener holds those of several epochs. A subscriber that leaves
+can read until the epoch ends.
 
-`RangeKey` remembers the keys of its last path, so a leaf costs as many hashes as it has bits after
-the prefix that it shares with the last one: 2^(n + 1) - 2 for all 2^n leaves in order, and
+`RangeKey` remembers the keys of its last path, so a leaf costs one hash for each bit after the
+prefix that it shares with the last leaf: 2^(n + 1) - 2 for all 2^n leaves in order, and
 n - 1 + 2^-n on average for random ones.
 
 Leak: the leaf of an event, and so all its attributes up to the depth of the tree, is in the clear:
-whoever gets the message needs it to find the key. So are the epoch, the padded length, and a hash
-of topic and schema, at which everybody can guess. Two users open what each of them opens, and no
-more: one tree binds all attributes to one another. Hazard: whoever can open a payload could also
-have sealed it.
+a receiver needs it to find the key. So are the epoch, the padded length, and a hash of topic and
+schema, against which everybody can test guesses. Collusion gives two users nothing beyond what each
+can open: one tree binds all attributes to one another. Hazard: whoever can open a payload could
+also have sealed it.
 Sources: Srivatsa and Liu, ICDCS 2007 (PSGuard); [Survey] section 4.8.
 """
 
@@ -58,7 +59,7 @@ class KeyTree(Printable):
 
     Args:
         schema: attributes of the events.
-        topic: name of the topic, or of anything that has keys of its own.
+        topic: name of the topic, or of another context with keys of its own.
         depth: number of cuts of the tree; all bits of the schema by default.
 
     Example:
@@ -203,14 +204,14 @@ class RangeKey(Confined, TextKey):
         return sorted(self._keys)
 
     def with_next(self, following: RangeKey, *, keep: int = 2) -> RangeKey:
-        """Return a key that opens messages of further epochs, too; the oldest ones end.
+        """Return a key that also opens messages of further epochs; the oldest epochs are dropped.
 
-        In an epoch of both keys it opens what either opens. It seals in the latest epoch, so a
-        publisher takes in the next key when its epoch starts.
+        In an epoch of both keys it opens all messages that either opens. It seals in the latest
+        epoch, so a publisher takes in the next key when its epoch starts.
 
         Args:
             following: key of the same tree.
-            keep: number of epochs.
+            keep: number of latest epochs that are kept.
 
         Raises:
             KeyMismatchError: it is of another tree.
@@ -241,7 +242,7 @@ class RangeKey(Confined, TextKey):
             randomness: source of uniform bytes, 12 a payload.
 
         Raises:
-            ParameterError: payloads and records are not as many.
+            ParameterError: the numbers of payloads and records differ.
             KeyMismatchError: a record is outside of this key's ranges.
         """
         payloads, leaves = as_bytes("payloads", payloads), [*self.tree.space.leaves(records)]
@@ -288,7 +289,7 @@ class RangeKey(Confined, TextKey):
         return opened
 
     def _leaf_key(self, row: int, epoch: int, leaf: Node) -> bytes:
-        """Return the key of a leaf, by way of the last path."""
+        """Return the key of a leaf, starting from the last path."""
         nodes = self._keys[epoch]
         node = next((leaf[:end] for end in range(len(leaf) + 1) if leaf[:end] in nodes), None)
         if node is None:
@@ -322,7 +323,7 @@ class RangeKey(Confined, TextKey):
 
 
 def hashed_down(key: bytes, bits: Node) -> bytes:
-    """Return the key of a node from that of one above it, and the bits between the two."""
+    """Return the key of a node from the key of an ancestor, and the bits between the two."""
     for bit in bits:
         key = sha256(key + bit.encode()).digest()
     return key

@@ -2,19 +2,18 @@
 
 The source's clustered and clustered-popular caches waste keys in two ways. All clusters have one
 size and one capacity, so some keys serve no part and some parts have no key. And half of the keys
-are for whole groups, whether groups come again or not. Here a sample of traffic decides:
+are for whole groups, whether groups recur or not. Here a sample of traffic decides:
 
 - Subscribers that are often in the same groups stand side by side in a row. A dynamic program cuts
   the row into the clusters that take fewest wraps. A key costs the same everywhere (a Lagrange
   multiplier). A part of one member takes no key, since the member has one.
-- The number of keys for whole groups is the best one, given how often groups come again. Whole
-  groups also get the keys for which clusters have no use. How often groups come again is estimated
-  in two ways, and the larger estimate counts: by the groups that come again in the sample, and, for
-  groups of which the sample is too small to show two, as if all were equally popular. If the cache
-  is full, a group is added when it comes for the second time. So groups that come once evict
-  nothing.
+- The number of keys for whole groups is optimal for the frequency with which groups recur. Whole
+  groups also get the keys for which clusters have no use. The frequency is the larger of two
+  estimates: from the groups that recur in the sample, and, for groups too rare to recur in it, as
+  if all were equally popular. If the cache is full, a group is added at its second occurrence. So
+  groups that occur once evict nothing.
 
-Uniform groups do not come again, so all keys are for parts of clusters of two sizes.
+Uniform groups do not recur, so all keys are for parts of clusters of two sizes.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ SHARES: Final = 40
 NEARLY: Final = 0.75
 """Share of the parts of a cluster beyond which all of them get keys."""
 REMEMBERED: Final = 4
-"""Digests of groups that came once, for each key of a whole group."""
+"""Number of digests of groups that came once, per key of a whole group."""
 
 
 class LearnedCache(ClusteredPopularCache):
@@ -89,7 +88,7 @@ class LearnedCache(ClusteredPopularCache):
 
         Args:
             groups: packed sample, shape (events, subscribers / 8, rounded up). Some ten thousand
-                events are enough for clusters. Groups that seldom come again need more.
+                events are enough for clusters. Groups that seldom recur need more.
             subscribers: number N of subscribers.
             keys: number of keys of groups and parts together, without the subscribers' own keys.
             eviction: "frequency" or "recency".
@@ -138,11 +137,11 @@ class LearnedCache(ClusteredPopularCache):
 
 
 def popularity(groups: Bytes) -> tuple[float, float]:
-    """Estimate the share p of events whose groups come again, and the number S of these groups.
+    """Estimate the share p of events whose groups recur, and the number S of these groups.
 
-    All these groups are taken to be equally popular. Then two events have equal groups with
-    probability p^2 / S, and three events with p^3 / S^2, which gives both. Groups of which no three
-    are equal count as groups that come once.
+    All these groups are assumed to be equally popular. Then two events have equal groups with
+    probability p^2 / S, and three events with p^3 / S^2, which determines p and S. Without
+    three equal groups in the sample, both are 0.
 
     Args:
         groups: packed sample.
@@ -183,8 +182,8 @@ class _Row:
     def cut(self, keys: int) -> _Cut:
         """Cut the row into clusters that have at most a number of keys.
 
-        This is the better one of the cuts for the two prices nearest to that number. In the cut
-        with too many keys each cluster gets the same share of its keys, and misses the others.
+        This is the better of the cuts at the two prices whose numbers of keys are nearest. In the
+        cut with too many keys, each cluster gets the same share of the keys that it needs.
         """
         low, high = 0.0, 1.0
         for _ in range(40):

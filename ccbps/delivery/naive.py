@@ -5,12 +5,12 @@ A payload is encrypted once, with AES-256-GCM under its event's own key. For eac
 round. The broker holds ciphertexts and wrapped keys, and passes a wrapped key on if the pair
 matched. A subscriber without a wrapped key learns only the payload's padded length.
 
-The literature calls this naive: the publisher wraps once for every subscriber. Key caches, which
-wrap once for a group, are measured against it.
+The literature calls this naive: the publisher wraps once for every subscriber. It is the baseline
+for key caches, which wrap once for a group.
 
 There is no protection against a broker that hands a wrapped key to a subscriber that did not match.
 The event's number and the payload's padded length are public. (The length of an unpadded record
-would tell something about its content.) A wrapped key is not authenticated on its own: a wrong key
+would leak information on its content.) A wrapped key is not authenticated on its own: a wrong key
 is detected when the payload is opened.
 
 Sources: NIST SP 800-38D (GCM); Opyrchal and Prakash, USENIX Security 2001, section 3 (baseline).
@@ -42,7 +42,7 @@ VERSION: Final = 2
 FRONT: Final = bytes([Kind.PAYLOAD, VERSION])
 NONCE_AT: Final = len(FRONT) + 8
 HEAD_BYTES: Final = NONCE_AT + NONCE_BYTES
-"""Length of kind, version, event number (big-endian) and nonce, which a payload is bound to."""
+"""Bytes of kind, version, event number (big-endian) and nonce, which a payload is bound to."""
 OVERHEAD_BYTES: Final = HEAD_BYTES + SEAL_BYTES
 
 _EVENT_KEY: Final = b"delivery: event key"
@@ -138,7 +138,7 @@ class PayloadSealer:
 
         Args:
             events: event number of each row.
-            rounds: round of each row, as of its match message. Each round serves one event, once.
+            rounds: round of each row, that of its match message. Each round serves one event, once.
             pairs: pair label of each row.
 
         Returns:

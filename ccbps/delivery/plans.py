@@ -5,8 +5,8 @@ group, and nobody else, can unwrap it. A wrap may also carry new keys of groups,
 event to the same group needs one wrap. The number of encryptions is the number of wraps, whatever
 they carry. The encryption of the payload is not counted, since it is the same for all strategies.
 
-The name of a key contains its members. So a key means the same members under every strategy, even
-under one that is set up again after a crash. The first byte tells the kind of name:
+The name of a key contains its members. So a key has the same members under every strategy, even
+under one that is set up again after a crash. The first byte is the kind of name:
 
 - `p`: number of a subscriber, 4 bytes. It names the key that this subscriber shares with the
   broker.
@@ -124,7 +124,7 @@ class Strategy(Printable, ABC):
         self._own = [Wrap(personal(number)) for number in range(self.subscribers)]
 
     def plan(self, group: Bytes) -> Plan:
-        """Plan the delivery to one group. The new keys that wraps carry are in the cache then.
+        """Plan the delivery to one group, and add the new keys that wraps carry to the cache.
 
         Args:
             group: packed group, shape (subscribers / 8, rounded up), from `pack_groups`.
@@ -201,7 +201,7 @@ class Strategy(Printable, ABC):
             raise
 
     def _tag(self, snapshot: bytes) -> bytes:
-        """Hash the strategy's parameters and a snapshot, which shows that it fits and is whole."""
+        """Hash the strategy's parameters and a snapshot, to detect one that does not fit."""
         identity = f"{type(self).__name__} {self.subscribers} {self._identity()}\0".encode()
         return blake2b(identity + snapshot, digest_size=TAG_BYTES).digest()
 
@@ -225,8 +225,8 @@ class Strategy(Printable, ABC):
     def forget(self, subscriber: int | None = None) -> None:
         """Drop the keys of a subscriber's groups, or all keys, because they change.
 
-        A group that comes again then gets its new key with the event, and nobody has to request
-        it. A strategy whose keys do not travel with events has nothing to drop.
+        The next event to such a group then carries its new key, and nobody has to request it. A
+        strategy whose keys do not travel with events has nothing to drop.
         """
 
     def _each(self, members: Iterable[int], carries: tuple[bytes, ...] = ()) -> list[Wrap]:

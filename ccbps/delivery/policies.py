@@ -1,16 +1,16 @@
-"""Delivery by policy: whoever has a key that fits can open a payload, however it came there.
+"""Delivery by policy: any holder of a key that fits can open a payload, wherever it comes from.
 
 A batch is sealed for one policy (CpAbe), record (KpAbe, HiddenVectors) or name (Ibe). A fresh key
-of 32 bytes is encrypted to it, once; this is the *capsule*. The key of payload number i is
-HMAC-SHA256(fresh key, i). Each sealed payload holds the capsule, so it can be sent and stored by
+of 32 bytes is encrypted to it, once; the ciphertext is the *capsule*. The key of payload number i
+is HMAC-SHA256(fresh key, i). Each sealed payload holds the capsule, so it can be sent and stored by
 itself, by anybody: brokers and stores need no keys.
 
-An opener opens each capsule once, and remembers the last few. So pairings are for batches, and a
-payload costs little more than AES-256-GCM.
+An opener opens each capsule once, and remembers the last few. So pairings are computed once per
+batch, and a payload costs little more than AES-256-GCM.
 
-Hazards: payloads of one batch show that they are of one batch, and their numbers in it. A capsule
-shows the policy or the record, except with Ibe and HiddenVectors. Anybody who has the public key
-can seal: the origin of a payload is to be checked in another way.
+Hazards: payloads show which batch they are of, and their numbers in it. A capsule shows the policy
+or the record, except with Ibe and HiddenVectors. Anybody who has the public key can seal: check the
+origin of a payload in another way.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ccbps.wire import Kind
 VERSION: Final = 1
 KEY_BYTES: Final = 32
 REMEMBERED: Final = 16
-"""Capsules whose keys an opener remembers."""
+"""Number of capsules whose keys an opener remembers."""
 _LABEL: Final = b"ccbps delivery by policy 1"
 _NO_KEY: Final = "the capsule of the message does not hold a key"
 
@@ -57,7 +57,7 @@ class PolicyPayload(Message, frozen=True):
 
 
 class PolicySealer(Printable):
-    """Seal payloads for all whose keys fit. No secret is needed.
+    """Sealer of payloads for all users whose keys fit; needs no secret.
 
     Args:
         public: public key of the authority that makes the keys of users.
@@ -128,7 +128,7 @@ class PolicySealer(Printable):
 
 
 class PolicyOpener(Confined):
-    """Open payloads that a user's key fits.
+    """Opener of payloads that a user's key fits.
 
     Args:
         key: key of the user.
@@ -208,8 +208,8 @@ which the authority makes'})
     def _keys(
         self, capsules: dict[bytes, None], workers: int
     ) -> dict[bytes, tuple[bytes | None, str]]:
-        """Return the key of each capsule or None, and the cause why there is none."""
-        hashes = {capsule: sha256(capsule).digest() for capsule in capsules}  # which stay short
+        """Return the key of each capsule, or None and the cause."""
+        hashes = {capsule: sha256(capsule).digest() for capsule in capsules}  # short names
         with self._lock:
             known = {some: self._opened[at] for some, at in hashes.items() if at in self._opened}
         new = [capsule for capsule in capsules if capsule not in known]

@@ -6,11 +6,11 @@ The attributes of a `ccbps.predicates.Split` are routable or secret. An event is
     body:     sealed: the routable codes again, the secret codes, the payload
 
 A broker matches the routable part with any index, against predicates that `Split.weaken` made. The
-subscriber opens the body, checks that both copies of the routable part are equal, so that no broker
-puts the body of one event behind the attributes of another, and evaluates its whole predicate. So
-it gets exactly the events that match. What a key does not open, its holder does not get.
+subscriber opens the body and checks that both copies of the routable part are equal, so no broker
+can put the body of one event behind the attributes of another. Then it evaluates its whole
+predicate. So it gets exactly the events that match and that its key opens.
 
-The body is sealed by what there is in `ccbps.delivery`:
+The body is sealed by one of the sealers of `ccbps.delivery`:
 
 =================================  ============================================================
 sealer                             who opens a body
@@ -24,11 +24,11 @@ sealer                             who opens a body
 Messages of `RangeKey` and `KpAbe` show the record that they are sealed for, so these two are
 refused where their schema has a secret attribute.
 
-Leak: brokers read the routable attributes of events, the weakened predicates with their constants,
-and so which events of which subscribers they match. Bodies show the padded length, and what their
-sealer shows: bodies that CpAbe or Ibe seals in one call show that they belong together. Whoever
-opens a body reads all secret attributes of the event, also where its predicate does not hold. A
-routable attribute that depends on a secret one shows it.
+Leak: brokers read the routable attributes of events and the weakened predicates with their
+constants, and so which of them match. Bodies show the padded length, and whatever their sealer
+shows: bodies that CpAbe or Ibe seals in one call show that they belong together. Whoever opens a
+body reads all secret attributes of the event, even if its own predicate does not hold. A routable
+attribute that depends on a secret one leaks it.
 Sources: [Survey] sections 4.4 and 8.1.
 """
 
@@ -149,13 +149,13 @@ class RoutableSealer(Confined):
             payloads: payloads, one for each record.
             records: records of the whole schema.
             to: policy (CpAbe) or name (Ibe); None for the other sealers.
-            epoch: epoch whose keys open the bodies, for sealers by policy; a key of a tree has its
-                own.
+            epoch: epoch whose keys open the bodies, for sealers by policy; a key of a tree has an
+                epoch of its own.
             pad_to: number of bytes. Bodies are padded to a multiple of it; 1 shows their lengths.
             randomness: source of uniform bytes.
 
         Raises:
-            ParameterError: payloads and records are not as many, or an argument does not fit.
+            ParameterError: the numbers of payloads and records differ, or an argument does not fit.
             PredicateError: a policy does not parse, or nobody can satisfy it.
             EventError: a record does not fit the schema.
             KeyMismatchError: a record is outside of the ranges of a key of a tree.
@@ -231,11 +231,11 @@ class RoutableOpener(Confined):
 
     @confined
     def examine(self, messages: Sequence[bytes]) -> tuple[list[bytes | None], dict[int, str]]:
-        """Return the payloads of events that match, and a cause for each other one.
+        """Return the payloads of events that match, and a cause for each other event.
 
         Args:
-            messages: messages of `RoutableSealer.seal`, some of which may be altered, or for
-                others.
+            messages: messages of `RoutableSealer.seal`, of which some may be altered, or for other
+                users.
 
         Returns:
             payloads, None for an event that does not match or cannot be opened; and causes by row.

@@ -15,8 +15,8 @@ element of the subscriber and the publisher's next. Both write whole segments: t
 filled up with blinded identities. The subscriber's last element stands alone, the first of eight
 bytes at the end (`TRAILER_BYTES`). Any number of segments can be produced, sent and multiplied one
 by one. In front of every segment but the first, whose message has a header, and behind the last
-element is room for a tag (`Segment.tag`, seven bytes of the trailer). Tags say what belongs
-together and are the matcher's business: blinding leaves their room zero.
+element is room for a tag (`Segment.tag`, seven bytes of the trailer). Tags identify segments that
+belong together. The matcher writes them: blinding leaves their room zero.
 
 Hazard: randomness must be uniform, shared by the two parties only, and used for one pair only.
 Source: [SSM] Definitions 4, 10 and 11, Lemmas 5 and 22; Feige, Kilian and Naor 1994; Kilian 1988.
@@ -64,7 +64,7 @@ class Segment:
 
     @property
     def tag(self) -> slice:
-        """Bytes of its tag on the wire, right before `place`; empty for the first segment."""
+        """Bytes of the segment's tag on the wire, right before `place`; empty for the first."""
         return slice(self.place.start - (TAG_BYTES if self.start else 0), self.place.start)
 
     @property

@@ -3,7 +3,7 @@
 A round has a label of 16 bytes for each digit (a window of a few bits) and each of its values. The
 lowest bits of its first byte, its select bits, are the value plus a shift of the digit. Only the
 holders of all labels know the shift. An event is the labels of its digits' values. Each label opens
-a pad: AES-128 under the label of the blocks::
+a pad: AES-128, with the label as key, of the blocks::
 
     nonce (12 bytes), place of the digit, 0, 1, ... (2 bytes each, little-endian)
 

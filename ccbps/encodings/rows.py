@@ -1,4 +1,4 @@
-"""Pairs of messages as encodings take and give them: shapes, copies, and bits that are not used."""
+"""Pairs of messages as encodings take and give them: shapes, copies, and unused bits."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class PairEncoding:
     def decode_with_heads(
         self, events: Bytes, interests: Bytes, heads: Bytes
     ) -> tuple[Bools, Bools]:
-        """Decode messages that stand behind headers, and copy the headers.
+        """Decode messages that follow headers, and copy the headers.
 
         Override this where a kernel does both in one pass over the memory, else `_decode`.
 
@@ -62,8 +62,7 @@ class PairEncoding:
                 (2, batch, skip), C-contiguous.
 
         Returns:
-            the answers, and whether a bit of a message is set that is not used; each of shape
-            (batch,).
+            the answers, and True where a message has an unused bit set; each of shape (batch,).
 
         Raises:
             ShapeError: a shape does not fit.
@@ -81,9 +80,9 @@ class PairEncoding:
         """Return messages with contiguous rows; copy them if needed.
 
         Args:
-            events: as in `decode_with_heads`.
-            interests: likewise.
-            heads: likewise.
+            events: event messages, as in `decode_with_heads`.
+            interests: interest messages, likewise.
+            heads: place of the heads, likewise.
 
         Raises:
             ShapeError: a shape does not fit.
@@ -141,7 +140,7 @@ def require_inputs(
         words: words of a row.
         batch: number of messages.
         index: row of `inputs` for each message, or None.
-        exact: whether a row must have no more words.
+        exact: True if a row must have no more words.
     """
     rows = inputs.shape[0] if index is None else len(index)
     if (
@@ -169,7 +168,7 @@ def message_index(interests: int, batch: int, index: Index | None) -> Index:
         index: interest of each message; None where there is one for each, or one for all.
 
     Raises:
-        ShapeError: they do not fit.
+        ShapeError: `index` does not fit.
     """
     count = interests if index is None else len(index)
     if count != batch and (index is not None or count != 1):

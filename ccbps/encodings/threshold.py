@@ -1,4 +1,4 @@
-"""A private weighted threshold by the sign of a number, as a Legendre symbol shows it; perfect.
+"""A private weighted threshold, perfect: the Legendre symbol of a number shows its sign.
 
 The publisher has bits x_i, the subscriber whole weights w_i and a limit t. They match where
 ``v = 2 (sum of w_i x_i - t) + 1`` is positive. v is odd and ``|v| <= 2 W + 1``, where W bounds the
@@ -10,10 +10,10 @@ With ``R = r^2``, ``e_i = x_i XOR b_i`` and ``s_i = 1 - 2 b_i``::
     event:     the bits e_i, and  c = z - sum of e_i a_i
     interest:  D_i = 2 R s_i w_i + a_i  for each i,  and  d = R (1 - 2 t) + 2 R sum of b_i w_i - z
 
-Since ``w_i x_i = s_i w_i e_i + b_i w_i``, the broker finds ``sum of e_i D_i + c + d = R v``, whose
-Legendre symbol is that of v. It is uniform among the numbers of this symbol, e and D are uniform,
-and so is c, as nobody else knows z. So the messages depend on the answer and on nothing else
-(`simulate`). A subscriber sends n + 1 numbers, a publisher n bits and one number.
+Since ``w_i x_i = s_i w_i e_i + b_i w_i``, the broker computes ``sum of e_i D_i + c + d = R v``,
+whose Legendre symbol is that of v. R v is uniform among the numbers of this symbol, e and D are
+uniform, and so is c, as nobody else knows z. So the messages depend on the answer and on nothing
+else (`simulate`). A subscriber sends n + 1 numbers, a publisher n bits and one number.
 
 Primes below 2^50 take NumPy's integers, longer ones GMP.
 
@@ -44,7 +44,7 @@ from ccbps.errors import SamplingError
 BLOCK: Final = 1 << 14
 """Numbers that are encoded together."""
 DECODED: Final = 1 << 16
-"""Numbers that are decoded together: more, since little is computed with each."""
+"""Numbers that are decoded together: more, since each takes little work."""
 FAILURE: Final = 2.0**-64
 """Greatest chance that a round's words do not give its numbers."""
 SPARE_BYTES: Final = 10

@@ -1,4 +1,4 @@
-"""Filters: sets of keys in little memory that know for sure which keys are absent."""
+"""Filters: sets of keys in little memory, with false positives but no false negatives."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Bloom filters: sets of bits, or of counters, that know for sure which keys are absent.
+"""Bloom filters: sets of keys in bits or counters, with false positives but no false negatives.
 
 Key x has the bits at places (h1 + i h2 mod 2^64) / 2^64 of m, i = 0 .. k - 1, with the two halves
 of its hash (Kirsch and Mitzenmacher, 2006). Only the upper 32 bits of such a number count.
@@ -134,7 +134,7 @@ class Bloom(Filter):
     @classmethod
     def _restored(cls, numbers: Numbers, content: bytes, hashing: Hashing) -> Self | None:
         capacity, size, hashes, count, rate = numbers
-        # The bytes that came, not the numbers in them, say how much memory is taken.
+        # The received bytes, not the numbers in them, determine how much memory is taken.
         has_size = -(-size // cls.cells) == len(content) and size == _size(capacity, rate)
         if not has_size or count > capacity:
             return None
@@ -155,8 +155,8 @@ class BloomFilter(Bloom):
     Attributes:
         capacity: number of keys n that the filter is for.
         rate: rate of false positives p of a full filter.
-        size: number of bits m.
-        hashes: number of bits of a key k.
+        size: number m of bits.
+        hashes: number k of bits of a key.
         count: number of added keys that did not seem to be present before.
 
     Example:
@@ -244,14 +244,14 @@ class BloomFilter(Bloom):
 class CountingBloomFilter(Bloom):
     """A Bloom filter with a counter of 8 bits in place of each bit, so that keys can be removed.
 
-    A counter that reaches 255 stays there. So a filter with more than 254 copies of a key, or of
-    keys that share a place, does not lose keys that it should keep.
+    A counter that reaches 255 stays there. So removals lose no other key, even after more than 254
+    copies of a key or of keys that share a place.
 
     Attributes:
         capacity: number of keys n that the filter is for.
         rate: rate of false positives p of a full filter.
-        size: number of counters m.
-        hashes: number of counters of a key k.
+        size: number m of counters.
+        hashes: number k of counters of a key.
         count: number of keys that were added and not removed, copies included.
 
     Example:

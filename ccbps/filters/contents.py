@@ -1,25 +1,26 @@
 """Content pre-filters: masks of bits that tell a broker which pairs cannot match.
 
-An event's mask is a Bloom filter of what is true of it: PRF(attribute = value), and for ranges
-PRF(the first j bits of the attribute's code) for the first few j. A subscription's masks are the
-bits of what it needs. The broker makes the encrypted test only for pairs in which the event's mask
-has all bits of one of the subscription's masks. It needs no key for that, and it is a few AND
-operations on words.
+An event's mask is a Bloom filter of its *truths*: PRF(attribute = value), and for ranges
+PRF(the first j bits of the attribute's code) for the first few j. A subscription's masks hold the
+bits of its *needs*, truths that a matching event has. The broker makes the encrypted test only for
+pairs in which the event's mask has all bits of one of the subscription's masks. That takes no key
+and a few AND operations on words.
 
 Each mask begins with a word that names the schema, the key and the parameters. Masks of another
-filter would let matches fail without a word, so they are refused.
+filter would silently suppress matches, so they are refused.
 
-A pair that matches always passes. With u needs unmet, m bits, k bits each and a truths of an event,
-a pair passes all the same with probability (1 - (1 - 1/m)^(k a))^(k u).
+A pair that matches always passes. If an event has a truths of k bits each in a mask of m bits, a
+pair with u unmet needs still passes with probability (1 - (1 - 1/m)^(k a))^(k u).
 
-A range is covered by one or two prefixes: it is cut where its first and last code part, and each
-half is widened to the longest prefix that holds it. Several ranges, or a set of values, take a mask
-for each choice of prefixes, up to `masks`. Beyond that, sets are widened further, until one mask is
-left. Predicates that are no OR of a few ANDs get a mask that all events pass.
+A range is covered by one or two prefixes: it is cut where the bits of its first and last code
+diverge, and each half is widened to the longest prefix that contains it. Several ranges, or a set
+of values, take a mask for each choice of prefixes, up to `masks`. Beyond that, sets are widened
+further, until one mask is left. Predicates that are no OR of a few ANDs get a mask that all events
+pass.
 
-Hazard: masks show a broker much that the encrypted test may hide: which subscriptions have needs in
-common, or contain one another; which events share values or prefixes, and so which are near one
-another; and how frequent each is. Never use them with a one-time matcher, which hides all of that.
+Hazard: masks leak much that the encrypted test may hide: which subscriptions have needs in common,
+or contain one another; which events share values or prefixes, and so are close; and how frequent
+each value is. Never use masks with a one-time matcher, which hides all of that.
 Sources: R. Barazzutti, P. Felber, H. Mercier, E. Onica and E. Riviere, Thrifty privacy, DEBS 2012;
 [Survey] 5.1.
 """
@@ -51,9 +52,9 @@ from ccbps.records import Record
 LEVELS: Final = 8
 MASKS: Final = 4
 HEAD_BYTES: Final = 8
-"""Bytes in front of masks that name their filter."""
+"""Bytes in front of each mask that name its filter."""
 CELLS: Final = 1 << 15
-"""Pairs of masks that are compared at once, in the cache."""
+"""Pairs of masks that are compared at once, to fit the cache."""
 _MOST_LEVELS: Final = 63
 
 Need: TypeAlias = tuple[int, int, int]
@@ -78,7 +79,7 @@ class MaskLayout(Record, frozen=True):
         ccbps.errors.DecodeError: a mask of another schema, key or filter than the broker's
 
     Attributes:
-        name: bytes that name schema, key and parameters, the first ones of each mask.
+        name: first bytes of each mask, which name schema, key and parameters.
         bits: bits of a mask, a multiple of 64.
         masks: largest number of masks of a subscription.
     """
@@ -104,7 +105,7 @@ class MaskLayout(Record, frozen=True):
         return cls(bytes.fromhex(parts[1]), int(parts[2]), int(parts[3]))
 
     def check_event(self, mask: bytes | None) -> None:
-        """Refuse what is no mask of an event.
+        """Refuse a message that is no mask of an event.
 
         Raises:
             DecodeError: it is missing, of another length, or of another filter.
@@ -112,7 +113,7 @@ class MaskLayout(Record, frozen=True):
         self._check(mask, "a publication", {HEAD_BYTES + self.bits // 8})
 
     def check_interest(self, mask: bytes | None) -> None:
-        """Refuse what are no masks of a subscription.
+        """Refuse a message that does not hold masks of a subscription.
 
         Raises:
             DecodeError: they are missing, too many, of another length, or of another filter.
@@ -151,11 +152,11 @@ class ContentFilter(Confined):
     Attributes:
         schema: attributes of events.
         levels: number of prefixes of each attribute that are in an event's mask.
-        rate: probability that was asked for, with one need unmet.
-        bits: bits of a mask m, a multiple of 64.
-        hashes: bits of each truth k.
-        masks: number of masks of a subscription.
-        elements: number of truths of an event a.
+        rate: requested probability that a pair with one unmet need passes.
+        bits: number m of bits of a mask, a multiple of 64.
+        hashes: number k of bits of each truth.
+        masks: largest number of masks of a subscription.
+        elements: number a of truths of an event.
     """
 
     def __init__(
@@ -174,12 +175,14 @@ class ContentFilter(Confined):
         Args:
             schema: attributes of events.
             key: secret key, which brokers do not have.
-            levels: number of prefixes, for all attributes or by attribute; 0 for equality alone.
-                Each attribute has at most as many as its bits but one, and 63.
-            rate: probability that a pair passes with one need unmet. It sets `bits` and `hashes`.
-            bits: bits of a mask, in place of what follows from `rate`; rounded up to 64.
-            hashes: bits of each truth, likewise.
-            masks: number of masks of a subscription, at least 1.
+            levels: number of prefixes, for all attributes or by attribute; 0 for equality alone. An
+                attribute of b bits has at most b - 1, and at most 63.
+            rate: probability that a pair with one unmet need passes. It determines `bits` and
+                `hashes`.
+            bits: bits of a mask, in place of the number that follows from `rate`; rounded up to a
+                multiple of 64.
+            hashes: bits of each truth, in place of the number that follows from `rate`.
+            masks: largest number of masks of a subscription, at least 1.
 
         Raises:
             ParameterError: an argument does not fit.
@@ -238,7 +241,7 @@ class ContentFilter(Confined):
         return MaskLayout(self._head.tobytes(), self.bits, self.masks)
 
     def false_positives(self, unmet: int = 1) -> float:
-        """Return the probability that a mask passes though some of its needs are not met.
+        """Return the probability that an event passes a mask of which some needs are unmet.
 
         Example:
             >>> from ccbps import Schema, UInt
@@ -318,7 +321,7 @@ class ContentFilter(Confined):
         return [choice for product in products for choice in self._choices(product, each)]
 
     def _choices(self, product: Mapping[str, Intervals], most: int) -> list[list[Need]]:
-        """Return at most so many choices for an AND of sets of codes."""
+        """Return at most `most` choices for an AND of sets of codes."""
         sets = {name: self._covers(name, intervals) for name, intervals in product.items()}
         while prod(map(len, sets.values())) > most:
             name = max(sets, key=lambda other: len(sets[other]))
@@ -334,7 +337,7 @@ class ContentFilter(Confined):
         return choices
 
     def _covers(self, name: str, intervals: Intervals) -> list[Need | None]:
-        """Return needs one of which is met by every code of a set; None for one that always is."""
+        """Return needs such that each code of a set meets one; None for a need always met."""
         covers: list[Need | None] = []
         bits = self.schema[name].bits
         for low, high in intervals:

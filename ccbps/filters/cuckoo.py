@@ -1,12 +1,12 @@
 """Cuckoo filters: fingerprints of keys in buckets, from which keys can be removed again.
 
-Key x has the fingerprint f and two buckets, i = h(x) and (g(f) - i) mod m. If both are full, it
-takes the place of another fingerprint, which moves to its other bucket. Since (g(f) - (g(f) - i)) =
-i mod m, each bucket is the other one of the other for any number m of buckets.
+Key x has the fingerprint f and two buckets, i = h(x) and (g(f) - i) mod m. If both are full, f
+replaces another fingerprint, which moves to its other bucket. The map from one bucket to the other
+is an involution for any number m of buckets, as g(f) - (g(f) - i) = i mod m.
 
 *Erratum*, [N1] section 2.2, and packages that follow it: i xor g(f) has that property only if m is
 a power of two. With the report's 100 buckets keys are lost when they move. The report also stores a
-repeated key once; removing one copy then removes both. This filter does so on request (`once`), and
+repeated key once, so removing one copy removes both. This filter does so on request (`once`), and
 then refuses to remove keys.
 
 Source: Fan, Andersen, Kaminsky and Mitzenmacher, CoNEXT 2014.
@@ -45,7 +45,7 @@ def cuckoo_rate(slots: int, fingerprint_bytes: int, load: float) -> float:
 
 
 def cuckoo_buckets(capacity: int, slots: int) -> int:
-    """Return the buckets for so many keys, at a load that is nearly always reached.
+    """Return the number of buckets for `capacity` keys, at a load that is nearly always reached.
 
     Example:
         >>> from ccbps.filters import cuckoo_buckets
@@ -64,8 +64,8 @@ class CuckooFilter(Filter):
         slots: number of fingerprints in a bucket b, 1 to 64.
         fingerprint_bytes: bytes of a fingerprint, 1, 2 or 4.
         hashing: `Murmur3` or `SipHash`; None for Murmur3().
-        once: True to add no key that seems to be present, as the source does. Keys cannot be
-            removed then.
+        once: True to add no key that seems to be present, as in the source. Then keys cannot be
+            removed.
 
     Attributes:
         count: number of keys.
@@ -101,7 +101,7 @@ class CuckooFilter(Filter):
         self.once = flag("once", once)
         # Fingerprints, shape (buckets, slots); 0 is an empty slot.
         self._cells: Marks = np.zeros((self.buckets, self.slots), dtype=MARKS[width])
-        # The moved fingerprints are drawn from this seed, which need not be secret.
+        # This seed, which need not be secret, determines which fingerprints move.
         self._draws = np.array([1], dtype=np.uint64)
 
     @classmethod
@@ -114,7 +114,7 @@ class CuckooFilter(Filter):
         *,
         once: bool = False,
     ) -> Self:
-        """Make a filter for so many keys, with spare room so that moves succeed."""
+        """Make a filter for `capacity` keys, with spare room so that moves succeed."""
         return cls(cuckoo_buckets(capacity, slots), slots, fingerprint_bytes, hashing, once=once)
 
     # -- one key ---------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ class _Form(Record, frozen=True):
 
 
 class Filter(Printable, ABC):
-    """A set of keys that knows for sure which keys are absent.
+    """A set of keys with false positives but no false negatives.
 
     Attributes:
         hashing: hash of the keys.

@@ -6,8 +6,8 @@
 - `SipHash`: SipHash-2-4 with 128 bits of output under a secret key. Without the key nobody can
   query the filter. Its bits still show the number of keys, and which of two filters are equal.
 
-Columns are hashed without a Python loop over keys. NumPy takes all keys through their blocks
-together. Compiled kernels hash each key in place. Both are the same bit for bit.
+Columns are hashed without a Python loop over keys. NumPy hashes the blocks of all keys together.
+Compiled kernels hash each key in place. Both results are the same bit for bit.
 
 Keys are strings or bytes of any length, single or in columns.
 
@@ -184,7 +184,7 @@ class Murmur3(Hashing):
     """MurmurHash3 with a public seed.
 
     Args:
-        seed: number of 32 bits.
+        seed: seed, an integer of 32 bits.
 
     Example:
         >>> from ccbps.filters import Murmur3

@@ -3,9 +3,9 @@
 The token of a topic is PRF_K(topic), SipHash-2-4 with 128 bits of output. Its key is derived from a
 key that publishers and subscribers share. Brokers compare tokens and put them into filters.
 
-*Erratum*, [N1]: the broker there hashes the topic itself. Anybody who can guess topics learns from
-the filter what the encryption hides. A token shows which topics are equal. Without the key it shows
-nothing else.
+*Erratum*, [N1]: the broker there hashes the topic itself. So anybody who can guess topics learns
+from the filter the topics that the encryption hides. Tokens show which topics are equal, and
+without the key nothing else.
 
 Source: J.-P. Aumasson and D. J. Bernstein, SipHash, INDOCRYPT 2012.
 """

@@ -69,7 +69,8 @@ class SubscriberRing(Confined, TextKey):
         """Make a ring of keys.
 
         Raises:
-            ParameterError: there is none, one is no `SubscriberKey`, or two are of one subscriber.
+            ParameterError: there is no key, one is no `SubscriberKey`, or two are of one
+                subscriber.
         """
         by_number: dict[int, SubscriberKey] = {}
         for key in keys:
@@ -123,10 +124,10 @@ class _State(SecretRecord, frozen=True):
 
 
 class BrokerState(PlainKey):
-    """The state that a broker must not lose.
+    """The state of a broker that delivers to groups, which it must not lose.
 
     It consists of a secret of 32 bytes, the epoch, the generation, and for each subscriber the
-    epoch in which it joined, 0 if it is not there.
+    epoch in which it joined, 0 if it is not a member.
 
     Example:
         >>> from ccbps.delivery import BrokerState, GroupSealer, Naive
@@ -148,7 +149,7 @@ class BrokerState(PlainKey):
 
     @classmethod
     def of(cls, secret: bytes, epoch: int, generation: int, joined: list[int]) -> Self:
-        """Return a state of its parts."""
+        """Return a state from its parts."""
         return cls(write(_State(secret, epoch, generation, joined)))
 
     @classmethod

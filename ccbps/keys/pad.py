@@ -109,8 +109,8 @@ class OneTimePad(SecretBytes):
     def marks(self, purpose: bytes, rounds: Rounds, pairs: Pairs | None, content: Bytes) -> Marks:
         """Return marks of rounds only.
 
-        Hiding a tag of the content would take bytes of the pad, so there is no tag, and no round
-        passes twice. A pad has no name either: a ledger serves one pad.
+        Hiding a tag of the content would take bytes of the pad. So there is no tag, and no round
+        may be used twice. A pad has no name either: a ledger serves one pad.
         """
         tags = np.zeros((len(rounds), TAG_BYTES), dtype=np.uint8)
         return Marks([name_of(purpose)], None, tags, bound=False)

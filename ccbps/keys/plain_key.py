@@ -59,9 +59,9 @@ class FilterKey(DrawnKey):
 
 
 class LedgerKey(PlainKey):
-    """A key of 32 bytes by which a publisher's workers and a `LedgerServer` know each other.
+    """A key of 32 bytes that a publisher's workers and a `LedgerServer` share.
 
-    It follows from the publisher's seed (`SharedSeed.ledger_key`). Its owner can allot rounds to
+    It is derived from the publisher's seed (`SharedSeed.ledger_key`). Its owner can allot rounds to
     that publisher's events, and so make the publisher use a round twice. It opens no message and
     shows no event.
 
@@ -131,7 +131,7 @@ class ExchangeKey(DrawnKey):
         self.public = self._key.public_key().public_bytes_raw()
 
     def agree(self, public: bytes) -> bytes:
-        """Return the secret that this key and another one's public half have together, 32 bytes.
+        """Return the secret shared with the owner of another key's public half, 32 bytes.
 
         Raises:
             DecodeError: the bytes are no public half, or one of low order.
@@ -151,7 +151,7 @@ def public_keys(brokers: Sequence[bytes]) -> list[bytes]:
     """Return the public keys of three brokers.
 
     Raises:
-        ParameterError: they are not three different public keys.
+        ParameterError: `brokers` are not three different public keys.
     """
     if isinstance(brokers, bytes | str) or not isinstance(brokers, Sequence):
         raise ParameterError(
@@ -169,8 +169,8 @@ def public_keys(brokers: Sequence[bytes]) -> list[bytes]:
 class OperatorKey(DrawnKey):
     """A key of 32 bytes of the operator of one of three brokers.
 
-    From it follow the key that opens clients' hellos, and the identity by which the other two
-    brokers know this one (`ccbps.shares.operators`). Two such keys open every message.
+    The key that opens clients' hellos is derived from it, and so is the identity by which the other
+    two brokers authenticate this one (`ccbps.shares.operators`). Two such keys open every message.
 
     Example:
         >>> from ccbps.keys import OperatorKey
@@ -188,8 +188,8 @@ class OperatorKey(DrawnKey):
 class ClientKey(PlainKey):
     """The key of a client of three brokers, with their public keys: 128 bytes.
 
-    All that a client agrees on with the brokers follows from it. So several processes encode
-    messages of one client, whose hellos the brokers get once.
+    All secrets that a client agrees on with the brokers are derived from it. So several processes
+    can encode messages of one client, and its hellos are sent once.
 
     Example:
         >>> from ccbps import Schema, UInt
@@ -222,7 +222,7 @@ class ClientKey(PlainKey):
             brokers: public keys of brokers 0, 1 and 2.
 
         Raises:
-            ParameterError: there are not three different ones.
+            ParameterError: `brokers` are not three different public keys.
         """
         return cls(os.urandom(32) + b"".join(public_keys(brokers)))
 
@@ -230,7 +230,7 @@ class ClientKey(PlainKey):
         """Return a source of bytes that gives the same ones in each process.
 
         Args:
-            context: public parameters and epoch; others have unrelated bytes.
+            context: public parameters and epoch; other contexts give unrelated bytes.
         """
         calls = count()
 

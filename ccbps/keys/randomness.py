@@ -35,7 +35,7 @@ class Marks(Struct, frozen=True):
         index: stream of each row, shape (batch,); None where there is one.
         tags: tags of contents, shape (batch, 16): in one stream and round, equal contents have
             equal tags.
-        bound: False where tags say nothing of the content, so that no round passes twice.
+        bound: False where tags say nothing of the content; then no round may be used twice.
     """
 
     names: list[bytes]
@@ -79,7 +79,7 @@ class RandomnessSource(Protocol):
         """Return names and tags for a ledger on disk, which tell nothing without the source.
 
         Args:
-            purpose: use of the bytes, as for `reader`; it has content of one width.
+            purpose: use of the bytes, as for `reader`; all its content has one width.
             rounds: round numbers, shape (batch,).
             pairs: labels of the rows' pairs, as for `reader`.
             content: bytes that each row encodes, shape (batch, width).

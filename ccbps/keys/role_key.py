@@ -3,8 +3,8 @@
 Key material is a record with a check, so a damaged key is refused. Without the check it would be a
 key under which nothing matches. The check uses no secret: it guards against accidents only.
 
-Secrets leave by `RoleKey.export_secret`, `export_secret_data` and `to_text`, and in no other way: a
-key has no attributes other than what may be logged.
+Secrets leave by `RoleKey.export_secret`, `export_secret_data` and `to_text`, and in no other way:
+all attributes of a key may be logged.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def hex_bytes(text: Any, size: int | None = None) -> bytes:
         size: number of bytes; None for any.
 
     Raises:
-        TypeError: it is no text.
-        ValueError: it is no hex, or of another length. The message shows nothing of it.
+        TypeError: `text` is no string.
+        ValueError: the text is no hex, or has another length. The message shows nothing of it.
     """
     content = bytes.fromhex(text)
     if content.hex() != text or (size is not None and len(content) != size):
@@ -54,8 +54,8 @@ def hex_number(text: Any, low: int, high: int) -> int:
         high: the largest number allowed.
 
     Raises:
-        TypeError: it is no text.
-        ValueError: it is no such number. The message shows nothing of it.
+        TypeError: `text` is no string.
+        ValueError: the text is no such number. The message shows nothing of it.
     """
     if not re.fullmatch("0|[1-9a-f][0-9a-f]*", text) or len(text) > len(f"{high:x}"):
         raise ValueError("other hex digits")
@@ -92,9 +92,9 @@ class RoleKey(PlainKey):
         True
 
     Attributes:
-        matcher: fingerprint of the matcher.
+        matcher: digest of the matcher, 32 bytes; in hexadecimal, its fingerprint.
         role: "publisher", "subscriber", "broker"; "server" for the master key.
-        key_id: name of the master key, 6 bytes; a changed one has another name.
+        key_id: name of the master key, 6 bytes; each epoch's master key has another name.
         epoch: number of the key's version.
     """
 
@@ -116,10 +116,10 @@ class RoleKey(PlainKey):
     def make(
         cls, matcher: bytes, role: Role, key_id: bytes, epoch: int, data: Mapping[str, Any]
     ) -> Self:
-        """Return a key of its parts.
+        """Return a key from its parts.
 
         Args:
-            matcher: fingerprint of the matcher.
+            matcher: digest of the matcher, 32 bytes.
             role: role of the key's owner.
             key_id: name of the master key, 6 bytes.
             epoch: number of the key's version, below 2^16.
@@ -138,7 +138,7 @@ class RoleKey(PlainKey):
     def export_secret_data(self) -> dict[str, Any]:
         """Return the key material that `make` was given. Changing it changes no key.
 
-        Hazard: it is plain numbers and text, which print and pickle. Roles take the key itself.
+        Hazard: it is plain numbers and text, which print and pickle. Give roles the key itself.
         """
         return self._fields().data
 

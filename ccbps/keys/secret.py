@@ -28,7 +28,7 @@ R = TypeVar("R")
 
 
 def confined(function: Callable[P, R]) -> Callable[P, R]:
-    """Wrap a function or generator function so that its exceptions keep lines but lose locals."""
+    """Wrap a function or generator function: its exceptions keep line numbers, and lose locals."""
     if inspect.isgeneratorfunction(function):
 
         @wraps(function)
@@ -108,7 +108,7 @@ class SecretBytes(Confined):
         secret: raw bytes.
 
     Raises:
-        KeyMismatchError: the secret is not bytes, or has not the length of this kind.
+        KeyMismatchError: the secret is not bytes, or does not have the length of this kind.
     """
 
     kind = "secret"

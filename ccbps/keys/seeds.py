@@ -1,4 +1,4 @@
-"""Seeds of 32 bytes, from which a pair's shared randomness follows, of pairs, epochs and rings.
+"""Seeds of 32 bytes, from which pairs' shared randomness is derived; epoch seeds; rings of seeds.
 
 HKDF-SHA256 turns a seed into one AES-256 key for each purpose (a matcher's fingerprint) and pair
 label. Round r reads blocks r*n .. r*n + n - 1 of the CTR key stream, where n is the number of
@@ -7,7 +7,7 @@ rounds costs one pass of the cipher. Security is computational.
 
 An `EpochSeed` steps forward by epochs and is erased: k_(e+1) = HKDF(k_e). The seed of an epoch
 gives the seeds of later epochs, but of no earlier one. A `SeedRing` holds the seeds of some pairs,
-for a party that must not have the master that they come from.
+for a party that must not have their master seed.
 
 Hazard: Python cannot wipe memory. An erased seed is one that no object of this package holds.
 Sources: RFC 5869 (HKDF), NIST SP 800-38A (CTR), Bellare and Yee, CT-RSA 2003 (forward security).
@@ -133,17 +133,16 @@ class SharedSeed(_Seeds, DrawnKey):
         """Recover the seed that `to_shares` split.
 
         A seed carries a check, so nobody who altered fewer than k shares can make this return
-        another one. If k of the shares are as they were made, the others may be altered, doubled or
-        of other secrets.
+        another seed. If k of the shares are genuine, the others may be altered, duplicates or
+        shares of other secrets.
 
         Args:
             shares: k shares or more, in any order.
 
         Raises:
-            DecodeError: the shares do not give a seed of this class back: too few came, or too many
-                were altered; or so many came, of which so many were altered, that 10,000 choices of
-                k did not find the seed.
-            ParameterError: one of them is not a share.
+            DecodeError: the shares do not give back a seed of this class: there are too few, too
+                many of them are altered, or 10,000 choices of k shares did not find the seed.
+            ParameterError: one of `shares` is not a share.
         """
         from ccbps.keys.share_form import join_key
 
@@ -170,7 +169,7 @@ class SharedSeed(_Seeds, DrawnKey):
     def ledger_key(self) -> LedgerKey:
         """Return the key under which this publisher's workers know a `LedgerServer`.
 
-        An `EpochSeed` has another one in each epoch.
+        An `EpochSeed` has another ledger key in each epoch.
         """
         return LedgerKey(self._derive(b"ledger server", b"", LedgerKey.length))
 
@@ -234,10 +233,10 @@ class _EpochFields(SecretRecord, frozen=True):
 
 
 class EpochSeed(SharedSeed):
-    """The seed of one epoch: the next one follows from it, and no earlier one can be found.
+    """The seed of one epoch: it gives the next epoch's seed, and no earlier epoch's.
 
-    Both parties of a pair hold one and step it at agreed times, for example at midnight. A
-    publisher with many subscribers holds one for itself and gives "alice" the text of
+    Both parties of a pair hold such a seed and step it at agreed times, for example at midnight. A
+    publisher with many subscribers holds a master epoch seed and gives "alice" the text of
     ``master.pair("alice")``. From then on the publisher's copy of her seed is stepped along with
     the master, and she steps her own. Rounds start afresh with each epoch. The text and the shares
     of an epoch seed hold the seed of each pair that was named.
@@ -270,12 +269,12 @@ class EpochSeed(SharedSeed):
 
         Args:
             seed: first secret of the chain.
-            labels: counterparts that have the seed of their pair with this master and start a chain
-                with it, too. The seed of a pair that is named later comes from the chain and must
-                be handed over.
+            labels: counterparts that already have the seed of their pair with this master, and also
+                start a chain with it. The seed of a pair that is named later is derived from the
+                chain, and must be handed over.
 
         Raises:
-            ParameterError: the seed is none, or is of a chain already; labels are one string, or
+            ParameterError: `seed` is not a seed, or already of a chain; `labels` is one string, or
                 one of them is not a string that UTF-8 can hold.
         """
         instance("seed", seed, SharedSeed, hint="a SeedRing has start_epochs()")
@@ -318,7 +317,7 @@ class EpochSeed(SharedSeed):
         result. Erase the texts of this epoch, too.
 
         Raises:
-            KeyMismatchError: epoch `to` is over, or this object was stepped before.
+            KeyMismatchError: epoch `to` is over, or this object was already stepped.
             ParameterError: there is no such epoch.
 
         Cost: some 5 us for each epoch passed and each pair: count epochs, do not number them by
@@ -344,7 +343,7 @@ class EpochSeed(SharedSeed):
         return whole("epoch", to, 0, MAX_EPOCH)
 
     def __getattr__(self, name: str) -> NoReturn:
-        # `step` has deleted these.
+        # `step` has deleted these attributes.
         if name in ("_secret", "_pairs", "_streams", "_marking"):
             raise KeyMismatchError(
                 f"the seed of epoch {self.epoch} was stepped and is erased: use what step() "
@@ -382,7 +381,7 @@ class SeedRing(_Seeds, Confined, TextKey):
     """The seeds of several pairs, by label, without the master that they were derived from.
 
     It is for a party that subscribes under several labels, or that serves several subscribers. No
-    other pair's seed can be found from it. Every row names its pair.
+    other pair's seed can be derived from it. Encoding with it takes a pair label for every row.
 
     Attributes:
         epoch: epoch of a ring of epoch seeds; None for other seeds.
@@ -433,7 +432,7 @@ class SeedRing(_Seeds, Confined, TextKey):
         """Return the seeds of some pairs, for a counterpart that must not hold their master.
 
         Raises:
-            ParameterError: labels are one string, or none.
+            ParameterError: `labels` is one string, or empty.
         """
         return cls({label: master.pair(label) for label in _listed(labels)})
 
@@ -481,13 +480,13 @@ class SeedRing(_Seeds, Confined, TextKey):
         """Return a ring of the next epoch's seeds, or of epoch `to`, and erase those of this ring.
 
         Raises:
-            KeyMismatchError: these are not epoch seeds, epoch `to` is over, or they were stepped
-                before.
+            KeyMismatchError: the seeds are not epoch seeds, epoch `to` is over, or they were
+                already stepped.
         """
         seeds = {k: seed for k, seed in self._seeds.items() if isinstance(seed, EpochSeed)}
         if len(seeds) < len(self):
             raise KeyMismatchError("this ring's seeds have no epochs: start_epochs() starts them")
-        # All of them before the first: where one cannot be stepped, none is erased.
+        # Check all before the first step: where one cannot be stepped, none is erased.
         for seed in seeds.values():
             seed.next_epoch(to)
         return SeedRing({label: seed.step(to) for label, seed in seeds.items()})

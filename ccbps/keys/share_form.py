@@ -2,10 +2,10 @@
 
 The secret that is split consists of the key's bytes and the first 16 bytes of HKDF-SHA256(bytes,
 kind). Fewer than k shares say nothing about either. Joined shares whose check is wrong are refused.
-So more altered shares are survived than Shamir's sharing alone can tell: if k of the shares that
-came are as they were made, some choice of k gives the key back. No other choice gives another key:
-an attacker who altered k - 1 shares or fewer does not know the joined bytes, and fits the check
-with a chance of 2^-128. (The owner of k shares has the key, and can make shares of another.)
+So a key is recovered despite more altered shares than Shamir's scheme alone could correct: if k of
+the shares are genuine, some choice of k gives the key back. No other choice gives another key: an
+attacker who altered k - 1 shares or fewer does not know the joined bytes, and fits the check with a
+chance of 2^-128. (The owner of k shares has the key, and can make shares of another key.)
 
 Sources: [S79]; RFC 5869 (HKDF).
 """
@@ -47,7 +47,7 @@ def join_key(kind: str, shares: Iterable[Share]) -> bytes:
     Raises:
         DecodeError: no k of the shares, or none of the first `TRIES` choices, give a key of this
             kind.
-        ParameterError: one of them is not a share.
+        ParameterError: one of `shares` is not a share.
     """
     given = as_shares(shares)
     for chosen in islice(_choices(given), TRIES):

@@ -5,9 +5,9 @@ event logs, in temporary files or in error messages. A `KeySource` travels inste
 that needs the key reads it itself, once. The place holds the text that the key's `to_text` wrote:
 
 - a publisher's master `SharedSeed`, from which every pair's seed is derived; or an `EpochSeed`, the
-  same for an epoch, with its pairs' seeds;
+  master seed of an epoch, with its pairs' seeds;
 - a `SeedRing`, the seeds of some pairs, for subscribers;
-- a `RoleKey`, which a key server gives out or, where there is none, a role has itself as its `key`;
+- a `RoleKey`, from a key server, or, where there is none, from the `key` of a role;
 - for delivery to groups, a `BrokerState`, a `SubscriberKey`, a `SubscriberRing` or a `SigningKey`;
 - for topics, a `FilterKey`;
 - for the server of a ledger, a `LedgerKey`;
@@ -102,7 +102,7 @@ class KeySource(Protocol):
         """Load the seed, seeds or key.
 
         Raises:
-            KeyMismatchError: there is no key, or the text is none of these.
+            KeyMismatchError: there is no key, or the text is not a key's.
         """
 
 
@@ -129,7 +129,7 @@ class FileKey:
 
     Attributes:
         path: path of the file. A relative path starts at the folder of the process that loads it.
-        shared: whether to load the file although every user of the machine may read it, as in a
+        shared: True to load the file although every user of the machine may read it, as in a
             container that has one user.
     """
 
@@ -228,8 +228,8 @@ def _check_place(source: str, expected: str, place: object, kinds: tuple[type, .
     )
 
 
-# The last text of each place, and its key: parsed once, and dropped as soon as another text stands
-# there, as the seed of an epoch that is over must be.
+# The last text of each place, and its key. A key is parsed once, and dropped as soon as its place
+# has another text: the seed of a past epoch must not stay in memory.
 _parsed: dict[str, tuple[str, Key]] = {}
 
 
@@ -301,7 +301,7 @@ def filter_key(key: KeySource) -> FilterKey:
 
 
 def ledger_key(key: KeySource) -> LedgerKey:
-    """Load the key under which workers know the server of a ledger, or derive it from a seed."""
+    """Load the key that workers share with the server of a ledger, or derive it from a seed."""
     needed = "the text of a LedgerKey"
     loaded = _loaded(key, needed, LedgerKey, SharedSeed)
     return loaded.ledger_key() if isinstance(loaded, SharedSeed) else loaded

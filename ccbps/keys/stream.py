@@ -31,9 +31,9 @@ SHORT_RUN: Final = 4
 class StreamKey:
     """A key of AES-256 in counter mode.
 
-    A context takes longer to make than a short message, so one that is not used any more is kept.
+    To make a context takes longer than to encipher a short message, so closed contexts are kept.
 
-    Hazard: a context has a place in the stream. Each one belongs to one reader until it is closed.
+    Hazard: a context has a place in the stream. It belongs to one reader until it is closed.
 
     Attributes:
         algorithm: the cipher and its key.

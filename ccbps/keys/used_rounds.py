@@ -24,7 +24,7 @@ from ccbps.keys.secret import Confined
 ROUND_RULE: Final = (
     "each round encodes one event and one predicate, once: encode under a fresh round"
 )
-"""Rule of the use of a round, for errors."""
+"""Rule for the use of a round, in errors."""
 _PADS_AND_DISKS: Final = (
     "Make the role in the child, with a pad that it has loaded itself, for {noun}s that no other "
     "process uses; or give the roles of all processes one ledger on disk, ledger=path"
@@ -52,7 +52,7 @@ if hasattr(os, "register_at_fork"):
 def this_process() -> tuple[int, int]:
     """Return a value that is the same within one process, and another in a forked child.
 
-    A process id alone may equal its parent's, in a namespace of its own.
+    A process id does not suffice: in a namespace of its own, a child's may equal its parent's.
     """
     return os.getpid(), _forks
 
@@ -60,8 +60,8 @@ def this_process() -> tuple[int, int]:
 class RoundLedger(Confined):
     """The rounds, or other numbers, that a role has used, pair by pair. None may be used again.
 
-    They are kept as intervals, so that sequence numbers take no room, and checked for a whole batch
-    at once. Several threads may use one ledger.
+    They are kept as intervals, so consecutive numbers take little memory, and a whole batch is
+    checked at once. Several threads may use one ledger.
 
     Args:
         noun: name of a number in errors.
@@ -112,8 +112,8 @@ class RoundLedger(Confined):
         Args:
             rounds: numbers, shape (batch,).
             pairs: pair of each row; None for a role of one pair.
-            inherited: True to check after a fork against the numbers used before it, and not
-                refuse.
+            inherited: True to check, in a forked child, against the numbers used before the fork,
+                rather than refuse.
         """
         if inherited and self.forked:
             # Without the lock, which the parent may have held; intervals are replaced as a whole.

@@ -5,13 +5,13 @@ they match. The publisher encrypts the event's vector, the subscriber makes a to
 subscription's (`ccbps.functional.inner_product`). A product of n pairings shows the broker whether
 the scalar product is 0, and nothing else about it.
 
-A subscription is one message, whatever its form: sets, parts of an OR, attributes that it does not
-limit and "always" or "never" are all in the coefficients. A message for each prefix of a range
-would show which prefix matched, and is another scheme: ranges of large domains are refused here.
+A subscription is one message, whatever its form: its coefficients encode sets, parts of an OR,
+attributes without a limit, and "always" or "never". Ranges of large domains are refused: a message
+for each prefix of a range would be another scheme, which shows which prefix matched.
 
 Conventions: the body of an event is n compressed points of G1, an interest's is n of G2.
 
-Hazard: all clients have one key, and with it and the messages of others, a broker reads these.
+Hazard: all clients have one key, with which a broker reads all clients' messages.
 Hazard: not constant time.
 Source: [KLMMRW16] for the encryption, [KSW08] for predicates by scalar products.
 """
@@ -88,7 +88,7 @@ class InnerProductMatch(ReusableMatcher):
         (8, 408, 792)
 
     Attributes:
-        size: n, coordinates of a vector with its pad: points of a message, pairings of a pair.
+        size: n, number of coordinates of a padded vector, points of a message, pairings of a pair.
     """
 
     name = "inner product"

@@ -72,7 +72,7 @@ def private_bits(private: Schema, interest: Any) -> Bools:
         interest: a mapping of the values.
 
     Raises:
-        ParameterError: it is none, or has other names.
+        ParameterError: `interest` is no mapping, or has other names.
         PredicateTypeError: a value cannot be encoded.
     """
     if isinstance(interest, (str, Predicate)) or not isinstance(interest, Mapping):

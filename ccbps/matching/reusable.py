@@ -85,7 +85,7 @@ class ReusableMatcher(Matcher, ServerScheme, TableScheme):
 
 
 def check_widths(schema: Schema, most: int, hint: str = "") -> None:
-    """Check that no attribute has more than so many bits.
+    """Check that no attribute has more than `most` bits.
 
     Raises:
         ParameterError: an attribute is wider.

@@ -37,7 +37,7 @@ def from_json(text: str) -> Matcher:
         True
 
     Raises:
-        DecodeError: it is not such a text, or no scheme has that name and version.
+        DecodeError: the text is not a matcher's, or no scheme has its name and version.
         ParameterError: the parameters are not possible.
     """
     fields = matcher_fields(text)

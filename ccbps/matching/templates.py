@@ -66,8 +66,8 @@ class TemplateMatcher(Matcher):
             more: advice for no template, besides the box.
 
         Raises:
-            ParameterError: there is none, it is for another schema or already bound.
-            PredicateError: it does not parse or does not fit the schema.
+            ParameterError: there is no template, or it is for another schema or already bound.
+            PredicateError: the template does not parse or does not fit the schema.
         """
         if template is None:
             name = type(self).__name__
@@ -157,7 +157,7 @@ class TemplateMatcher(Matcher):
         """Make the matcher that has other values of some `_own_parameters`.
 
         Raises:
-            ParameterError: they are not possible.
+            ParameterError: the parameters are not possible.
         """
         options = {**self.parameters(), **parameters}
         template = options.pop("template")
@@ -317,7 +317,7 @@ class HiddenMatcher(TemplateMatcher):
             f"the predicate does not fit a hidden formula of depth {levels}, "
             f"{1 << levels} {leaf} leaves"
         )
-        # What it would need tells of the formula, which is private.
+        # The size that it would need depends on the formula, which is private.
         needed, advice = "it is too large to say what it needs", "take another kind of leaf"
         if problem.needed_depth is not None:
             needed = f"it needs depth {problem.needed_depth}, {problem.needed_leaves:,} leaves"

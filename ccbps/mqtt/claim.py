@@ -6,9 +6,9 @@ starts finds the claim, and waits for the time of a lease. If the claim is renew
 other service does not start. A service that was killed does not renew its claim. One that starts
 with the same file need not wait: a file has one user at a time.
 
-A service that could not renew its claim for the time of a lease, as when its network failed, may
-find another claim in its place. Then it ends. So it reads the claim before it renews it over a new
-connection, and no renewal waits for a connection: it would put an end to the other service.
+A service that could not renew its claim for the time of a lease, such as after a network failure,
+may find another claim in its place. Then it ends. Over a new connection it therefore reads the
+claim before it renews it. No renewal waits for a connection, as it would end the other service.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from ccbps.mqtt.connection import WAIT_SECONDS
 CLAIM: Final = "ccbps/claim"
 """Topic of claims."""
 LEASE_SECONDS: Final = 6.0
-"""Time that a claim holds if it is not renewed."""
+"""Seconds for which a claim holds if it is not renewed."""
 RENEWALS: Final = 3
 """Number of renewals in the time of a lease."""
 RELEASE_SECONDS: Final = 2.0
-"""Time that a service waits at its end for the server to take its claim away."""
+"""Seconds that a stopping service waits for the server to delete its claim."""
 _RECORD: Final = struct.Struct(">8s8sQ")
 _NOT_LET: Final = "the MQTT server does not let the service read and write its topics"
 _CLAIMED: Final = (
@@ -69,9 +69,9 @@ class Claim:
         """Prepare a claim.
 
         Args:
-            send: sends a message.
+            send: function that sends a message.
             numbering: numbering of the service's broker.
-            on_lost: called if another service takes the claim.
+            on_lost: function that is called if another service takes the claim.
         """
         self._send, self._on_lost = send, on_lost
         self._own = _Record(os.urandom(8), numbering, 0)
@@ -109,14 +109,14 @@ class Claim:
         self._renewer.start()
 
     def ask(self) -> None:
-        """Ask for the claim at the server, and renew the own one no more before the answer."""
+        """Ask the server for the claim, and suspend renewals until the answer."""
         with self._changed:
             self._was_answered = False
         # The server sends the retained claim before this comes back.
         self._send(CLAIM, _RECORD.pack(*self._own._replace(renewals=0)))
 
     def release(self) -> None:
-        """Leave the claim to others, if it was not lost."""
+        """Release the claim, if it was not lost."""
         self._ended.set()
         with self._changed:
             is_held, self._is_held = self._is_held, False

@@ -54,13 +54,13 @@ from ccbps.mqtt.service import (
 PATIENCE: Final = 1.0
 """Seconds after which a client that waits asks again; then twice as many."""
 GREETING_SECONDS: Final = 5.0
-"""Longest time until a client that the broker does not listen to says hello again."""
+"""Most seconds until a client that the broker does not listen to says hello again."""
 GOODBYE_SECONDS: Final = 1.0
 ACKNOWLEDGE_SECONDS: Final = 0.05
-"""Longest time until deliveries are acknowledged."""
+"""Most seconds until deliveries are acknowledged."""
 PRESENT: Final = "present"
 LAPSED: Final = ("expired", "receive")
-"""Reasons for which a hello is refused although the client had the right before."""
+"""Reasons of refused hellos that mean that the client has lost the right to receive."""
 BATCH: Final = WINDOW // 8
 BATCH_BYTES: Final = WINDOW_BYTES // 8
 """Number and bytes of deliveries that are acknowledged at once."""
@@ -95,8 +95,8 @@ class MqttClient(Startable):
 
     A request without an answer is sent again, after some time or when its broker has started again.
     That does no harm: a broker knows a publication by its number, and a subscription by its name.
-    `receive` acknowledges each delivery that it returns. A delivery comes again if the client was
-    killed with it, or the acknowledgement was lost. Its publisher and number tell.
+    `receive` acknowledges each delivery that it returns. If the client was killed before that, or
+    the acknowledgement was lost, the delivery comes again, with the same publisher and number.
 
     The client says hello first, and sends its requests once the broker has answered.
 
@@ -119,9 +119,10 @@ class MqttClient(Startable):
         Args:
             url: address of the MQTT server, with this client's name.
             timeout: seconds that a request waits for its answer; meanwhile it is sent again.
-            on_warning: called with a text when the broker warns that the rounds of a subscription
-                come to their end, that a policy ended a subscription, or that this client's token
-                counts no more; must return at once. By default the text goes into the log.
+            on_warning: function that is called with a text when the broker warns that a
+                subscription runs out of rounds, that a policy ended a subscription, or that this
+                client's token is no longer valid; must return at once. By default the text is
+                logged.
         """
         self._timeout, self._name = timeout, url.client
         self._on_warning, self._warnings = on_warning, set[str]()
@@ -160,7 +161,7 @@ class MqttClient(Startable):
     def stop(self) -> None:
         """Disconnect, once the broker knows which deliveries were acknowledged.
 
-        It waits a second for that. Subscriptions stay, and deliveries wait.
+        This waits at most a second. Subscriptions stay, and deliveries wait.
         """
         if self._returned is not None:
             self._acknowledge()
@@ -204,14 +205,14 @@ class MqttClient(Startable):
     def present(self, token: bytes, key: SigningKey) -> None:
         """Present a token now, and again whenever the broker has started again.
 
-        A token that is refused is forgotten, and the earlier one counts on.
+        A token that is refused is forgotten, and the earlier one stays valid.
 
-        Hazard: the MQTT server says which session the broker has, so it could show the presentation
-        to another broker at which it is a client of the same name.
+        Hazard: the MQTT server names the broker's session. So it could replay the presentation to
+        another broker, at which it is a client of the same name.
 
         Args:
-            token: the token, `ccbps.access.Authority.issue`.
-            key: the key that the token names.
+            token: token from `ccbps.access.Authority.issue`.
+            key: signing key whose identity the token names.
 
         Raises:
             CcbpsError: the broker's error.
@@ -245,7 +246,7 @@ class MqttClient(Startable):
             self._send(PRESENT, b"", answered, unless_waiting=True)
 
     def _presented(self, answered: Future[Any]) -> None:
-        """Warn that the token counts no more; try again if the broker has no policy yet."""
+        """Warn that the token is no longer valid; try again if the broker has no policy yet."""
         error = answered.exception()
         if not isinstance(error, RefusedError) or error.reason != "policy":
             self._present_patience = PATIENCE
@@ -262,8 +263,8 @@ class MqttClient(Startable):
         """Register a subscription: `MatchingBroker.subscribe`.
 
         Raises:
-            CcbpsError: the broker's error; so do the other requests.
-            TimeoutError: there is no answer; so do the other requests.
+            CcbpsError: the broker's error; the other requests raise it, too.
+            TimeoutError: there is no answer; the other requests raise it, too.
         """
         self._ask("subscribe", subscription.to_bytes())
         self._warnings.clear()  # it may end again
@@ -364,8 +365,8 @@ class MqttClient(Startable):
         """Say hello, which asks for all deliveries that the client does not have.
 
         Args:
-            patience: seconds after which to say it again if there is no answer; then twice as
-                many. None if the caller will.
+            patience: seconds after which to say it again if there is no answer, doubled each time.
+                None if the caller repeats it.
         """
         if patience is not None:
             with self._changed:

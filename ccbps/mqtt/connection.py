@@ -149,7 +149,7 @@ class Startable(ABC):
 
 
 class Connection:
-    """A connection that comes back by itself. Messages arrive in its thread."""
+    """A connection that reconnects by itself. Messages arrive in its thread."""
 
     def __init__(
         self,
@@ -233,7 +233,7 @@ class Connection:
             topic: topic of the message.
             content: content of the message.
             retain: whether the server keeps it for those who subscribe later.
-            waits: whether it waits if there is no connection; else it is dropped.
+            waits: whether it waits if there is no connection; otherwise it is dropped.
         """
         if not (waits or self._is_up):
             return

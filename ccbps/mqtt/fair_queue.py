@@ -1,7 +1,7 @@
 """Requests that wait for their turn, in a queue for each client.
 
 Clients have their turns one after another, however many requests each of them has. So a client
-waits for one request of each other client, or some that go together (`following`), and not for all
+waits for one request of each other client, or one batch (`following`), and not for all requests
 that others have sent before.
 """
 
@@ -105,7 +105,7 @@ class FairQueue:
 
         Args:
             request: result of `get`.
-            most: number of requests at the most.
+            most: largest number of requests.
         """
         out: list[Request] = []
         with self._changed:

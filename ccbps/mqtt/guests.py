@@ -18,21 +18,21 @@ from ccbps.access.rates import Bucket
 from ccbps.broker.quotas import Quota
 
 ARRIVALS: Final = 2
-"""Requests that may arrive, for each one that the quota allows: some are sent again."""
+"""Requests that may arrive per request that the quota allows, as some are sent again."""
 LEAST_ARRIVALS: Final = 1000.0
 """Requests that may arrive in a second, and at once, whatever the quota."""
 HELLOS: Final = 20.0
 HELLOS_BURST: Final = 100.0
-"""First requests of a client that are read in a second, and at once."""
+"""First requests of a client that are read per second, and at once."""
 PIECE: Final = 1 << 14
 """Bytes of a large request that count as one more request."""
 REFUSALS: Final = 100.0
 REFUSALS_BURST: Final = 1000.0
 """Refusals that a client may get in a second, and at once."""
 NEW_SECONDS: Final = 5.0
-"""Longest time that a hello takes which was sent before the service listened."""
+"""Most seconds until the arrival of a hello that was sent before the service listened."""
 BLOCK_SECONDS: Final = 30.0
-"""Time that a client is not listened to."""
+"""Seconds for which a client is not listened to."""
 
 
 @dataclass
@@ -43,10 +43,10 @@ class _Guest:
         arrivals: bucket of its requests.
         refusals: bucket of the refusals that it got.
         hellos: bucket of its first requests.
-        is_heard: whether the service listens to its requests.
-        is_confirmed: whether the server has confirmed that.
-        since: time of that confirmation (seconds of the clock).
-        until: time before which it is not let in.
+        is_heard: True if the service listens to its requests.
+        is_confirmed: True if the server has confirmed the subscription to its requests.
+        since: time of that confirmation, in seconds of the clock.
+        until: time before which it is not let in, in seconds of the clock.
     """
 
     arrivals: Bucket
@@ -76,7 +76,7 @@ class Guests:
         return guest is not None and guest.is_heard
 
     def greets(self, client: str) -> bool:
-        """Count a hello, and tell whether it is read: the client is not shut out, and few came."""
+        """Count a hello; tell whether to read it: its client is not shut out, and sent few."""
         with self._lock:
             guest = self._guest(client)
             if self._clock() < guest.until or guest.hellos.level() < 1:

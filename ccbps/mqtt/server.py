@@ -1,8 +1,8 @@
 """An MQTT server in this process, for examples, tests and small installations: aMQTT.
 
-It knows clients by their passwords, and lets each client speak for itself only. It reads a client's
-messages no faster than at a rate: aMQTT takes some hundred microseconds for a message, so one
-client that sends thousands a second would hold all others up.
+It authenticates clients by their passwords, and lets each client speak for itself only. It limits
+the rate at which it reads a client's messages: aMQTT takes some hundred microseconds for a message,
+so one client that sends thousands a second would hold all others up.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ccbps.mqtt.connection import BROKER, UP, WAIT_SECONDS, Startable
 
 _log: Final = logging.getLogger(__name__)
 RATE: Final = 1000.0
-"""Messages of a client that are read in a second."""
+"""Messages of a client that are read per second."""
 BURST: Final = 1000.0
 """Messages of a client that are read at once."""
 
@@ -98,7 +98,7 @@ class _Subscriptions(dict[str, list[Any]]):
 
 
 def _note(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Write what went wrong in a task into the log, for those who look for it."""
+    """Write the error of a task into the log."""
     _log.debug("%s", context.get("message"), exc_info=context.get("exception"))
 
 

@@ -1,10 +1,9 @@
 """A `MatchingBroker` as a service behind an MQTT server.
 
-Deliveries go to a client in order, a window of them at a time. A client tells where it is
-(`Position`): when it connects, when it misses something, and with each delivery that it took.
-Deliveries that it has not acknowledged are sent again when it asks for them. Only a window of them
-is on its way at once. So no client, slow or asking again and again, makes the service or the MQTT
-server hold more.
+Deliveries go to a client in order, a window of them at a time. A client reports its `Position` when
+it connects, when it misses a delivery, and with each delivery that it took. Deliveries that it has
+not acknowledged are sent again when it asks for them. At most one window is on its way at once. So
+no client, slow or asking again and again, makes the service or the MQTT server hold more.
 
 Requests wait in a queue for each client, and clients have their turns one after another. A client
 that floods the service is not listened to for a time (`ccbps.mqtt.guests`).
@@ -48,15 +47,15 @@ from ccbps.records import Message
 
 NUMBER_BYTES: Final = 8
 NOTICE: Final = bytes(NUMBER_BYTES)
-"""Number of an answer that is to no request. With an error it is to all of them: the service does
-not listen any more. Without an error its message is a warning."""
+"""Number of an answer that belongs to no request. With an error it answers all requests: the
+service does not listen any more. Without an error its message is a warning."""
 HELLOS: Final = 2000.0
 HELLOS_BURST: Final = 5000.0
-"""First requests that are read in a second, and at once. The service reads no faster."""
+"""First requests of all clients that are read per second, and at once, at most."""
 ACKNOWLEDGE: Final = "acknowledge"
 PUBLISH: Final = "publish"
 TOGETHER: Final = 32
-"""Publications of a client that three brokers match together at the most."""
+"""Largest number of publications of a client that three brokers match together."""
 PUSH: Final = "push"
 """Verb of the service's own requests to send deliveries."""
 WINDOW: Final = 256
@@ -66,7 +65,7 @@ larger."""
 LONGEST_PAUSE: Final = 60.0
 """Seconds after which a client's rate is asked for again at the latest."""
 REWIND_SECONDS: Final = 0.5
-"""Seconds between two times that a client gets the same deliveries again."""
+"""Least seconds between two repetitions of the same deliveries to a client."""
 _POSITION: Final = struct.Struct(">8sq")
 POSITION_BYTES: Final = _POSITION.size
 _log: Final = logging.getLogger(__name__)
@@ -155,8 +154,8 @@ class Outgoing:
         Args:
             broker: broker whose deliveries these are.
             client: name of the client.
-            send: called with the client and a message, which is the position before a delivery and
-                the delivery.
+            send: function that is called with the client and a message: the position before a
+                delivery, and the delivery.
             clock: source of seconds.
         """
         self._broker, self._client, self._send, self._clock = broker, client, send, clock
@@ -258,8 +257,8 @@ class MqttService(Startable):
         Args:
             broker: the broker.
             url: address of the MQTT server, with the name `broker`.
-            on_lost: called if another service has taken this one's place at the server, and this
-                one has ended its work. Must return at once.
+            on_lost: function that is called if another service has taken this one's place at the
+                server, and this one has ended its work; must return at once.
         """
         self.broker, self._on_lost = broker, on_lost
         self._together = TOGETHER if broker.matcher.answers is Answers.TOGETHER else 1
@@ -320,7 +319,7 @@ class MqttService(Startable):
         )
 
     def _came_up(self) -> None:
-        """Call clients over a new connection: what they sent meanwhile is lost."""
+        """Call clients over a new connection: messages that they sent meanwhile are lost."""
         if self._is_running:
             self._claim.ask()
             self._announce()
@@ -398,7 +397,7 @@ class MqttService(Startable):
             self._refuse(client, verb, content, error)
 
     def _acknowledge_later(self, client: str, content: bytes) -> None:
-        """Let an acknowledgement wait, in place of the one that waits: it says more."""
+        """Let an acknowledgement wait, in place of the one that waits, which it includes."""
         with self._lock:
             is_new = client not in self._acknowledged
             self._acknowledged[client] = content

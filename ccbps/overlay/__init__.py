@@ -1,4 +1,4 @@
-"""Networks of brokers, and the way of a first secret through a network that nobody trusts."""
+"""Networks of brokers, and the transport of a first secret through a network that nobody trusts."""
 
 from typing import TYPE_CHECKING
 

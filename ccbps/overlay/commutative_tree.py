@@ -1,31 +1,31 @@
 """Multiple-layer commutative encryption on a tree of brokers, for any number of layers r >= 2.
 
 Filters travel from subscribers up to the publisher's side, notifications down. Each node shares a
-key with each of its ancestors 1 to r hops up, and so with its descendants 1 to r hops down. On
-the way between hops every message has r layers: one for each pair of nodes r hops apart that has
-the hop in between. A broker
+key with each of its ancestors 1 to r hops up, and so with its descendants 1 to r hops down. On each
+hop a message has r layers: one for each pair of nodes r hops apart with the hop between them. A
+broker
 
 - removes the layer that it shares with the node r hops back on the message's way,
-- compares the rest, r - 1 layers of which it holds no key, with its table. A filter that is in the
+- compares the rest, r - 1 layers under keys that it lacks, with its table. A filter that is in the
   table is noted but not forwarded. A notification that is not in the table goes no further,
 - adds the layer that it shares with the node r hops ahead, and forwards.
 
 At the root and at the leaves there is no node r hops away. The publisher or the subscriber stands
-for the missing ones, and the two have to share a key if they are less than r hops from each other.
+for the missing nodes. These two must share a key if they are less than r hops from each other.
 
-A notification takes the layers of one way down, so a node sends a copy for each node r hops down
-that a matching filter came from, and the publisher one for each of them.
+A notification has the layers of one way down. So a node sends a copy for each node r hops down from
+which a matching filter came, and the publisher one for each way down of r hops.
 
-Aggregation: filters are comparable once all layers of their subscribers are removed. That is at the
-broker r hops up, and for filters of two branches r hops above the broker where these meet. From
-there on equal filters are forwarded once. So the more layers, the more entries are in the tables.
+Aggregation: filters are comparable once all layers of their subscribers are removed: at the broker
+r hops up, and for filters of two branches, r hops above the broker where the branches meet. From
+there on equal filters are forwarded once. So more layers make larger tables.
 
 Equality of filters and notifications is visible at each broker. Nodes that together hold the keys
-of all layers of a table can try words: r nodes in a row, and no fewer if all are brokers. The
-publisher stands for many nodes: it and the last broker read all filters, whatever r is. A node that
-can send guesses needs no key: the publisher and any one broker find all filters, and so do a
-subscriber and the broker r hops above it. More layers do not prevent that. A node checks elements,
-not their senders.
+of all layers of a table can try words. If all are brokers, these are at least r nodes in a row. The
+publisher stands for many nodes: together with the last broker it reads all filters, for any r. A
+node that can send guesses needs no key: the publisher and any one broker find all filters, and so
+do a subscriber and the broker r hops above it. More layers do not prevent that. A node checks
+elements, not their senders.
 Source: [SOM09]; [Survey] section 4.5, Table 4.2.
 """
 
@@ -43,8 +43,8 @@ from ccbps.ciphers.pohlig_hellman import LayerKey, PohligHellman
 from ccbps.errors import KeyMismatchError, ParameterError
 
 Trail = tuple[str, ...]
-"""Names of the nodes that a filter came through, up to r of them, the nearest last. It starts with
-the subscriber if that is less than r hops away."""
+"""Names of the last nodes that a filter passed, up to r, the nearest last. It starts with the
+subscriber if that is less than r hops away."""
 
 PUBLISHER: Final = "publisher"
 
@@ -55,7 +55,7 @@ class FilterMessage:
 
     Attributes:
         element: word under r layers.
-        trail: nodes that it came through. No node is more than r hops back.
+        trail: last nodes that it passed, at most r hops back.
     """
 
     element: int
@@ -82,8 +82,8 @@ class LayeredNode(Printable):
     Attributes:
         name: name, unique in the tree.
         cipher: public cipher.
-        ancestors: nodes 1 to r hops up, nearest first. The publisher stands for missing ones.
-        keys: key shared with each node 1 to r hops away, by its name.
+        ancestors: nodes 1 to r hops up, nearest first. The publisher stands for missing nodes.
+        keys: key shared with each node 1 to r hops away, by the node's name.
         table: trails of each filter, by its element without the layer that is removed here.
     """
 
@@ -191,8 +191,8 @@ class LayeredNode(Printable):
 class LayeredTree(Printable):
     """Tree of brokers, with a publisher at the root and subscribers at any of the brokers.
 
-    It is the key server, which gives all nodes their keys, and the network, which carries their
-    messages.
+    The tree is both the key server, which gives all nodes their keys, and the network, which
+    carries their messages.
 
     Args:
         parents: next node on the way to the publisher of each broker, by the broker's name; the

@@ -1,32 +1,32 @@
 """A broker of an overlay that enforces labels, policies of hops, and domains.
 
-It stands before and behind a `Router`, of which it has one for each topic. Whatever comes over a
-link is examined before the router sees it, and whatever the router sends is examined again:
+It stands before and behind a `Router`, of which it has one for each topic. Each message that comes
+over a link is examined before the router sees it, and each that the router sends is examined again:
 
 1. The link is one of the topic's routes, so both ends may be linked, and neither is in a domain
    whose transit is forbidden.
 2. The message is a `SealedMessage` of this topic, kind, owner and number, of an epoch that is not
    over. A broker whose domain is a member opens it.
 3. All signatures and rights of its stamp hold, by this broker's own list of parties. That is
-   examined at every hop or, if brokers of one domain believe one another, at the domain's border.
+   examined at every hop or, if brokers of one domain trust one another, at the domain's border.
 4. Its owner has the right to it, if the broker has a guard (`ccbps.overlay.rights`): examined where
    signatures are.
 5. The hop policy allows it, and perhaps raises its label.
-6. Its label flows to the broker that gets it, on the way out to the neighbour, and on the way in to
-   this one. For a broker that is no member, sealing stands for a declassification by the topic's
-   owner, and the label of the topic itself must flow to it.
+6. Its label flows to the broker that receives it: on the way out the neighbour, on the way in this
+   broker. For a broker whose domain is no member, sealing stands for a declassification by the
+   topic's owner, and the label of the topic itself must flow to it.
 
-What fails is dropped and counted, by the direction and the reason: nobody is told, since the sender
-may be the attacker. A client's own message that fails is refused with an error.
+A message that fails is dropped and counted, by direction and reason. Nobody is notified, since the
+sender may be the attacker. A client's own message that fails is refused with an error.
 
-A delivery takes place if the event's label flows to the client and its privacy level is at most the
-client's, both by the lists of this broker, at the time of the delivery; and if, with a guard, the
+An event is delivered if its label flows to the client and its privacy level is at most the
+client's, both by the lists of this broker at the time of the delivery; and if, with a guard, the
 client may receive it. Deliveries wait in a queue in order of priority (`AgeingQueue`), and then
 until the client's rate to receive lets them through.
 
-Leak: brokers of member domains read filters and events; others what `ccbps.access.domains` says.
-Hazards: a broker can hold back what it should pass on. A replayed filter that its owner has
-withdrawn is believed until the epoch is over. Clients trust the broker at their edge.
+Leak: brokers of member domains read filters and events; for others see `ccbps.access.domains`.
+Hazards: a broker can withhold messages. A replayed filter that its owner has withdrawn is accepted
+until the epoch is over. Clients trust the broker at their edge.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ from ccbps.overlay.routing.router import (
 
 Filter: TypeAlias = Literal["advertisement", "subscription"]
 MOST_WAITING: Final = 100_000
-"""Deliveries of a broker, or messages of a link, that wait at most."""
+"""Largest number of deliveries of a broker, or messages of a link, that wait."""
 MOST_PACED: Final = 10_000
-"""Deliveries of a client that wait for its rate to receive at most."""
+"""Largest number of deliveries of a client that wait for its rate to receive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,20 +104,20 @@ class GuardedBroker(Confined):
         ring: keys of this broker's domain.
         key: key that signs changes of labels.
         parties: clients and brokers with their rights, from a trusted service.
-        clearance: question to a trusted service for the privacy level and priority of a client; it
-            knows None of strangers, who get nothing.
+        clearance: function that asks a trusted service for the privacy level and priority of a
+            client; it returns None for strangers, who get nothing.
         relation: relation of the contents.
         policy: policy of this broker's hops.
-        deliver: function from a client's name and a publication in the clear.
+        deliver: function that takes a client's name and a publication in the clear.
         advertise: True if subscriptions go only where advertisements come from.
-        verify: "every hop", or "border" to examine the stamps of messages from other domains and of
-            own clients only, and believe the brokers of the own domain.
+        verify: "every hop", or "border" to examine only the stamps of messages from other domains
+            and of own clients, and trust the brokers of the own domain.
         priorities: number of priorities of deliveries.
-        rate: deliveries a second; None for as many as there are.
+        rate: deliveries a second; None for no limit.
         guard: guard of this broker, to which its clients present their tokens; `enact` gives it
             policies. Rates to receive follow its timer, which must be that of the port. None for no
             access control.
-        when: whether the filters of a policy count "before" or "after" matching
+        when: "before" or "after", for the filters of a policy to apply before or after matching
             (`ccbps.overlay.rights`).
 
     Attributes:
@@ -175,13 +175,13 @@ class GuardedBroker(Confined):
     def refresh(self, topic: str) -> list[tuple[Filter, str, int]]:
         """Follow a manager's notice of a topic, and new keys.
 
-        Filters of epochs that are over are forgotten. Those of own clients are sealed again; until
-        the new key is there, they match nothing. Both ends of a link must follow a notice before
-        messages of the other one arrive.
+        Filters of epochs that are over are forgotten. Own clients' filters are sealed again; until
+        the new key is there, they match nothing. Each end of a link must follow a notice before
+        messages of the other end arrive.
 
         Returns:
-            kind, client and number of own clients' filters that ended, since this domain is no
-            member any more, or is not on the routes.
+            kind, client and number of own clients' filters that ended because this domain is no
+            longer a member, or is not on the routes.
         """
         way = self._ways.get(topic) or self._open(topic)
         self._ways[topic] = way
@@ -247,7 +247,7 @@ class GuardedBroker(Confined):
     def enact(self, policy: OverlayPolicy) -> list[tuple[str, Filter, str, int]]:
         """Put a version of the policy into force, and take the messages that waited for it.
 
-        Filters that it does not allow are withdrawn, whoever's clients they are.
+        Filters that it does not allow are withdrawn, also those of other brokers' clients.
 
         Returns:
             topic, kind, client and number of own clients' filters that ended.
@@ -303,7 +303,7 @@ class GuardedBroker(Confined):
         Raises:
             RefusedError: the label, the topic, the domain or the policy does not allow it.
             MissingKeyError: there are no filters of the policy in force here yet.
-            DecodeError: the content is none.
+            DecodeError: the content is malformed.
             ParameterError: the stamp is an event's, or another body's.
         """
         if stamp.kind == "event":
@@ -315,9 +315,9 @@ class GuardedBroker(Confined):
         self._drain()
 
     def withdraw(self, kind: Filter, topic: str, client: str, number: int) -> None:
-        """End a client's subscription or advertisement; one that is not there is no error.
+        """End a client's subscription or advertisement; a missing one is no error.
 
-        The client was authenticated. To give up its own filter, it needs no right.
+        The client was authenticated. Withdrawing its own filter takes no right.
         """
         if self._own.pop((topic, kind, client, number), None) is not None:
             self._ways[topic].router.withdraw(kind, client, number)
@@ -329,7 +329,7 @@ class GuardedBroker(Confined):
             RefusedError: the label, the topic, the domain, the policy or the advertisements do not
                 allow it.
             MissingKeyError: there are no filters of the policy in force here yet.
-            DecodeError: the content is none.
+            DecodeError: the content is malformed.
             ParameterError: the stamp is a filter's, or another body's.
         """
         if stamp.kind != "event":
@@ -369,7 +369,7 @@ class GuardedBroker(Confined):
     def receive(self, neighbour: str, guarded: Any) -> None:
         """Take a message from a neighbour, or drop it. Nothing is raised.
 
-        A message of a policy version that is not here yet waits, and all that come after it.
+        A message of a policy version that is not here yet waits, and so do all later messages.
         """
         try:
             waiting = self._behind.get(neighbour)
@@ -416,7 +416,7 @@ class GuardedBroker(Confined):
         way.router.receive(neighbour, message)
 
     def _send(self, topic: str, neighbour: str, message: RoutingMessage) -> None:
-        """Send what a router wants to send, if it may go out."""
+        """Send a router's message, if it may go out."""
         way = self._ways[topic]
         passed = way.passed[neighbour]
         if isinstance(message, Withdraw):

@@ -1,8 +1,9 @@
-"""A guarded broker's view of sealed messages: it reads what its domain has the key for.
+"""A guarded broker's view of sealed messages: it reads those that its domain has the key for.
 
-Covering. A filter hides another one only if it may also go wherever the other one may: its label
-flows to the other's, and its epoch is no earlier. With access control before matching, it also has
-the same owner (`ccbps.overlay.rights`). Brokers that are no members pass all filters on.
+Covering. A filter hides another one only if it may go wherever the other one may: its label flows
+to the other's, and its epoch is no earlier. With access control before matching, both must also
+have the same owner (`ccbps.overlay.rights`). Brokers of other domains than members pass all filters
+on.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class GuardedRelation(Relation):
 
     @property
     def topic(self) -> Topic:
-        """Topic, as its manager told of it last."""
+        """Topic, by its manager's last notice."""
         return self._domains.topic(self._topic)
 
     def read(self, content: bytes) -> Reading:

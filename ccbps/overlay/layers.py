@@ -1,31 +1,31 @@
-"""A logical layer: nodes act in turn, so that nobody knows from which of them a message comes.
+"""A logical layer: nodes act in turn, which hides the sender of a message among them.
 
-Links of the layer point from node to node, and no path along them is a cycle. A node whose links
-all point to it is a *sink*: it acts. It sends one cell to all neighbours, a message or a dummy, and
-all its links turn round, so that it acts again only after all its neighbours did. Every message
-reaches every node. A receiver sees the last hop only: the sender may be any node from which the
-layer leads to that hop.
+Links of the layer point from node to node, without cycles. A node whose links all point to it is a
+*sink*: it acts. It sends one cell to all neighbours, a message or a dummy, and all its links turn
+round. So it acts again only after all its neighbours did. Every message reaches every node. A
+receiver sees the last hop only: the sender may be any node from which the layer leads to that hop.
 
 A node has a value modulo 3. The link of i and j points from i to j iff ``val_i = val_j + 1``, or
 the values are equal and ``id_j < id_i``. To act is to add 1 to the value. This is a link reversal
 with counters, taken modulo 3: it is right because counters of neighbours differ by at most 1. Nodes
-act on what they last heard. Two neighbours act in turn, each after it heard the other, so on each
-link there is one cell at most, and links need not keep an order.
+use the last values that they heard. Two neighbours act in turn, each after it heard the other. So
+on each link there is at most one cell, and links need not keep an order.
 
-A node joins at neighbours that are all linked to one another, whose values are all v, or v and
-v + 1: it takes v + 1 and an identifier above all others, so all its links point away from it, and
-no cycle can close. From telling their values to the newcomer until they hear its value, they do not
-act. Joining n such neighbours leaves the layer connected without any n - 1 nodes.
+A node joins at neighbours that are all linked to one another, with values v only, or v and v + 1.
+It takes v + 1 and an identifier above all others, so all its links point away from it, and no cycle
+can close. The neighbours do not act between telling their values to the newcomer and hearing its
+value. Joining n such neighbours keeps the layer connected if any n - 1 nodes fail.
 
-A node that lies about its value, or acts before its turn, is noticed at its next cell: its
+A node that lies about its value, or acts before its turn, is detected at its next cell: its
 neighbours forget it, as if it had crashed.
 
-A node with nothing to send sends a dummy, as silence would tell. Leak: neighbours tell dummies from
-messages. A member that knows when everybody acts, and hears a message from one neighbour first, can
-rule out about half of all senders, and several members together most of them. Further messages of
-one sender tell little: the order of acts stays as it is (tests/overlay/test_layer_members.py).
+A node with nothing to send sends a dummy, as silence would reveal that. Leak: neighbours can tell
+dummies from messages. A member that knows when everybody acts, and hears a message from one
+neighbour first, can rule out about half of all senders, and several members together most of them.
+Further messages of one sender reveal little: the order of acts does not change
+(tests/overlay/test_layer_members.py).
 Hazards: contents reach everybody. Encrypt them, and send cells over encrypted links. The layer
-carries one message an act; a node that sends one in each act leaves no room for others.
+carries one message per act; a node that sends one in each act leaves no room for others.
 Erratum: the printed algorithms choose other values at joins and do not add 1; most runs close a
 cycle or stop (tests/overlay/test_layers.py).
 Sources: [Survey] algorithms 4 and 5, after Datta, Gradinariu, Raynal and Simon, IPDPS 2003,
@@ -46,9 +46,10 @@ from ccbps.errors import ParameterError, RefusedError
 
 ID_BYTES: Final = 16
 MOST_WAITING: Final = 1 << 12
-"""Messages that wait at a node. It drops further ones of others, and refuses its own."""
+"""Largest number of messages that wait at a node. It drops further messages of others, and refuses
+its own."""
 MOST_KNOWN: Final = 1 << 16
-"""Messages that a node remembers. An older one that comes again would be taken for a new one."""
+"""Number of messages that a node remembers. An older one that is repeated would count as new."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +78,9 @@ class LayerNode(Printable):
     """A node of a layer.
 
     Args:
-        number: identifier, above those of all nodes that were there before.
-        value: value at the start, modulo 3: `joining_value`.
-        views: values of the neighbours at the start, by name. None of a neighbour that is joining.
+        number: identifier, above those of all earlier nodes.
+        value: value at the start, modulo 3 (`joining_value`).
+        views: values of the neighbours at the start, by name; None for a neighbour that is joining.
         numbers: identifiers of the neighbours, by name.
         cell_bytes: length of contents.
         deliver: function that takes the content of each message that is new here.
@@ -174,12 +175,12 @@ class LayerNode(Printable):
         self.views[name], self.numbers[name] = value, number
 
     def drop_neighbour(self, name: str) -> None:
-        """Forget a neighbour that crashed; the rest may point here now, so try to act after it."""
+        """Forget a neighbour that crashed; then act if all other links point here."""
         self.views.pop(name, None)
         self.numbers.pop(name, None)
 
     def _points_here(self, name: str) -> bool:
-        """Tell whether the link of a neighbour points to this node, as far as this one heard."""
+        """Tell whether a neighbour's link points to this node, by the last value heard."""
         value = self.views[name]
         return value == (self.value + 1) % 3 or (
             value == self.value and self.number < self.numbers[name]

@@ -1,9 +1,8 @@
 """A simulated network of nodes and links, in which every message is counted.
 
-A message takes a time on its link, which may be random, and messages of a link arrive in the order
-in which they were sent (FIFO), unless the network is told to reorder them. Links lose messages by
-chance. A node that has crashed neither sends nor receives, and what is on its way to it or from it
-is lost.
+A message takes a time on its link, which may be random. Messages of a link arrive in the order in
+which they were sent (FIFO), unless reordering is on. Links lose messages at random. A node that has
+crashed neither sends nor receives, and messages on their way to it or from it are lost.
 
 The code of a node knows nothing of the simulation. It is any object with a method ``receive``, and
 it sends by `Port.send`; over real connections, a port of another class has the same method.
@@ -25,7 +24,7 @@ from ccbps.checks import Printable, flag, number, whole
 from ccbps.errors import ParameterError
 
 MOST_STEPS: Final = 10_000_000
-"""Messages and timers of one call of `Links.run` at most: more are taken for an endless loop."""
+"""Largest number of messages and timers in a call of `Links.run`: more count as an endless loop."""
 
 
 class Node(Protocol):
@@ -77,10 +76,10 @@ class Links(Printable):
     Args:
         edges: pairs of nodes that are linked in both directions, such as the edges of a networkx
             graph.
-        delay: time of a message on a link, or two numbers between which it is drawn.
+        delay: time of a message on a link, or the bounds of a uniformly drawn one.
         loss: share of messages that are lost, 0 to 1.
         fifo: False to let messages of one link overtake one another.
-        seed: seed of everything that is random.
+        seed: seed of all random choices.
 
     Attributes:
         time: time of the simulation.
@@ -168,7 +167,7 @@ class Links(Printable):
         return [*self._neighbours.get(name, ())]
 
     def crash(self, name: str) -> None:
-        """Stop a node: what is on its way to or from it is lost, and its timers do not run."""
+        """Stop a node: messages on their way to or from it are lost, and its timers do not run."""
         self._lives[name] |= 1
 
     def restore(self, name: str) -> None:
@@ -216,9 +215,9 @@ class Links(Printable):
         """Call an action after a time.
 
         Args:
-            delay: the time, at least 0.
+            delay: delay, at least 0.
             action: function without arguments.
-            name: node whose action it is: once it has crashed, it is not called.
+            name: node whose action it is. If the node crashes, the action is not called.
         """
         lives = self._lives[name] if name is not None else 0
 
@@ -239,7 +238,7 @@ class Links(Printable):
             until: time after which nothing happens in this call.
 
         Raises:
-            ParameterError: there is no end of messages.
+            ParameterError: more than `MOST_STEPS` messages and timers ran.
         """
         for _ in range(MOST_STEPS):
             if not self._waiting or self._waiting[0][0] > until:

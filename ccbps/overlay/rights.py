@@ -4,12 +4,12 @@ Clients *advertise*, *publish*, *subscribe* and *receive*. The broker at a clien
 `Guard`, to which the client presents its token; all brokers have the authority's notices, and those
 whose domain reads content the policies themselves, with their filters.
 
-*Versions.* The owner signs the version of the policy into the `Stamp` of each message, and the edge
-takes the message only if that version is in force. So no broker can change it. An event is judged
-by this version at every broker, as to who may publish it and who may receive it, whatever has been
-put into force meanwhile. A broker that lacks the version lets the message wait, and all that comes
-after it over the same link: it never guesses. Filters are judged by the newest version that a
-broker has, so that revocation ends them in all routing tables.
+*Versions.* The owner signs the version of the policy into the `Stamp` of each message, so no broker
+can change it. The edge takes the message only if that version is in force. Every broker judges an
+event by this version, for both publisher and receivers, even if a later version is in force by
+then. A broker that lacks the version lets the message wait, with all later messages of the same
+link: it never guesses. Filters are judged by the newest version that a broker has, so revocation
+ends them in all routing tables.
 
 *Where filters hold.* Owners sign their subscriptions, so no broker can rewrite one. A subscription
 is narrowed in one of two ways, which deliver the same events:
@@ -23,14 +23,14 @@ is narrowed in one of two ways, which deliver the same events:
 ========  ==========================================================================================
 
 To advertise, a filter must imply the grants; to publish, the event must match them. Brokers that
-cannot read content examine that some grant allows the action at all. To give up a filter takes no
-right but to be its owner.
+cannot read content examine whether some grant allows the action at all. Only its owner may withdraw
+a filter, and that takes no other right.
 
-Hazards: what a token takes away from its user's roles, and its end, are examined at the edge only.
-A broker at the edge that is bogus can take messages that were signed for an earlier version, until
-`GuardedBroker.forget`. With "after", events for one client may be lost while a version spreads that
-ends a filter of another one, which covered its own. A broker that never gets a version in which an
-owner had no right passes on filters of that owner that others have dropped.
+Hazards: the limits of a token beyond its user's roles, and its end, are examined at the edge only.
+A bogus edge broker can take messages that were signed for an earlier version, until
+`GuardedBroker.forget`. With "after", a client may lose events while a version spreads that ends
+another client's filter which covered its own. A broker that misses a version in which an owner had
+no right passes on filters of that owner that others have dropped.
 Sources: [Survey] section 5.1, Table 5.1 (Tarkoma: verification at each broker).
 """
 
@@ -241,7 +241,7 @@ class Rights(Printable):
         Args:
             stamp: its stamp.
             parsed: its content.
-            examine: False to believe the neighbour, and only demand that the version is known.
+            examine: False to trust the neighbour, and only demand that the version is known.
 
         Raises:
             RefusedError: its owner had no right to it.
@@ -320,7 +320,7 @@ class Rights(Printable):
                 )
 
     def pause(self, client: str, event: Stamp) -> float:
-        """Charge a client's rate to receive; return 0, or the seconds until it lets an event in."""
+        """Charge a client's rate to receive; return the seconds until it lets an event through."""
         right = self._receiving(client, event)
         if right is None or self.guard.spend(client, "receive", right, 1):
             return 0.0

@@ -1,7 +1,7 @@
-"""Numbers of messages that came, so that each counts once, whatever order they come in.
+"""Numbers of received messages, by which each counts once, in any order of arrival.
 
 The latest number and a window of those below it are remembered, one bit each. A number below the
-window counts as one that came.
+window counts as received.
 Source: RFC 4303, section 3.4.3 (anti-replay window).
 """
 
@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import Final
 
 WINDOW: Final = 1 << 12
-"""Numbers that are remembered."""
+"""Number of numbers that are remembered."""
 
 
 class SeenNumbers:
-    """The numbers of one sender that came.
+    """The received numbers of one sender.
 
     Example:
         >>> from ccbps.overlay.seen_numbers import SeenNumbers

@@ -1,8 +1,8 @@
 """Networks of logical brokers, the routes of a publisher's secrets, and parallel paths.
 
-A *logical broker* stands for m physical brokers that are all linked to whatever it is linked to. So
-one path through logical brokers is m parallel paths through physical brokers, which share none:
-fragment i of a secret takes the i-th broker of each hop.
+A *logical broker* stands for m physical brokers, each of which has all of its links. So one path
+through logical brokers is m disjoint paths through physical brokers: fragment i of a secret takes
+the i-th broker of each hop.
 
 The route of a secret is a tree. It consists of shortest paths from the publisher's broker to those
 of the subscribers, in breadth-first order, which branch as late as they can.
@@ -252,16 +252,16 @@ def parallel_paths(
     """Find n paths from a publisher to a subscriber that share no broker, shorter ones first.
 
     Secret sharing needs as many paths as a secret has fragments. The greatest number of paths is
-    the number of brokers whose loss separates the two clients (Menger's theorem), so a network with
-    too few paths needs more brokers, or logical brokers. There may be shorter paths than those
-    found. Needs networkx.
+    the least number of brokers whose loss separates the two clients (Menger's theorem). So a
+    network with too few paths needs more brokers, or logical brokers. The paths found need not be
+    the shortest ones. Needs networkx.
 
     Args:
         graph: network of physical brokers and clients.
         publisher: node of the publisher.
         subscriber: node of the subscriber.
         n: number of paths.
-        clients: nodes that are no brokers, through which no path may lead.
+        clients: nodes that are clients, through which no path may lead.
 
     Raises:
         ParameterError: there are fewer paths, the two are linked without a broker between them, or
@@ -297,10 +297,10 @@ def parallel_paths(
 
 
 def missing_links(graph: networkx.Graph[str], connectivity: int) -> list[tuple[str, str]]:
-    """Find links after which only so many lost brokers, and no fewer, can cut a network in two.
+    """Find links that give a network a vertex connectivity of at least `connectivity`.
 
-    As long as fewer brokers cut it, a link joins two of the parts, at brokers with few links. That
-    takes few links, not always the fewest. Needs networkx.
+    As long as fewer brokers cut the network in two, a link joins two of the parts, at brokers with
+    few links. That takes few links, not always the fewest. Needs networkx.
 
     Args:
         graph: network of brokers. It is left as it is.

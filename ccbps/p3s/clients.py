@@ -24,11 +24,11 @@ from ccbps.keys.secret import Confined, confined
 from ccbps.p3s.messages import GUID_BYTES, TICKET_BYTES, Ask, Request
 
 REMEMBERED: Final = 1 << 16
-"""Tickets that a subscriber remembers, the last ones."""
+"""Number of latest tickets that a subscriber remembers."""
 
 
 class Publisher(Confined):
-    """Publish events: metadata for matching, payloads for those whom a policy admits.
+    """Publisher of events: metadata for matching, payloads for subscribers that a policy admits.
 
     Args:
         metadata: public key of `HiddenVectors`.
@@ -55,8 +55,8 @@ class Publisher(Confined):
         >>> [(delivery.number, delivery.payload) for delivery in alice.receive()]
         [(0, b'9.10')]
 
-    Hazard: nobody signs anything. That an event is this publisher's follows from the certificates
-    that the two servers demand.
+    Hazard: events are not signed. Their origin rests on the certificates that the two servers
+    demand of publishers.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Publisher(Confined):
             records: metadata of each event.
             payloads: payload of each event.
             policy: policy over the attributes of subscribers, for everybody to read.
-            seconds: time that the repository keeps the payloads.
+            seconds: seconds for which the repository keeps the payloads.
             epoch: epoch whose keys open the payloads; None for keys without epochs.
             pad_to: number of bytes. Payloads are padded to a multiple of it; 1 shows their lengths.
             workers: number of announcements that are made at the same time, as in
@@ -134,8 +134,8 @@ class Delivery:
     Attributes:
         number: number of its announcement.
         payload: payload; None if it could not be opened.
-        cause: cause why it could not, such as a policy that the subscriber does not satisfy; else
-            empty.
+        cause: cause of the failure, such as a policy that the subscriber does not satisfy; empty
+            if it was opened.
     """
 
     number: int
@@ -144,7 +144,7 @@ class Delivery:
 
 
 class Subscriber(Confined):
-    """Find the events that match, and open their payloads.
+    """Subscriber that finds the events that match, and opens their payloads.
 
     Args:
         tokens: keys of `HiddenVectors` for the predicates; an event matches if one of them fits.
@@ -224,9 +224,9 @@ class Subscriber(Confined):
     def receive(self) -> Iterator[Delivery]:
         """Yield the events that match among the next announcements.
 
-        It waits for as long as the server does where there is none, and ends with the
-        announcements that came at once: call it again. After an error, and where not everything
-        was taken, the next call goes on where this one ended.
+        If there are no announcements it waits for as long as the server does. It ends with the
+        announcements of one reply: call it again. After an error, or if not all deliveries were
+        taken, the next call goes on where this one ended.
 
         Raises:
             NetworkError: a server cannot be reached.
@@ -248,7 +248,7 @@ class Subscriber(Confined):
                 yield delivery
 
     def _tickets(self, announcements: Sequence[bytes]) -> list[bytes | None]:
-        """Return the ticket in each announcement that matches, else None."""
+        """Return the ticket in each announcement, None for one that does not match."""
         tickets: list[bytes | None] = [None] * len(announcements)
         for token in self._tokens:
             left = [row for row, ticket in enumerate(tickets) if ticket is None]

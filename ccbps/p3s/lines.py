@@ -22,12 +22,12 @@ from ccbps.p3s.messages import (
 from ccbps.p3s.servers import Role
 
 IDLE_SECONDS: Final = 3600.0
-"""Time after which a server ends the connection of a silent client."""
+"""Seconds after which a server ends the connection of a silent client."""
 CONNECTIONS: Final = 256
 
 
 def serve(role: Role, credentials: Credentials, **options: Any) -> Server:
-    """Serve clients over the network, each connection in a thread, until the result is closed.
+    """Serve clients over the network, each connection in a thread, until the server is closed.
 
     A client that sends more than `Role.request_bytes` at a time loses its connection.
 
@@ -58,8 +58,8 @@ class Line(Closable):
         address: address of the server, ``host:port``.
         identity: identity of the client.
         peer: certificate of the server.
-        seconds: time that a request may take.
-        item_bytes: bytes of an item at the most, as the repository has it.
+        seconds: seconds that a request may take.
+        item_bytes: largest number of bytes of an item, equal to the repository's.
     """
 
     def __init__(
@@ -84,10 +84,10 @@ class Line(Closable):
         """Send a request and return its reply.
 
         Raises:
-            ParameterError: the request's content is longer than such a request may have.
-            NetworkError: the server cannot be reached, or the connection was lost. It is not known
-                whether the request was done. Or its reply is longer than such a reply may be.
-            DecodeError: what came is no reply.
+            ParameterError: the request's content is too long for its verb.
+            NetworkError: the server cannot be reached, the connection was lost, or the reply is too
+                long for the verb. It is not known whether the request was done.
+            DecodeError: the answer is no reply.
             CcbpsError: the server refused the request.
         """
         verb, size = request.verb, len(request.content)

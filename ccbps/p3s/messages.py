@@ -5,8 +5,8 @@ An event is two messages. The *item* is its payload, sealed for a policy
 is a message of hidden vectors for the event's metadata (`ccbps.functional.HiddenVectors`). Its
 payload is the *ticket*: the GUID, and the SHA-256 of the item.
 
-The source has only the GUID in the announcement. With the hash, a repository cannot give another
-item instead, which it could seal itself, under the public key.
+The source has only the GUID in the announcement. The hash prevents a repository from substituting
+an item that it sealed itself under the public key.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ VERSION: Final = 1
 GUID_BYTES: Final = 16
 TICKET_BYTES: Final = GUID_BYTES + 32
 PREDICATE_BYTES: Final = 1 << 14
-"""Bytes of a predicate at the most."""
+"""Largest number of bytes of a predicate."""
 ANNOUNCED_BYTES: Final = 1 << 21
-"""Bytes of an announcement at the most; those of few bits of metadata are much shorter."""
+"""Largest number of bytes of an announcement; few bits of metadata take far fewer."""
 LISTEN_BYTES: Final = 1 << 22
-"""Bytes of the announcements in a reply at the most, unless there is a single one."""
+"""Largest number of bytes of the announcements in a reply; a single one may be longer."""
 KEY_BYTES: Final = 1 << 23
-"""Bytes of the keys in a reply at the most."""
+"""Largest number of bytes of the keys in a reply."""
 ITEM_BYTES: Final = 1 << 24
-"""Bytes of an item at the most, where nothing else is said."""
+"""Largest number of bytes of an item, by default."""
 MOST_ITEM_BYTES: Final = 1 << 26
-"""Bytes of an item that repositories and lines can be made for."""
+"""Upper bound of `item_bytes` of repositories and lines."""
 BESIDE: Final = 1 << 12
-"""Bytes of a request or a reply beside its content at the most."""
+"""Largest number of bytes of a request or a reply beside its content."""
 
 Verb = Literal["public", "token", "access", "announce", "listen", "store", "fetch"]
 _ASKED: Final[dict[str, int]] = {
@@ -83,8 +83,8 @@ class Request(SecretRecord, Message, frozen=True):
 
     Attributes:
         verb: the verb.
-        content: predicate, announcement or item, as the table says.
-        guid: GUID of the item to store or to fetch; else None.
+        content: predicate, announcement or item, by the table above.
+        guid: GUID of the item to store or to fetch; otherwise None.
         number: number of the first announcement, or of seconds.
     """
 
@@ -145,17 +145,17 @@ _ERRORS: Final[dict[str, Callable[[str], CcbpsError]]] = {
 
 
 def asked_bytes(verb: Verb, item_bytes: int) -> int:
-    """Return the bytes of a request's content at the most, where items have so many."""
+    """Return the largest length of a request's content, given that of items, in bytes."""
     return item_bytes if verb == "store" else _ASKED.get(verb, 0)
 
 
 def reply_bytes(verb: Verb, item_bytes: int) -> int:
-    """Return the bytes of the reply to a request at the most, where items have so many."""
+    """Return the largest length of the reply to a request, given that of items, in bytes."""
     return BESIDE + (item_bytes if verb == "fetch" else _GIVEN.get(verb, 0))
 
 
 def read_reply(content: bytes) -> Reply:
-    """Read a reply; raise the error that it tells of.
+    """Read a reply; raise the error that it carries.
 
     Raises:
         DecodeError: it is no reply.

@@ -8,8 +8,8 @@ A server answers requests as bytes (`Role.answer`), from clients that a connecti
 authenticated. All methods may be called from several threads.
 
 Hazards: the authority can read everything. The repository sees which client fetches which item. So
-it learns which subscribers match the same events, also those who cannot open the payload. It reads
-the policies.
+it learns which subscribers match the same events, even if they cannot open the payload. It also
+reads the policies.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ from ccbps.p3s.messages import (
 Log: TypeAlias = Callable[[str, Request], None]
 """Function that is called with the client's fingerprint and each request of it."""
 TOKEN_POINTS: Final = 1 << 14
-"""Points of a token at the most."""
+"""Largest number of points of a token."""
 _BESIDE_POINTS: Final = 1 << 10
-"""Bytes of an announcement beside its points, at the most."""
+"""Largest number of bytes of an announcement beside its points."""
 
 
 class Role(Confined):
@@ -61,7 +61,7 @@ class Role(Confined):
 
     Attributes:
         title: name of the server in errors.
-        content_bytes: bytes of the content of a request at the most.
+        content_bytes: largest number of bytes of a request's content.
 
     Args:
         log: function that sees all requests, to audit or to study what a server learns.
@@ -79,7 +79,7 @@ class Role(Confined):
 
     @property
     def request_bytes(self) -> int:
-        """Bytes of a request at the most."""
+        """Largest number of bytes of a request."""
         return self.content_bytes + BESIDE
 
     @confined
@@ -110,8 +110,8 @@ class TokenAuthority(Role):
         access: master key of `CpAbe` for the attributes of subscribers.
         members: attributes of each subscriber, by the fingerprint of its certificate.
         epoch: epoch of the keys for payloads; None for keys without epochs.
-        token_points: points of a token at the most. To make a token takes a power for each of them.
-        log: as `Role` has it. It sees who asks for which predicate.
+        token_points: largest number of points of a token. Each takes an exponentiation.
+        log: function that sees all requests, as for `Role`: clients and their predicates.
 
     Raises:
         ParameterError: a master key is of another scheme.
@@ -179,9 +179,9 @@ class DisseminationServer(Role):
     Args:
         metadata: public key of the metadata, by which announcements are checked.
         publishers: fingerprints of those who may announce.
-        keep: number of announcements that are kept for slow subscribers, the last ones.
-        wait_seconds: time that a subscriber waits where there is no announcement for it.
-        log: as `Role` has it.
+        keep: number of latest announcements that are kept for slow subscribers.
+        wait_seconds: seconds that a subscriber waits if there is no announcement.
+        log: function that sees all requests, as for `Role`.
     """
 
     title = "the dissemination server"
@@ -251,12 +251,12 @@ class Repository(Role):
     Args:
         access: public key of the payloads, by which items are checked.
         publishers: fingerprints of those who may store.
-        most_seconds: time that an item may be kept. A GUID cannot be used again for as long after
-            its item's end.
-        most_bytes: bytes of all items.
-        item_bytes: bytes of an item.
+        most_seconds: longest time in seconds that an item is kept. After an item's end, its GUID
+            cannot be used again for the same time.
+        most_bytes: largest number of bytes of all items.
+        item_bytes: largest number of bytes of an item.
         clock: function that returns seconds.
-        log: as `Role` has it.
+        log: function that sees all requests, as for `Role`.
     """
 
     title = "the repository"

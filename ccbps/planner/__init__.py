@@ -1,4 +1,4 @@
-"""Plans: what every matcher costs, what it shows, and which to take."""
+"""Plans: the costs and leaks of every matcher, and the order in which to consider them."""
 
 from typing import TYPE_CHECKING
 

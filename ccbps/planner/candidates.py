@@ -50,7 +50,7 @@ class Load:
     Attributes:
         events: number of events.
         subscriptions: number of subscriptions that each event meets.
-        events_per_second: rate of the events; None for no cores.
+        events_per_second: rate of the events; None to count no cores.
         topics: number of a publisher's topics; None for as many as there are subscriptions, or
             values.
     """
@@ -70,9 +70,9 @@ class Candidate:
         name: name that no other candidate of the plan has.
         load: load of the plan.
         rates: seconds of each role for a unit of its work; None if they were not measured.
-        refused: reasons that the candidate is refused for; none if it is not.
+        refused: reasons for refusing the candidate; empty if it is not refused.
         placing: numbers of events after which answers give bounds away, whatever the matcher; None
-            where the broker learns no answers or reads the data, or for want of bounds.
+            where the broker learns no answers or reads the data, or the predicate has no bounds.
     """
 
     way: Matcher | Plain
@@ -119,12 +119,12 @@ class Candidate:
 
     @property
     def hazards(self) -> tuple[str, ...]:
-        """Circumstances that void what is said of leaks, in the words of the leakage card."""
+        """Circumstances in which the broker learns more, in the words of the leakage card."""
         return () if isinstance(self.way, Plain) else self.way.leakage.hazards
 
     @property
     def with_client(self) -> WithClient:
-        """Upper bound of what the broker learns with one client: a key of `WITH_CLIENT`."""
+        """Upper bound on what broker and one client learn together: a key of `WITH_CLIENT`."""
         return self.way.with_client if isinstance(self.way, Plain) else self.way.leakage.with_client
 
     @property
@@ -227,7 +227,7 @@ class Refusal:
     """A scheme or a plain alternative that does not take the predicate.
 
     Attributes:
-        name: its name.
+        name: name of the scheme or alternative.
         reason: the reason, in words.
     """
 
@@ -236,7 +236,7 @@ class Refusal:
 
 
 def ways(schema: Schema, predicate: Predicate) -> Iterator[Matcher | Plain | Refusal]:
-    """Yield the variants of all schemes and the plain alternatives, or why there is none.
+    """Yield the variants of all schemes and the plain alternatives, or a refusal for each without.
 
     Hazard: as for `Scheme.propose`.
     """
@@ -276,7 +276,7 @@ def _reason(scheme: type[Matcher], schema: Schema, predicate: Predicate) -> str:
 
 
 def names_of(found: Sequence[Matcher | Plain]) -> list[str]:
-    """Return a name for each of them; parameters tell those apart that look alike."""
+    """Return a unique name for each: parameters tell apart those of one repr."""
     shown = [way.name if isinstance(way, Plain) else repr(way).strip("<>") for way in found]
     alike: dict[str, list[int]] = {}
     for place, name in enumerate(shown):
@@ -289,7 +289,7 @@ def names_of(found: Sequence[Matcher | Plain]) -> list[str]:
 
 
 def _telling(group: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return names of parameters that tell some matchers apart, none of them without need."""
+    """Return names of parameters that tell some matchers apart, none of them redundant."""
     keys = [key for key in group[0] if len({json.dumps(each[key]) for each in group}) > 1]
     for key in keys.copy():
         fewer = [other for other in keys if other != key]

@@ -1,4 +1,4 @@
-"""What a candidate shows, to whom: sets of facts, which are compared by inclusion.
+"""Leaks of a candidate: sets of facts that parties learn, which are compared by inclusion.
 
 There is no score. A candidate that shows less than another in every respect is better; of two
 candidates that each hide something that the other shows, only the user can tell.
@@ -16,7 +16,7 @@ from ccbps.leakage import LeakageCard, Protects
 Party = Literal["broker", "subscribers"]
 
 DATA: Final = "data"
-"""The fact that the data is read as it is."""
+"""The fact that the data is read in plaintext."""
 FACTS: Final = {**{kind.name.lower(): kind.value for kind in Protects}, DATA: "all data, as it is"}
 """Facts by name, in words."""
 PARTIES: Final[tuple[Party, ...]] = ("broker", "subscribers")
@@ -58,7 +58,7 @@ EVERYTHING: Final = frozenset(Leak("broker", fact) for fact in FACTS)
 
 
 def leaks_of(card: LeakageCard) -> frozenset[Leak]:
-    """Return what a card lets the broker learn."""
+    """Return the facts that a card lets the broker learn."""
     facts = {kind.name.lower() for kind in Protects if kind not in card.protects}
     if card.security == "broken":
         facts.add(DATA)
@@ -88,7 +88,7 @@ def read_leaks(argument: str, names: Collection[str | Protects]) -> frozenset[Le
 
 
 def fronts(sets: Collection[tuple[T, frozenset[Leak]]]) -> list[list[T]]:
-    """Sort things by inclusion: first those than which none shows strictly less, and so on."""
+    """Sort things by inclusion of their leaks: the minimal ones, those of the rest, and so on."""
     rest, out = list(sets), []
     while rest:
         least = {leaks for _, leaks in rest}

@@ -5,8 +5,8 @@
   publisher encrypts an event under the key of its topic, and puts a tag of the topic in front.
 - *One trusted broker*: events and predicates as they are, over encrypted links.
 
-They work here as far as it takes to count their bytes, time them and test their answers. For use,
-take any library for encryption.
+This code serves only to count their bytes, time them and test their answers. For use, take any
+library for encryption.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Plain(ABC):
     Attributes:
         name: name for people.
         leaks: facts that parties learn.
-        with_client: upper bound of what the broker learns with a client, as on a leakage card.
-        learns: the same in words.
+        with_client: upper bound on what broker and one client learn together, as on a leakage card.
+        learns: facts that parties learn, in words.
         needs: keys that parties share.
         event_bytes: bytes of an event message.
         interest_bytes: bytes of a subscription's message; 0 for none.
@@ -79,7 +79,7 @@ class Plain(ABC):
 
     @abstractmethod
     def answers(self, messages: Bytes) -> Bools:
-        """Return who matches, as the broker or the subscriber finds out, shape (events,)."""
+        """Return the events that match, as the broker or the subscriber finds out, (events,)."""
 
     def _packed(self, events: Events) -> Bytes:
         return np.packbits(event_bits(events), axis=1)

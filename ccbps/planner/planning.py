@@ -1,4 +1,4 @@
-"""Plans: what every matcher costs and shows for a load, in the order in which to consider them."""
+"""Plans: costs and leaks of every matcher for a load, in the order in which to consider them."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class Plan:
     Attributes:
         predicate: the predicate.
         load: numbers of events and subscriptions.
-        candidates: candidates that meet all conditions, in order: those that show strictly less
-            are first, then those of fewer bytes, then those of fewer seconds.
-        refused: candidates that take the predicate, and break a condition of the plan.
+        candidates: candidates that meet all conditions, ordered by leaks (strictly fewer first),
+            then by bytes, then by seconds.
+        refused: candidates that take the predicate, but break a condition of the plan.
         others: schemes and plain alternatives that do not take the predicate.
     """
 
@@ -94,8 +94,8 @@ class Plan:
         """Return the plan as a table.
 
         Args:
-            every: True for all candidates; by default, of those of one scheme that show the same,
-                the first.
+            every: True for all candidates; by default, only the first of those of one scheme that
+                show the same.
         """
         return explanation(self.load, self.candidates, self.refused, self.others, every=every)
 
@@ -149,8 +149,8 @@ def plan(
     Bytes are exact: those of the messages that roles encode. Seconds are measured on this machine,
     for some candidates in each call, and kept in the user's cache folder.
 
-    Hazard: matchers are public, and some follow from the predicate. Give one of the form that you
-    expect, whose constants may be known.
+    Hazard: matchers are public, and the parameters of some depend on the predicate. Give a
+    predicate of the form that you expect, with constants that may be public.
 
     Example:
         >>> import ccbps
@@ -167,8 +167,8 @@ def plan(
 
     Args:
         schema: the events' attributes.
-        predicate: SQL text or a predicate. A template is for matchers with a template; `bind` its
-            private constants for seconds, and for matchers without one.
+        predicate: SQL text or a predicate. Give a template's private constants values by `bind` to
+            measure seconds, and to consider matchers without a template.
         events: number of events.
         subscriptions: number of subscriptions that each event meets.
         events_per_second: rate of the events, for the cores that are needed.
@@ -177,14 +177,14 @@ def plan(
         hide: facts that the broker may not learn: "event", "constants", "attributes", "formula",
             "match", "equality_of_events", "equality_of_interests", as in
             `ccbps.leakage.Protects`; with "subscribers:" in front, facts that subscribers may not
-            learn whom an event does not match.
-        allow_leaks: facts that may be learned and do not count in the order; all others are hidden,
-            from the broker and from subscribers. None for all facts but those of `hide`, and then
-            all count in the order.
-        security: least security: "perfect", "computational" or "broken".
+            learn where an event does not match their interests.
+        allow_leaks: facts that may be learned, and do not count in the order; all others must stay
+            hidden from the broker and from subscribers. None to allow all facts but those of
+            `hide`; then all of them count in the order.
+        security: weakest security allowed: "perfect", "computational" or "broken".
         brokers: number of independent brokers, 1 or 3.
         budget_bytes: greatest number of bytes on all links; None for no limit.
-        timing: seconds for measuring candidates, 0 for those measured before only.
+        timing: seconds for measuring candidates; 0 to use earlier measurements only.
         timings: folder of the measured seconds; None for the user's cache folder.
 
     Raises:
@@ -290,7 +290,7 @@ def _timed(
             rates[each.name] = known
             continue
         kind = type(each.way), each.leaks
-        # The first of each kind first, as these are shown.
+        # The first of each kind come first, since the table shows only these.
         missing.append((kind in seen, len(missing), each))
         seen.add(kind)
     end = perf_counter() + budget

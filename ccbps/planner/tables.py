@@ -1,4 +1,4 @@
-"""A plan as text, with all that candidates show and why others are refused; and as a picture."""
+"""A plan as a picture, and as text: candidates, the facts they leak, and reasons for refusals."""
 
 from __future__ import annotations
 

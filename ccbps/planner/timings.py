@@ -1,8 +1,8 @@
-"""Rates that were measured on this machine before, in a file of the user's cache folder.
+"""Rates from earlier measurements on this machine, in a file of the user's cache folder.
 
 The file's name stands for the machine and for the versions of Python, NumPy and this library. It
-holds seconds, by the fingerprints of matchers and by numbers of subscriptions. A matcher may follow
-from a predicate, and its fingerprint with it, so that only the user may read the file.
+holds seconds, by the fingerprints of matchers and by numbers of subscriptions. A matcher, and so
+its fingerprint, may depend on a predicate: only the user may read the file.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class Timings:
     """Rates by name, read from a file and written to it.
 
     Args:
-        folder: folder of the file; None for the user's. That one may be missing or closed, and
-            then rates are measured again by each process.
+        folder: folder of the file; None for the user's cache folder. If that one cannot be used,
+            each process measures again.
 
     Raises:
         ParameterError: the folder that was given cannot be used, or its file is damaged.

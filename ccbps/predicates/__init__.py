@@ -1,4 +1,4 @@
-"""Predicates: schemas of typed attributes, subscriptions in SQL, and what they mean.
+"""Predicates: schemas of typed attributes, subscriptions in SQL, and their meaning.
 
 A `Schema` turns records into `Events` (codes) and SQL text into a `Predicate`; a predicate gives
 its plaintext meaning, its code form (`Form`) and, where it is a box, its `Box`. Everything here

@@ -126,9 +126,9 @@ class Attributes(Printable):
 
         Args:
             records: mapping of names to columns, list of mappings, pandas or polars DataFrame,
-                pyarrow Table or RecordBatch, structured NumPy array, or whatever else exports
-                itself to Arrow (``__arrow_c_stream__``). Columns that the schema does not name are
-                ignored.
+                pyarrow Table or RecordBatch, structured NumPy array, or any other object that
+                exports itself to Arrow (``__arrow_c_stream__``). Columns that the schema does not
+                name are ignored.
 
         Raises:
             EventError: an attribute is missing, columns differ in length, or a value does not fit
@@ -196,7 +196,7 @@ class Attributes(Printable):
 
 
 def named_columns(records: Any) -> tuple[list[Any], Callable[[Any], Any]] | None:
-    """Return the names of a table's columns, and what gives a column by its name.
+    """Return the names of a table's columns, and a function from a name to its column.
 
     None where the records are not a table of columns.
     """
@@ -212,7 +212,7 @@ def named_columns(records: Any) -> tuple[list[Any], Callable[[Any], Any]] | None
 
 
 def closest(name: str, present: list[Any]) -> str:
-    """Guess which column was meant, for an error."""
+    """Guess the name of the column that was meant, for an error."""
     import difflib  # here, since only errors need it
 
     names = [other for other in present[:_COMPARED] if isinstance(other, str)]
@@ -235,7 +235,7 @@ class Events(Printable, Redacted, frozen=True, eq=False):
         <Events: 2 over price>
 
     Attributes:
-        schema: attributes that the codes are of.
+        schema: attributes of the records.
         count: number of records.
         codes: for every attribute, uint64 of shape (limbs, count), most significant limb first.
     """

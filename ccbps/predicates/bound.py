@@ -18,8 +18,8 @@ def bound_predicate(schema: Schema, interest: Any, name: str = "an interest") ->
         name: name of the argument in errors.
 
     Raises:
-        ParameterError: it is neither, or of another schema.
-        PredicateError: it does not parse, or a private constant has no value.
+        ParameterError: `interest` is neither, or of another schema.
+        PredicateError: the text does not parse, or a private constant has no value.
     """
     if isinstance(interest, str):
         from ccbps.predicates.parsed import PARSED  # here, since a publisher reads no predicates

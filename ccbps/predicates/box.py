@@ -82,7 +82,7 @@ class Conjunction(Redacted, frozen=True):
     Attributes:
         sets: allowed codes of the attributes that are constrained.
         parts: other parts.
-        negated: whether the truth value is inverted.
+        negated: True if the truth value is inverted.
     """
 
     sets: Product
@@ -118,7 +118,7 @@ class NormalForm:
 
     Args:
         schema: the attributes.
-        spell_out: whether Hamming distances become sets of codes, where these have at most
+        spell_out: True to turn Hamming distances into sets of codes, where these have at most
             `MAX_HAMMING_CODES` codes inside or outside.
     """
 
@@ -249,8 +249,8 @@ class NotABox(Exception):
     Attributes:
         reason: a sentence that names attributes.
         summary: the same without names.
-        attributes: the attributes that it is about.
-        intervals: the codes of the one attribute, where it is one that needs several intervals.
+        attributes: the attributes concerned.
+        intervals: codes of the attribute that needs several intervals, where there is one.
     """
 
     def __init__(
@@ -271,7 +271,7 @@ def union_of(
         schema: the attributes.
         part: the part.
         most_pairs: largest number of pairs of products that are joined by AND at a time.
-        negated: whether the true set of its negation is returned.
+        negated: True to return products of the negation's true set.
 
     Raises:
         NotABox: there are too many products, or a Hamming distance.
@@ -346,7 +346,7 @@ def _too_many(products: list[Product]) -> NotABox:
 
 
 def _pair(schema: Attributes, left: Product, right: Product) -> Product | None:
-    """Return the union of two products if it is a product that is easy to see."""
+    """Return the union of two products if it is obviously a product, else None."""
     if _contains(left, right):
         return left
     if _contains(right, left):
@@ -420,7 +420,7 @@ class Box(Printable, Redacted, frozen=True):
         {'price': (0, 119), 'volume': (0, 65535)}
 
     Attributes:
-        schema: attributes that the codes are of.
+        schema: schema of the attributes.
         ranges: (low, high) for every attribute, in the schema's order. Don't-care is
             (0, size - 1), the NULL code included; a box without events has (1, 0) for the first
             attribute and don't-care for the others.
@@ -625,7 +625,7 @@ def _single_product(schema: Attributes, part: Part) -> dict[str, Intervals]:
     """Return the set of codes of each attribute, where the true set of a part is their product.
 
     Raises:
-        NotABox: it is none, or that is too much work to find out.
+        NotABox: the true set is no product, or finding out is too much work.
     """
     full: dict[str, Intervals] = {name: ((0, schema[name].size - 1),) for name in schema}
     union = union_of(schema, part)

@@ -1,8 +1,8 @@
 """Predicates of boxes: ranges of codes written as SQL, with their bounds as private constants.
 
-A box is what a predicate means. Parts of the package compute boxes of their own, such as the hull
-of several subscriptions, and matchers take predicates. The text has a placeholder for each bound,
-and the values behind the placeholders are codes, so that no value has to be computed from a code.
+A box is the meaning of a predicate. Parts of the package compute boxes of their own, such as the
+hull of several subscriptions, but matchers take predicates. The text has a placeholder for each
+bound. The placeholders' values are codes, so that no value has to be computed from a code.
 
 Not protected: the bounds are the subscription. They are not in the text.
 """

@@ -3,12 +3,12 @@
 A `Column` is either a NumPy array of numbers, booleans or datetime64, or a dictionary: the list of
 distinct Python values and, for every row, the position of its value in that list. Text is always
 a dictionary, so that each distinct string is encoded once. Missing values (None, NaN, NaT, pd.NA,
-the NA of NumPy's strings, Arrow nulls) are a separate mask; what stands under it means nothing.
+the NA of NumPy's strings, Arrow nulls) are a separate mask; values under it mean nothing.
 Integers may have a scale, so that Arrow decimals are integers, too, and exact.
 
 pandas and pyarrow are recognised by the module of a value's type and are never imported unless
-the caller already holds such a value. Whatever else speaks Arrow's C interface (polars, DuckDB) is
-read by pyarrow.
+the caller already holds such a value. All other containers with Arrow's C interface (polars,
+DuckDB) are read by pyarrow.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ _DTYPES: Final[dict[type, tuple[type, ...]]] = {
 
 
 def _from_objects(values: list[Any]) -> Column:
-    """Convert Python objects: by way of NumPy if all are of one plain type, else a dictionary."""
+    """Convert Python objects: through NumPy if all are of one plain type, else to a dictionary."""
     kinds = set(map(type, values))
     missing = np.zeros(len(values), dtype=np.bool_)
     if type(None) in kinds:

@@ -1,8 +1,8 @@
 """Descriptions: schemas, templates and matchers as JSON text, for parties without trust.
 
-The text is read strictly. What a type is made of must be the very description that the type gives
-of itself; anything else, an unknown field or version included, is one `DecodeError`. Nothing in
-the text is run or imported, and the work is bounded by its length.
+The text is read strictly. A type's description must be exactly the one that the type gives of
+itself; anything else, an unknown field or version included, is a `DecodeError`. Nothing in the text
+is run or imported, and the work is bounded by its length.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def types_of(described: object) -> dict[str, AttributeType]:
     """Read names and types from a description by `Attributes.describe`.
 
     Raises:
-        DecodeError: `describe` does not give this.
+        DecodeError: it is no description that `describe` gives.
     """
     attributes = _checked_fields("schema", described, {"attributes"})["attributes"]
     if not isinstance(attributes, list):

@@ -89,10 +89,10 @@ class InRange(Form, frozen=True):
         attribute: name in the schema.
         low: least code inside, or None while it depends on an unbound private constant.
         high: greatest code inside, or None likewise.
-        equal: whether the range comes from an equality: it holds one code or none.
-        negated: whether the truth value is inverted.
-        prefix: whether the range comes from a private LIKE. It then holds the codes that begin
-            with some bits, or none.
+        equal: True if the range comes from an equality: it holds one code or none.
+        negated: True if the truth value is inverted.
+        prefix: True if the range comes from a private LIKE: it holds the codes that begin with some
+            bits, or none.
     """
 
     attribute: str
@@ -132,8 +132,8 @@ class HammingWithin(Form, frozen=True):
     Attributes:
         attribute: name of a UInt attribute.
         value: the centre, or None while it is an unbound private constant.
-        limit: number of bits, 0..bits.
-        negated: whether the truth value is inverted.
+        limit: greatest number of bits that differ, 0..bits.
+        negated: True if the truth value is inverted.
     """
 
     attribute: str
@@ -147,7 +147,7 @@ class HammingWithin(Form, frozen=True):
         """Code from which distances are counted.
 
         Raises:
-            ParameterError: it is private and not filled in.
+            ParameterError: the centre is private and not filled in.
         """
         if self.value is None:
             raise _unbound(self.attribute)
@@ -188,7 +188,7 @@ class AnyOf(Form, frozen=True):
 
     Attributes:
         parts: the alternatives.
-        disjoint: whether at most one of them can hold, for every event and all private constants.
+        disjoint: True if at most one of them can hold, for every event and all private constants.
     """
 
     parts: tuple[Form, ...]
@@ -246,7 +246,7 @@ def iter_leaves(form: Form) -> Iterator[InRange | HammingWithin]:
 
 
 def is_bound(form: Form) -> bool:
-    """Tell whether no bound of a form is private and not filled in."""
+    """Tell whether all private bounds of a form are filled in."""
     return all(
         None not in ((leaf.low, leaf.high) if isinstance(leaf, InRange) else (leaf.value,))
         for leaf in iter_leaves(form)
@@ -340,8 +340,8 @@ class _Lowering:
             # With a NULL in the list, "not equal to any" is never certain.
             return NEVER
         kind = self.schema[node.attribute]
-        # Public constants go first: what becomes of them must not depend on a private one. They
-        # come to as few ranges as there are; four hundred neighbours are one range.
+        # Public constants go first: their leaves must not depend on a private one. They become as
+        # few ranges as possible; four hundred neighbours are one range.
         constants = [item.value for item in items if isinstance(item, tree.Constant)]
         ranges = [kind.code_range("=", value) for value in constants]
         taken = {low for low, high in ranges if low <= high}

@@ -91,7 +91,7 @@ class LiteralLeaf:
     """A leaf of kind ``literal``: one bit of the event is set.
 
     Attributes:
-        negated: whether the truth value is inverted.
+        negated: True if the truth value is inverted.
         bit: number of the bit among the codes of all attributes in schema order, most significant
             bit first; None for the constant `negated`.
     """
@@ -116,7 +116,7 @@ class RangeLeaf:
     """A leaf of another kind: the code of every attribute named is in its range.
 
     Attributes:
-        negated: whether the truth value is inverted; without ranges this is false everywhere.
+        negated: True if the truth value is inverted: without ranges, the leaf is then always false.
         ranges: (low, high), bounds included and never empty; other attributes are unlimited. Of
             kind ``compare``, a range begins at 0 or is a `block`.
     """
@@ -135,7 +135,7 @@ AnyLeaf: TypeAlias = LiteralLeaf | RangeLeaf
 
 
 def block(low: int, high: int) -> int | None:
-    """Count the last bits that are free in a range of all codes of one prefix; None for others."""
+    """Count the free last bits of a range that is all codes of one prefix; None for others."""
     size = high - low + 1
     return None if size & (size - 1) or low % size else size.bit_length() - 1
 
@@ -210,7 +210,7 @@ def hide(schema: Attributes, form: Form, depth: int, kind: LeafKind) -> HiddenTr
 
     Raises:
         DoesNotFit: the form needs a deeper tree, or is too large.
-        ParameterError: `depth` or `kind` is none of these; or a bound is private and not filled in.
+        ParameterError: `depth` or `kind` is not possible; or a bound is private and not filled in.
     """
     writer = _WRITERS[choice("leaf", kind, _WRITERS)](schema)
     depth = whole("depth", depth, 0, MAX_DEPTH)
@@ -274,7 +274,7 @@ class Writer:
         normal: the maker of normal forms.
         leaves: leaves that the circuit's inputs stand for, not negated.
         always: the leaf that is true of every event.
-        spell_out: whether Hamming distances become sets of codes.
+        spell_out: True if Hamming distances become sets of codes.
     """
 
     always: AnyLeaf = RangeLeaf(False, {})

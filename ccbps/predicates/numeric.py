@@ -1,9 +1,9 @@
 """Truth values, integers, unsigned and of two's complement, and fixed-point decimals.
 
-Constants are exact: they become fractions, and the codes they split are found by floor and
-ceiling, so `price < 0.1` never depends on binary floating point. Event values are exact as well,
-and are never rounded. Only for binary floats, which hardly ever are on a grid of decimals, does a
-`Decimal` have a small tolerance.
+Constants are exact: they become fractions, and floor and ceiling give the codes on either side. So
+`price < 0.1` never depends on binary floating point. Event values are exact as well, and are never
+rounded. Only for binary floats, which are rarely on a decimal grid, a `Decimal` has a small
+tolerance.
 
 Convention: NaN is a missing value (NULL); infinity is an error; a bool is not a number.
 """
@@ -67,7 +67,7 @@ def _fraction(number: decimal.Decimal) -> Fraction:
     if not number:
         return Fraction(0)
     if number.adjusted() > _MAX_DIGITS:
-        # Any number as large gives the same answers without its digits.
+        # Any other number of this magnitude gives the same answers.
         return Fraction(10**_MAX_DIGITS) * (-1 if number < 0 else 1)
     if exponent < -_MAX_DIGITS:
         raise Refused(f"more than {_MAX_DIGITS} decimals")

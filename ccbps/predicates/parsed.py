@@ -1,13 +1,13 @@
-"""Parsed predicates: what a process has read, so that batches of one job are read once.
+"""Parsed predicates of a process, kept so that batches of one job are read once.
 
 Parsing is most of what preparing an interest costs. Batches bring the same texts again and again,
 and texts that differ in nothing but literals: ``price < 120``, ``price < 121``. `split` cuts a text
 at its literals. What remains between them is the shape, and the tree of one text of a shape gives
 that of any other: the literals are exchanged, and the places in the text move.
 
-Whatever is not certainly the same as reading the text in full is left to that: comments, escapes,
-characters beyond plain SQL, literals that are part of the structure (``at_least(2, ...)``), and all
-that is refused, so that every error is that of the full reading.
+Texts for which this might differ from reading in full are read in full: those with comments,
+escapes, characters beyond plain SQL or literals that are part of the structure, as in
+``at_least(2, ...)``, and all that are refused, so that every error is that of the full reading.
 
 Hazard: the texts stay in the memory of the process that reads them.
 """
@@ -66,8 +66,8 @@ class Shape:
         readings: readings of its literals, by their position.
 
     Attributes:
-        schema: as given.
-        usable: whether `fill` can give anything.
+        schema: schema that the text was read with.
+        usable: True if `fill` can give a tree at all.
         private_names: placeholders of all texts of this shape, in order of first appearance.
     """
 

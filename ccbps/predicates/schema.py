@@ -1,9 +1,8 @@
-"""Schema and Predicate: what events carry, and one subscription over it.
+"""Schema and Predicate: the attributes of events, and one subscription over them.
 
-The two make one another: a schema reads a predicate from text, and a predicate that is read from
-JSON brings its schema. A predicate with ``:name`` placeholders is a public template; `bind` makes a
-subscription from it that keeps the template's text and tree and holds the private values beside
-them.
+A schema reads a predicate from text, and a predicate that is read from JSON brings its schema. A
+predicate with ``:name`` placeholders is a public template. `bind` makes a subscription from it,
+which keeps the template's text and tree, and holds the private values beside them.
 
 Hazard: a bound predicate, and any predicate without placeholders, is the subscriber's secret. Its
 repr shows attribute names only, and `evaluate` is plaintext.
@@ -78,7 +77,7 @@ class Schema(Attributes):
         """Make the schema of an Arrow table.
 
         Booleans and integers become `Bool`, `Int` and `UInt` of the same width. Columns of other
-        types need a type of yours, as theirs do not say which values they hold.
+        types need an attribute type from you, as Arrow's types do not tell which values they hold.
 
         Example:
             >>> import pyarrow as pa
@@ -90,7 +89,7 @@ class Schema(Attributes):
         Args:
             schema: the table's ``pyarrow.Schema``.
             columns: names of the columns that become attributes, in this order; all by default.
-            **types: attribute types of some columns, in place of those that would be chosen.
+            **types: attribute types of some columns, in place of the default ones.
 
         Raises:
             ParameterError: a column does not exist, or needs a type; says what to write.
@@ -114,10 +113,10 @@ class Schema(Attributes):
     def suggest(cls, data: Any, /, **types: AttributeType) -> predicates.Suggestion[Self]:
         """Suggest a schema for data like these, with the reasons for each choice.
 
-        The ranges are wider than those in the data, so that there is room for other values. The
-        report says by how much, how many bits each attribute costs, and what to check.
+        The ranges are wider than those in the data, to leave room for other values. The report says
+        by how much, how many bits each attribute costs, and what to check.
 
-        Hazard: a schema is public. Its ranges and its lists of words then come from the data.
+        Hazard: a schema is public, and the suggested ranges and lists of words come from the data.
 
         Example:
             >>> from ccbps import Schema
@@ -179,7 +178,7 @@ class Schema(Attributes):
             routable: names of the attributes that brokers read.
 
         Raises:
-            ParameterError: they are none, all, or others.
+            ParameterError: `routable` names no attribute, all of them, or an unknown one.
         """
         return predicates.Split(self, routable)
 
@@ -198,13 +197,13 @@ class Schema(Attributes):
 
         Args:
             text: the predicate.
-            double_quoted_strings: whether double quotes are for strings, as in Spark, and not for
+            double_quoted_strings: True if double quotes are for strings, as in Spark, and not for
                 names, as in standard SQL. The predicate's text, also in errors, then has single
                 quotes.
 
         Raises:
-            PredicateError: the text is not a predicate of this schema; an error of one of its
-                subclasses, with text and position.
+            PredicateError: the text is not a predicate of this schema. The error is of a subclass,
+                with text and position.
         """
         from ccbps.predicates.sql import read_sql  # here, since a publisher reads no predicates
         from ccbps.predicates.syntax import single_quoted
@@ -227,7 +226,7 @@ class Predicate(Printable, Redacted, frozen=True, eq=False, dict=True):
         array([ True, False, False])
 
     Attributes:
-        schema: attributes that its names are of.
+        schema: schema of the attributes that it names.
         text: text as written.
         expression: expression tree, placeholders included.
         private_names: names of the placeholders, in order of first appearance.
@@ -247,7 +246,7 @@ class Predicate(Printable, Redacted, frozen=True, eq=False, dict=True):
     def from_json(cls, text: str) -> Predicate:
         """Read a template that `to_json` wrote, with its schema.
 
-        Compare its schema with the one agreed upon: the text may come from anybody.
+        Compare its schema with the one agreed upon: the text is untrusted.
 
         Raises:
             DecodeError: the text is malformed.
@@ -275,7 +274,7 @@ class Predicate(Printable, Redacted, frozen=True, eq=False, dict=True):
         as ``:name``.
 
         Raises:
-            ParameterError: its private constants are bound; send the template instead.
+            ParameterError: private constants are bound; send the template instead.
         """
         if self._constants:
             raise ParameterError(
@@ -382,9 +381,9 @@ class Predicate(Printable, Redacted, frozen=True, eq=False, dict=True):
     def never_matches(self) -> bool:
         """True if no event at all can match, as with a word that is not in a Category's list.
 
-        SQL accepts such a condition and finds nothing, and so does every matcher; look here before
-        a subscription waits forever. True is certain. A contradiction that runs through many
-        alternatives or through ``hamming`` may not be found.
+        SQL and all matchers accept such a condition, and find nothing: check this before a
+        subscription waits forever. True is certain. A contradiction across many alternatives or
+        through ``hamming`` may not be found.
 
         Example:
             >>> from ccbps import Category, Schema
@@ -399,7 +398,7 @@ class Predicate(Printable, Redacted, frozen=True, eq=False, dict=True):
         return is_empty(self.schema, self.true_form())
 
     def true_form(self) -> Form:
-        """Return the code form of "the predicate is TRUE"; bounds that are unbound are None."""
+        """Return the code form of "the predicate is TRUE"; unbound private bounds are None."""
         return self._form
 
     @cached_property
@@ -420,7 +419,7 @@ class Predicate(Printable, Redacted, frozen=True, eq=False, dict=True):
             UnsupportedPredicateError: the predicate is not a box; names the attribute that needs
                 more.
         """
-        # Its dict is the caller's; this predicate may be others' too.
+        # The caller may change its dict; this predicate may be shared.
         return Box(self.schema, dict(self._box.ranges))
 
     def sets(self, intervals: Mapping[str, int]) -> dict[str, Intervals]:
@@ -433,8 +432,8 @@ class Predicate(Printable, Redacted, frozen=True, eq=False, dict=True):
             {'price': ((0, 4), (6, 65535)), 'volume': ((1, 2), (7, 7))}
 
         Args:
-            intervals: greatest number of intervals of each attribute. The codes outside of so many
-                are such a set, too.
+            intervals: greatest number of intervals of each attribute. The complement of so many
+                intervals is accepted, too.
 
         Raises:
             ParameterError: a private constant has no value.
@@ -454,8 +453,8 @@ class Predicate(Printable, Redacted, frozen=True, eq=False, dict=True):
             [{'volume': ((7, 7),)}, {'price': ((0, 4),), 'volume': ((1, 1), (3, 3))}]
 
         Returns:
-            for each AND, the sets of the attributes that it limits. There are as few as pairs of
-            them that can be merged leave.
+            for each AND, the sets of the attributes that it limits. Pairs of ANDs are merged where
+            possible.
 
         Raises:
             ParameterError: a private constant has no value.
@@ -465,7 +464,7 @@ class Predicate(Printable, Redacted, frozen=True, eq=False, dict=True):
         return alternatives_of(self.schema, self._form, self.expression, self.text)
 
     def implies(self, other: Predicate) -> bool:
-        """Tell whether each event that this predicate matches is matched by another one, too.
+        """Tell whether another predicate matches every event that this one matches.
 
         The answer is exact.
 
@@ -480,7 +479,7 @@ class Predicate(Printable, Redacted, frozen=True, eq=False, dict=True):
             other: a predicate of the same schema.
 
         Raises:
-            ParameterError: the other one has another schema, or a private constant has no value.
+            ParameterError: `other` has another schema, or a private constant has no value.
             UnsupportedPredicateError: a predicate has too many alternatives to tell.
         """
         if other.schema != self.schema:
@@ -503,8 +502,8 @@ def told_apart(constants: Mapping[Any, Any]) -> Hashable | None:
     Returns:
         the key, which holds the constants; None if a constant cannot be hashed.
     """
-    # Types too: True is no 1 to a schema. And folds: the hour that clocks repeat in autumn is
-    # twice the same to ==.
+    # Types, too: to a schema, True is not 1. And folds: == does not tell apart the two passes of
+    # the hour that clocks repeat in autumn.
     items = tuple(
         (name, type(value), value, getattr(value, "fold", 0)) for name, value in constants.items()
     )

@@ -1,17 +1,17 @@
-"""Routable and secret attributes: what brokers read of a schema, and what travels sealed.
+"""Routable and secret attributes: those that brokers read, and those that travel sealed.
 
 A `Split` divides the attributes of a schema into two schemas. Brokers match records of the routable
-one in the clear. A predicate over all attributes becomes one over the routable attributes that is
-*weaker*: it is TRUE for every record for which the predicate is, and for more.
+one in the clear. From a predicate over all attributes follows a *weaker* one over the routable
+attributes: it is TRUE for every record for which the original is TRUE, and perhaps for more.
 
-The weaker predicate comes of the tree. A condition on a secret attribute becomes TRUE under an even
-number of NOTs, and FALSE under an odd one. AND, OR and ``at_least`` are monotone in their parts,
-both in where they are TRUE and in where they are FALSE, so no record is lost. TRUE and FALSE are
-then taken out of the tree.
+The weaker predicate is derived from the expression tree. A condition on a secret attribute becomes
+TRUE under an even number of NOTs, and FALSE under an odd one. AND, OR and ``at_least`` are monotone
+in their parts, both in where they are TRUE and in where they are FALSE, so no record is lost. The
+constants TRUE and FALSE are then simplified away.
 
 Leak: brokers read the routable attributes of every event, and the routable part of every predicate,
-constants included. They do not read conditions on secret attributes; how the routable conditions
-are joined may tell that there are some. A routable attribute that depends on a secret one shows it.
+constants included. They do not read conditions on secret attributes, but the form of the routable
+part may show that there are some. A routable attribute that depends on a secret one reveals it.
 Source: [Survey] sections 4.4 and 8.1 (Yuen et al.; Srivatsa and Liu).
 """
 
@@ -69,7 +69,7 @@ class Split(Printable):
         array([ True])
 
     Attributes:
-        schema: as given.
+        schema: all attributes.
         routable: schema of the attributes that brokers read.
         secret: schema of the others.
     """
@@ -99,8 +99,8 @@ class Split(Printable):
             predicate: SQL text or a predicate of the whole schema.
 
         Raises:
-            PredicateError: it does not parse, or compares with a time outside of the years 1 to
-                9999.
+            PredicateError: the predicate does not parse, or compares with a time outside of the
+                years 1 to 9999.
         """
         bound = bound_predicate(self.schema, predicate, "a predicate")
         text = _text(_weakened(bound.expression, self.routable, True), bound.text)
@@ -129,7 +129,7 @@ class Split(Printable):
         """Return the records of both parts, for a predicate of the whole schema.
 
         Raises:
-            EventError: the parts are of other schemas, or not as many.
+            EventError: the parts are of other schemas, or differ in their number of records.
         """
         if (routable.schema, secret.schema) != (self.routable, self.secret):
             raise EventError("join takes events of split.routable and of split.secret")
@@ -225,7 +225,7 @@ def code_bytes(events: Events) -> list[bytes]:
 
 
 def from_code_bytes(schema: Schema, rows: list[bytes]) -> Events:
-    """Read what `code_bytes` wrote.
+    """Read the rows that `code_bytes` wrote.
 
     Raises:
         DecodeError: a row has another length, or a code that no value has.

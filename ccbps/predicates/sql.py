@@ -4,10 +4,10 @@ sqlglot reads the text; this module accepts the part of its syntax tree that is 
 language. sqlglot is imported on the first parse, and its nodes are told apart by class name.
 
 Convention: standard SQL quoting: 'strings' in single quotes, "names" in double quotes, no
-backslashes. Of Spark's SQL there are `names` in backticks, ``<=>``, `isnull` and `isnotnull`, IS
-TRUE, and numbers with suffixes, too; "strings" in double quotes only where they are asked for (see
-`ccbps.predicates.syntax.single_quoted`), since the same text would mean another thing elsewhere.
-Names match exactly, else without regard to case if that is unique. Numbers are exact.
+backslashes. From Spark's SQL come `names` in backticks, ``<=>``, `isnull` and `isnotnull`, IS TRUE,
+and numbers with suffixes. "Strings" in double quotes are read only on request (see
+`ccbps.predicates.syntax.single_quoted`), since elsewhere the same text means something else. Names
+match exactly, else without regard to case if that is unique. Numbers are exact.
 """
 
 from __future__ import annotations
@@ -323,7 +323,7 @@ class _Reader:
             hint = f"; {_PRIVATE}"
         elif name.lower() in ("none", "nan", "nil"):
             hint = "; a missing value is found with IS NULL"
-        # What is not an attribute may be a constant whose quotes were forgotten.
+        # A name that is no attribute may be a constant whose quotes were forgotten.
         summary = f"unknown attribute; the schema has {', '.join(self.schema)}{guess}; {_QUOTES}"
         raise self._error(UnknownAttributeError, problem + hint, node, summary)
 

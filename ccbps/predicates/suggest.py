@@ -1,12 +1,12 @@
 """Schemas of tables: attribute types from the types of columns, or from values.
 
 Booleans and integers of 8 to 64 bits determine an attribute type. The range of a decimal or a
-timestamp and the words of a string do not show in a column's type: the caller says them, or they
+timestamp and the words of a string are not part of a column's type: the caller gives them, or they
 are suggested from values. pyarrow and pyspark are recognised by the module of a value's type.
 
-Data show which values there were, not which will come. So every range is widened: twice the
-greatest magnitude for numbers, as many years again for times, half as much again for short texts.
-What data do not show is left to the reader of the report.
+Data show past values, not future ones. So every range is widened: twice the greatest magnitude for
+numbers, as many years again for times, half as much again for short texts. The report says what the
+reader must check.
 
 Hazard: ranges and lists of words come from the data, and a schema is public.
 """
@@ -149,7 +149,7 @@ S = TypeVar("S", bound=Attributes)
 
 
 class _LeftOut(Exception):
-    """A column does not become an attribute; the message says why, and what would help."""
+    """A column does not become an attribute; the message gives the reason and a remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ class _Choice:
 
 @dataclass(frozen=True, slots=True)
 class Suggestion(Generic[S]):
-    """A schema, and why it is as it is; made by `Schema.suggest`.
+    """A suggested schema, with the reasons for it; made by `Schema.suggest`.
 
     Example:
         >>> from ccbps import Schema
@@ -175,7 +175,7 @@ class Suggestion(Generic[S]):
 
     Attributes:
         schema: a schema that takes the data.
-        report: for each column what was chosen and why, what it costs, and what to check.
+        report: text with the choice, its reason, its cost and points to check, for each column.
     """
 
     schema: S
@@ -398,7 +398,7 @@ def _of_floats(values: npt.NDArray[Any], nullable: bool) -> _Choice:
         raise _LeftOut("its floats are beyond 2^53, where whole numbers have gaps; read exact ones")
     for decimals in range(_MAX_DECIMALS + 1):
         scaled = values * 10**decimals
-        # What a float32 or a float64 of that many decimals is off, as far as a Decimal takes it.
+        # The error of a float32 or float64 of that many decimals, as far as a Decimal takes it.
         off = np.minimum(np.abs(scaled) * 1e-7, _CLOSE) if decimals else 0.0
         if np.all(np.abs(scaled - np.rint(scaled)) <= off):
             unit = Fraction(1, 10**decimals)

@@ -1,7 +1,7 @@
 """Syntax: the door to sqlglot. Text in, its syntax tree out, and the exact values of literals.
 
-sqlglot records where names and most literals stand. Whatever else there is to complain about is
-shown at the nearest of those.
+sqlglot records the positions of names and of most literals. An error about anything else is shown
+at the nearest of these.
 
 Where Spark's SQL and standard SQL would read a literal in two ways, it is refused: the same text
 must not select other rows here than in `DataFrame.filter`. A `Reading` takes a number's digits, or
@@ -169,7 +169,7 @@ def read_syntax(text: str, names: Sequence[str]) -> Syntax:
     hints = [name for name in names if name.lower() in reserved]
     if hints:
         problem += f"; an attribute named like a word of SQL is written `{hints[0]}`"
-    # What sqlglot says may repeat any word of the text.
+    # sqlglot's messages may repeat any word of the text.
     raise PredicateSyntaxError(
         problem, text=text, position=position, summary="the text is not one condition in SQL"
     )
@@ -244,7 +244,7 @@ def _misspelt(before: Any, token: Any) -> str:
 
 
 def _check_nesting(text: str, tokens: list[Any]) -> None:
-    # Counted before parsing: what the parser does at the bottom of the stack is not under control.
+    # Counted before parsing, since a parser that runs out of stack cannot be controlled.
     depth = 0
     run = 0
     for token in tokens:
@@ -394,7 +394,7 @@ def compares_like_float(
     Args:
         kind: the type.
         constant: the number.
-        single: whether the float is a float32.
+        single: True if the float is a float32.
 
     Raises:
         ConstantError: the type does not compare with the number.

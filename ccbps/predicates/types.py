@@ -1,10 +1,10 @@
 """Attribute types: an order-preserving code of fixed width for every value of an attribute.
 
-`AttributeType` is what all types share. Values of a type are numbered 0, 1, ... in the order SQL
-compares them; the code is that number, or that number plus one when the type is nullable, so that
-code 0 is then NULL. Every comparison with a constant becomes an inclusive range of codes, clamped
-exactly where the constant is outside the domain: `volume < 10**9` on a 16-bit attribute is the
-full range, never an error.
+`AttributeType` is the base of all types. Values of a type are numbered 0, 1, ... in the order in
+which SQL compares them. The code is that number; a nullable type adds one, and code 0 is then NULL.
+Every comparison with a constant becomes an inclusive range of codes, clamped exactly where the
+constant is outside the domain: `volume < 10**9` on a 16-bit attribute is the full range, never an
+error.
 
 A type is a frozen public value: it validates itself, compares, hashes and pickles.
 """
@@ -117,7 +117,7 @@ class AttributeType(Printable, ABC):
         (1, 256)
 
     Attributes:
-        nullable: whether records may leave the attribute out (NULL, code 0).
+        nullable: True if records may leave the attribute out (NULL, code 0).
         cardinality: number of values, NULL not counted.
         accepts: description of a value that fits, for error messages.
     """
@@ -258,12 +258,12 @@ class AttributeType(Printable, ABC):
             and 0 < len(values) <= FEW_ROWS
             and _PLAIN.issuperset(map(type, values))
         ):
-            # A batch of one waits for calls of NumPy.
+            # For a batch of one, calls of NumPy would take most of the time.
             lowest = self.lowest
             try:
                 return pack([self.number_of(value) + lowest for value in values], self.limbs)
             except Refused:
-                pass  # its reason is named below
+                pass  # the reason is named below
         codes, problems = self.examine(values, attribute=attribute)
         if problems:
             row, reason = min((int(np.argmax(mask)), reason) for mask, reason in problems)

@@ -1,7 +1,7 @@
 """Schemas as people write them: ``price=UInt(16), issue=Category(["AAPL", "IBM"])``.
 
-The text is what Python shows of a schema. It is read as an expression of calls and literals, and
-nothing in it is run.
+The text is the repr of a schema. It is read as an expression of calls and literals, and nothing in
+it is run.
 """
 
 from __future__ import annotations

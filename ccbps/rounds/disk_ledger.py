@@ -68,12 +68,12 @@ class _Batch:
 
 
 class DiskLedger(Printable):
-    """The rounds and their use, in a file.
+    """The used rounds, each bound to its content, in a file.
 
     Args:
         path: path of the file; if there is none, it is created for its owner only.
-        noun: name of a number in errors.
-        rule: rule of its use, for errors.
+        noun: name of a number, in errors.
+        rule: rule for the use of a number, in errors.
 
     Raises:
         LedgerError: the file cannot be opened or created, or is not a ledger.

@@ -1,8 +1,8 @@
 """A ledger that allots rounds to events: an event gets one when it is first seen, and keeps it.
 
-The encoder names events by an id of its own, and nothing else. A task that is run again, a second
-copy of it and a stream that starts anew get the rounds that they had, so the same messages come
-out. Other content under an id that was used is refused before anything is encoded. All
+The encoder knows each event by an id of the event's own, and by nothing else. A task that is run
+again, a second copy of it and a restarted stream get the same rounds as before, so the same
+messages come out. Other content under a used id is refused before anything is encoded. All
 subscriptions share the rounds: a pair's round encodes one event, since pairs have seeds of their
 own.
 
@@ -53,8 +53,8 @@ _TABLES: Final = (
 class EventLedger(Printable):
     """The rounds of events, in a file. Several processes may use it at once.
 
-    The object stands for one file. If another one is under its path by now, also on another machine
-    that it is sent to, nothing is allotted.
+    The object is bound to one file. If its path leads to another file, for example on another
+    machine, nothing is allotted.
 
     Attributes:
         rounds: number of rounds 0 .. rounds - 1 that subscribers have interests for; None for no
@@ -64,10 +64,10 @@ class EventLedger(Printable):
         path: path of the file. All processes that encode must reach it by this path.
         rounds: number of rounds that subscribers have interests for. Beyond them events are
             refused, and a warning is logged once nine tenths are used.
-        identity: identity of the file, from `identity()` when it was made. A program that starts
-            again, a stream for one, should give it: a file that is missing by then, or another one,
-            is refused, since a new ledger would use the seed's rounds once more. None makes the
-            file if there is none, for its owner only.
+        identity: identity of the file, from `identity()` when it was made. A program that restarts,
+            such as a stream, should give it: then a missing file or another file is refused, since
+            a new ledger would use the seed's rounds once more. None to make a missing file, for its
+            owner only.
 
     Raises:
         LedgerError: the file cannot be opened or created, is not such a ledger, or has another
@@ -111,7 +111,7 @@ class EventLedger(Printable):
             return self._identity_of(file)
 
     def used(self) -> int:
-        """Return the number of used rounds, of the matcher and seed that used most.
+        """Return the number of used rounds, for the matcher and seed that used most.
 
         Raises:
             LedgerError: the file cannot be read.
@@ -141,8 +141,8 @@ class EventLedger(Printable):
                 other content.)
             tags: function that computes tags, shape (events, 16), of the events' rounds and
                 contents.
-            refuse: function called with marks of the events whose content is not the one that
-                their name was used for first, if there are any, and the rounds. If it raises,
+            refuse: function called if there are events whose content is not that for which their
+                name was first used: with marks of these events, and the rounds. If it raises,
                 nothing is allotted.
 
         Returns:
@@ -150,7 +150,7 @@ class EventLedger(Printable):
 
         Raises:
             LedgerError: the file cannot be read or written; or there are too few rounds. Nothing
-                was allotted.
+                is allotted.
 
         Cost: a transaction, which waits for the disk about five times; and for each new event, on
         one core, 8 us, which grow to 30 where a file is large, and 65 bytes of the file.
@@ -167,7 +167,7 @@ class EventLedger(Printable):
             stored, numbers, kept = events
             new = np.flatnonzero(~stored)
             self._require(begin, len(new))
-            # In the order in which they come.
+            # In the order of the batch.
             numbers[new[np.argsort(first[new])]] = np.arange(begin, begin + len(new))
             rounds = numbers[place]
             computed = tags(rounds)
@@ -192,7 +192,7 @@ class EventLedger(Printable):
         """Lock and open the file.
 
         Raises:
-            LedgerError: it is not the file that it was, or cannot be used.
+            LedgerError: the file was replaced by another one, or cannot be used.
         """
         return self._file.transaction(self._require_identity)
 
@@ -212,10 +212,10 @@ class EventLedger(Printable):
         return bytes(row[0]).hex()
 
     def _require(self, begin: int, count: int) -> None:
-        """Check that there are rounds enough, and warn before there are too few.
+        """Check that enough rounds are left, and warn before they run out.
 
         Raises:
-            LedgerError: there are too few.
+            LedgerError: too few rounds are left.
         """
         if self.rounds is None:
             return

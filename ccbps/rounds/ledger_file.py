@@ -4,17 +4,17 @@ The file is opened for each transaction, and a fork waits for one in progress to
 inherits nothing. A transaction is on disk when it returns, or nothing of it is.
 
 Each change of the file has a *generation*, a number that grows, and a random *stamp*. The file
-keeps all of them. Whoever saw one refuses a file that does not have it: another ledger, an older
-copy, or one that went on from an older copy. An object sees its own transactions, and a *mark* sees
-those of all processes that name it: a second file, which is written in the same transaction
-(`MarkedLedger`). The ledger remembers that it has a mark, so that nobody makes another one.
+keeps all of them. An object refuses a file that lacks a change it has seen: another ledger, an
+older copy, or a ledger that continued from an older copy. It sees its own transactions. A *mark* is
+a second file, written in the same transaction (`MarkedLedger`): it holds the last change by any
+process that names it. The ledger records that it has a mark, so that nobody makes another one.
 
 Rows have checksums in tables of their own. So a flipped bit does not hide a row, since the other
 table still has it.
 
 Hazards: without a mark, a process that starts does not notice an older copy. With a mark, nobody
-notices older copies of both files, put back at once. Then, or if a file is lost, start with new
-seeds. Network file systems whose locks do not work break SQLite.
+notices if older copies of both files are put back together. Then, or if a file is lost, start with
+new seeds. Network file systems whose locks do not work break SQLite.
 Source: SQLite documentation, "Atomic Commit in SQLite".
 """
 
@@ -85,9 +85,9 @@ def identity_bytes(identity: str | None) -> bytes:
 class MarkedLedger(os.PathLike[str]):
     """The path of a ledger, and that of a mark, which notices an older copy of the ledger.
 
-    It goes wherever the path of a ledger goes. Keep the mark where no backup, snapshot or
+    Give it wherever a ledger's path is taken. Keep the mark where no backup, snapshot or
     synchronization of the ledger reaches it, at best on another disk. Both files are written in one
-    transaction. All processes that use the ledger name the same mark.
+    transaction. All processes that use the ledger must name the same mark.
 
     Example:
         >>> import os, tempfile
@@ -103,10 +103,10 @@ class MarkedLedger(os.PathLike[str]):
 
     Attributes:
         path: path of the ledger.
-        mark: path of the mark. It is made with the ledger, and is refused beside another one. A
-            ledger that has a mark is not made anew while the mark is there.
+        mark: path of the mark. It is made with the ledger, and refused beside another ledger. While
+            the mark is there, a missing ledger is not made anew.
         adopt: True to make a mark for a ledger that never had one. The ledger must be the newest
-            one. With a ledger that had a mark, it changes nothing.
+            copy. For a ledger that has had a mark, this changes nothing.
     """
 
     path: str | os.PathLike[str]
@@ -126,7 +126,7 @@ def _path_of(name: str, path: Any) -> Path:
     """Return an absolute path.
 
     Raises:
-        ParameterError: it is no path of a file.
+        ParameterError: `path` is no path of a file.
     """
     if not isinstance(path, (str, os.PathLike)) or "\0" in os.fspath(path):
         raise ParameterError(f"{name} must be the path of a file, got {type(path).__name__}")
@@ -183,8 +183,8 @@ class LedgerFile:
                 f"would have forgotten every {forgets}; if it is lost, {_NEW}"
             )
         try:
-            # Made here: SQLite would make a file that others can read, and later on a second one
-            # where the first was lost.
+            # Made here: SQLite would make a file that others can read, and would later replace a
+            # lost file by a new one.
             if new:
                 _make(where)
         except OSError as error:
@@ -257,7 +257,7 @@ class LedgerFile:
         """Refuse a file that does not have a change that was seen.
 
         Raises:
-            LedgerError: it is another ledger or an older copy, or went on from one.
+            LedgerError: the file is another ledger or an older copy, or continued from one.
         """
         if seen is None:
             return
@@ -301,7 +301,7 @@ class LedgerFile:
             had_one = file.execute("SELECT count(mark) FROM changes").fetchone()[0]
             if had_one or (self._newest(file)[0] and not self._adopts):
                 raise self._mark_is_lost()
-            self.advance(file)  # so that a copy that knows of no mark is an older one
+            self.advance(file)  # so that a copy without the mark counts as an older one
             newest = self._newest(file)
             file.execute("UPDATE changes SET mark = 1 WHERE generation = ?", newest[:1])
             file.execute("CREATE TABLE mark.seen (generation INTEGER, stamp BLOB)")

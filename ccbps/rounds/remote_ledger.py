@@ -2,11 +2,11 @@
 
 `LedgerServer` serves the file, and `RemoteLedger` is the ledger as workers see it. Both derive the
 identities of both sides (`ccbps.network`) from the `LedgerKey`, so they need nothing but one key:
-its owner is let in, and nobody else is believed.
+its owners are let in, and nobody else.
 
-A worker asks over TCP, in a connection for each batch of events. It sends the identity of the
-ledger, if it knows it, the stream and the events' names. Then come, each in a frame behind a
-letter, from the server and in answer to it:
+A worker asks over TCP, in a connection for each batch of events. It sends the ledger's identity (if
+known), the stream and the events' names. Then the server sends frames, each of which begins with a
+letter, and the worker answers:
 
 - `ROUNDS`, 8 bytes for each event. The worker sends a tag of 16 bytes for each, computed from
   rounds and contents with the seed, which the server does not have.
@@ -54,8 +54,8 @@ _log: Final = logging.getLogger(__name__)
 CONNECTIONS: Final = 64
 """Connections that are served at a time; others wait."""
 ANSWER_SECONDS: Final = 10
-"""Time in which a worker answers while the file is locked for it; twice, if it is told of others'
-content."""
+"""Seconds in which a worker answers while the file is locked for it; twice, if some events have
+other content."""
 AGAIN_SECONDS: Final = 0.2
 """Time between two tries to reach a server."""
 MOST_EVENTS: Final = 1 << 20
@@ -92,15 +92,15 @@ class LedgerServer(Server):
 
     Args:
         ledger: file of the ledger.
-        keys: source of the publisher's `LedgerKey`, or of those of several; read again for each
-            connection, so that a file may be replaced. A publisher's seed is taken, too, but let a
-            server have it only where the seed is anyway.
-        host: name or number to listen at; by default this machine only.
-        port: port to listen at; 0 for any that is free.
+        keys: source of the publisher's `LedgerKey`, or sources of several publishers'; read again
+            for each connection, so that a file may be replaced. A source may also hold a
+            publisher's seed: use this only where the seed is anyway.
+        host: name or IP address to listen on; by default this machine only.
+        port: port to listen on; 0 for any free port.
 
     Raises:
         KeyMismatchError: there is no such key.
-        LedgerError: the address cannot be listened at.
+        LedgerError: the server cannot listen on the address.
     """
 
     def __init__(
@@ -192,8 +192,8 @@ class LedgerServer(Server):
 class RemoteLedger:
     """The ledger of a `LedgerServer`, for workers, in place of an `EventLedger`.
 
-    Workers and server know each other by a key that workers derive from the publisher's seed. Their
-    messages are encrypted, and stay so if somebody finds that key later (`ccbps.network`).
+    Workers and server authenticate each other by a key that workers derive from the publisher's
+    seed. Their messages are encrypted, with forward secrecy (`ccbps.network`).
 
     Example:
         >>> from ccbps.rounds import RemoteLedger
@@ -227,8 +227,8 @@ class RemoteLedger:
 
         Raises:
             KeyMismatchError: the server does not have the key of this seed.
-            LedgerError: it could not be reached for a minute, could not allot, or has another
-                ledger.
+            LedgerError: the server could not be reached for a minute, could not allot, or has
+                another ledger.
 
         Cost: five round trips in the network, one of them while the file is locked; and the cost of
         the ledger.

@@ -1,32 +1,33 @@
 """Answers that no broker learns: a matching subscriber gets the event's key, and others nothing.
 
-The publisher shares a *payload key* K, 128 bits that are not all 0, together with its event. Behind
+The publisher shares a *payload key* K, 128 bits that are not all 0, together with its event. From
 the answer m the brokers compute m K, and do not open it. Broker i has z_i, and the three add up to
-m K; z_i is masked, so that any two of them are uniform. Each broker seals its z_i for the
-subscriber, under a key that these two alone have::
+m K; masks make any two of the z_i uniform. Each broker seals its z_i for the subscriber, under a
+key that only the two of them have::
 
     sealed_i = z_i + F(key of subscriber and broker i; event's head, interest's head, attempt)
 
-The subscriber opens three of them and adds up: 0 says that the event does not match, and all else
-is K. Nobody who passes them on learns which it is.
+The subscriber opens the three and adds them up: the sum is 0 if the event does not match, and K if
+it does. Nobody who passes the sealed shares on learns the answer.
 
 An *attempt* is one evaluation of one event. Its name is 16 random bytes, which the brokers draw
-when they have the events. An evaluation that is done again has another name and other masks, and
-its sealed answers do not go together with those before. Two events of one batch never have the same
-name, even if a client gives them the same head.
+when they have the events. A repeated evaluation has another name and other masks, and its sealed
+answers do not combine with earlier ones. Two events of one batch never have the same name, even if
+a client gives them the same head.
 
 A broker that adds d to its z_i would turn "no match" into the key d, which it knows. So the
-publisher makes a *commitment* H(head, K) public for each event. What does not fit it is a fault,
-and not a match. A broker causes faults for events that match and for others alike. A publisher
-whose commitments are wrong causes them where its events match. So a subscriber that lets faults be
-seen may show its answers to publishers.
+publisher makes a *commitment* H(head, K) public for each event. A sum other than 0 that does not
+fit it is a fault, and not a match. A broker causes faults for events whether they match or not. But
+a publisher whose commitments are wrong causes faults only where its events match. So a subscriber
+whose faults are visible may reveal its answers to publishers.
 
 F is AES-256 of the sum of two names: half a SHA-256 of the attempt's name and the event's head, and
-the CBC-MAC of the interest's place under another key of the two. Names of attempts are random, and
-those of interests are known to nobody else, so nobody makes two sums equal.
+the CBC-MAC of the interest's place under another key that the subscriber and broker share. Names of
+attempts are random, and those of interests are known to nobody else, so nobody can make two sums
+equal.
 
-Hazard: a broker that turns m itself gives K to those who do not match, or keeps it from those who
-do. Hazard: payloads that only those fetch who match tell who matches.
+Hazards: a broker that flips m itself gives K to subscribers that do not match, or withholds it from
+those that do. If only matching subscribers fetch a payload, fetching reveals the match.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ PAYLOAD_KEY_BYTES: Final = 16
 ATTEMPT_BYTES: Final = 16
 COMMITMENT_BYTES: Final = 32
 PAD_BLOCKS: Final = 1
-"""AES blocks that seal a share, besides two for all answers of a batch to an interest."""
+"""AES blocks that seal a share, besides two per batch and interest."""
 _PAIRS: Final = 1 << 16
 """Pairs whose pads are computed at a time."""
 
@@ -184,8 +185,8 @@ def opened_answers(
         promised: commitments of the events, shape (events, 32).
 
     Raises:
-        DecodeError: the answers are not of one attempt, or they do not fit the commitments of some
-            events, whose places are `rows`.
+        DecodeError: the answers are not of one attempt, or do not fit the commitments of the events
+            at the places `rows`.
         ParameterError: there are not three answers.
         ShapeError: the arrays do not fit one another.
     """

@@ -1,4 +1,4 @@
-"""Shares that a client makes for three brokers, and that a broker expands again.
+"""Shares of a client's messages for three brokers, and their expansion at a broker.
 
 A client draws two keys: one for brokers 0 and 1, and one for brokers 0 and 2. It seals them for
 each broker in a *hello*, by an X25519 exchange with the broker's public key. No key is known to all
@@ -6,11 +6,11 @@ three brokers, and clients have no key in common. Bits x of a message are shared
 
     x_0 = F(key of 0 and 2, place),   x_1 = F(key of 0 and 1, place),   x_2 = x + x_0 + x_1
 
-A message is its head, which says the place, and x_2. Broker 0 gets the head alone. A
-place is a random nonce of 24 bytes, drawn for each batch, and the row in the batch. So a batch that
-is encoded again, with other content, uses other shares. F binds the client, the kind of message,
-the public parameters and the epoch: an event that is copied as an interest, or into
-another client's messages, has shares that add up to noise.
+A message is its head, which names the place, and x_2. Broker 0 gets the head alone. A place is a
+random nonce of 24 bytes, drawn for each batch, and the row in the batch. So a batch that is encoded
+again, with other content, uses other shares. F binds the client, the kind of message, the public
+parameters and the epoch: an event that is copied as an interest, or into another client's messages,
+has shares that add up to noise.
 
 =======  ===========  =========================================
 head     bytes        content
@@ -26,7 +26,7 @@ number   8            grants only: number of the grant, little-endian
 =======  ===========  =========================================
 
 A client's name is a hash of the public half of its X25519 key. So nobody else can greet a broker
-under this name, and take what is meant for it.
+under this name and pass for the client.
 
 F is AES-256 in counter mode, under a key that HKDF-SHA256 derives from the pair's key and the
 place.
@@ -67,7 +67,7 @@ KINDS: Final = {"event": Kind.EVENT, "interest": Kind.INTEREST, "grant": Kind.GR
 CLIENT_BYTES: Final = 16
 NONCE_BYTES: Final = 24
 HEAD_BYTES: Final = 52
-"""Bytes of a head, but for a grant's."""
+"""Bytes of a head of an event or interest; a grant's is longer."""
 GRANT_HEAD_BYTES: Final = 76
 _MATCHER: Final = slice(2, 8)
 TAG_BYTES: Final = 16
@@ -83,8 +83,8 @@ GRANTEE: Final = slice(52, 68)
 NUMBER: Final = slice(68, 76)
 KEY_BYTES: Final = 32
 HELD: Final = (("02", "01"), ("01",), ("02",))
-"""Pairs whose keys each broker has. Share 0 follows from the key of 0 and 2, share 1 from 0 and
-1."""
+"""Pairs of brokers whose keys each broker has. Share 0 derives from the key of 0 and 2, share 1
+from that of 0 and 1."""
 
 
 def head_bytes(kind: str) -> int:
@@ -110,7 +110,7 @@ class BrokerKey(ExchangeKey):
         Args:
             party: number of this broker: 0, 1 or 2.
             hello: the hello that the client made for this broker.
-            context: public parameters and epoch, as the client has them.
+            context: public parameters and epoch, equal to the client's.
 
         Raises:
             DecodeError: it is no hello for this broker, party and context.
@@ -201,9 +201,8 @@ class Client:
     Args:
         brokers: public halves of the keys of brokers 0, 1 and 2.
         context: digest of the public parameters, and the epoch, which all agree on.
-        randomness: source of the client's keys: the operating system, unless a `ClientKey` or a
-            test says otherwise.
-        nonces: source of nonces, which never gives the same bytes again; None for `randomness`.
+        randomness: source of the client's keys: the operating system, a `ClientKey`, or a test's.
+        nonces: source of nonces that never repeat; None for `randomness`.
 
     Attributes:
         hellos: messages by which brokers 0, 1 and 2 get their keys, once.
@@ -229,7 +228,7 @@ class Client:
             agreed = own.agree(public)
             own_keys[str(party)] = _own_key(agreed, bound)
             held = b"".join(keys[pair] for pair in HELD[party])
-            # The key serves one message, so that its nonce may be zero.
+            # The key serves one message, so its nonce may be zero.
             sealed = AESGCM(_derived(agreed, bound)).encrypt(bytes(12), held, bound)
             hellos.append(client + point + sealed)
         self.hellos = hellos[0], hellos[1], hellos[2]

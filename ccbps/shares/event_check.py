@@ -1,7 +1,7 @@
-"""Check of a batch of events, which three brokers make while they evaluate it already.
+"""Check of a batch of events, which three brokers make while they already evaluate it.
 
-No answer is opened before the check has ended: until then, all that the brokers send of answers is
-masked. The check takes five messages, one after another::
+No answer is opened before the check has ended: until then, the brokers send only masked parts of
+answers. The check takes five messages, one after another::
 
     random bytes of a coin
     random bytes of the broker above
@@ -9,8 +9,8 @@ masked. The check takes five messages, one after another::
     rows that differ                    | the same sums, opened
     rows that differ, of all brokers    |
 
-Each broker draws its part of the coin when it has the events, so that nobody who knows the coin can
-still change them. The keys of the tags and the vectors of the sums follow from the coin.
+Each broker draws its part of the coin when it has the events, so nobody who knows the coin can
+still change them. The keys of the tags and the vectors of the sums derive from the coin.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class EventCheck:
 
     Args:
         ring: connections to the other two brokers.
-        common: heads and shares of the events, packed: what this broker has in common with the one
-            below, and with the one above; each of shape (count, bytes).
+        common: heads and shares of the events, packed: the share in common with the broker below,
+            and with the one above; each of shape (count, bytes).
         broken: events that this broker refuses by itself, shape (count,).
         events: two shares of the events with whole vectors, 0 and 1, shape (count, bits).
         digit_bits: bits of each digit.

@@ -1,19 +1,19 @@
-"""Grants: which events a client may see at all, as an authority says, unknown to the brokers.
+"""Grants: an authority limits the events that a client may see, unknown to the brokers.
 
 The authority is a client like others. It shares a second interest for each client, and the brokers
 answer with the client's interests *and* its grant. Brokers evaluate a grant once for each event,
 and keep shares of the result g. For a lane of the client, with the interest's result a, they
-compute one more product, a g, which costs a bit a pair. Nobody opens a or g.
+compute one more product, a g, which costs one bit for each pair. Nobody opens a or g.
 
-A random table would match half of all events, so noise must never count as a grant. So all three
-brokers refuse a grant whose tags, for brokers 1 and 2, are not the authority's. The tags and the
-stream F bind the grantee's name, the number of the grant, and the kind. Numbers of a client's
-grants rise: an earlier grant that is sent again is refused. The latest one may come again, and
-changes nothing, as a connection may break when some brokers have taken it. A client without a grant
-has no interests.
+A random table would match half of all events, so noise must never pass as a grant. Therefore all
+three brokers refuse a grant whose tags, for brokers 1 and 2, are not the authority's. The tags and
+the stream F bind the grantee's name, the number of the grant, and the kind. Numbers of a client's
+grants rise: an earlier grant that is sent again is refused. The latest one may be sent again, since
+a connection may break when only some brokers have taken it, and changes nothing. A client without a
+grant can have no interests.
 
-Hazard: brokers that lost all grants take earlier ones again. Hazard: the authority gives a grant to
-a name. A name follows from the client's key, and the authority must know whose it is.
+Hazards: brokers that lost all grants accept earlier ones again. The authority gives a grant to a
+name, which derives from the client's key: it must know whose name it is.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def grant_number(head: bytes) -> int:
 
 
 def follows(head: bytes, held: bytes | None) -> bool:
-    """Tell whether a grant may take the place of another: it is the same one, or a later one.
+    """Tell whether a grant may replace another: it is equal or later.
 
     Args:
         head: head of the grant.

@@ -1,4 +1,4 @@
-"""Masks of three brokers: AES streams from keys that neighbours agree on, none of it used twice.
+"""Masks of three brokers: AES streams from keys that neighbours agree on, never used twice.
 
 The key k_i is known to brokers i and i - 1. Both draw 32 fresh bytes for every connection, and
 HKDF-SHA256 derives the key from these, the worker and the attempt. So a broker that starts again

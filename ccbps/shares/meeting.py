@@ -2,10 +2,10 @@
 
 Worker w of an operator listens at the operator's port + w, and connects to worker w of the operator
 before it. An operator's name may stand for several machines: only one of them listens at that port.
-Whoever comes first waits for the others. A worker that is started again, as Spark does after a
+The first worker waits for the others. A worker that is started again, as Spark does after a
 failure, finds its place anew, and draws fresh masks. The workers have met once all three have drawn
-a number together; what breaks before is tried again. So who waits watches the connections that it
-has already: all would wait for one another if one of them began anew unnoticed.
+a number together; a meeting that breaks before is tried again. So a waiting worker also watches its
+open connections: if one worker began anew unnoticed, all would wait for one another.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from ccbps.shares.ring import Ring
 T = TypeVar("T")
 
 AGAIN_SECONDS: Final = 0.2
-"""Time between two tries, on average."""
+"""Mean seconds between two tries."""
 POLL_SECONDS: Final = 0.01
-"""Time between two looks at connections."""
+"""Seconds between two looks at connections."""
 TRY_SECONDS: Final = 10
-"""Longest time that a neighbour may take to let this worker in."""
+"""Most seconds that a neighbour may take to let this worker in."""
 FRAME_SECONDS: Final = 600
-"""Longest time that a frame of a neighbour may take. A machine that is gone is noticed earlier."""
+"""Most seconds that a frame of a neighbour may take. A lost machine is noticed earlier."""
 
 
 class _Patient(Confined):
@@ -72,11 +72,11 @@ def meeting(
         party: number of this operator's broker.
         key: key of this operator.
         operators: public sides of operators 0, 1 and 2.
-        context: digest of all that the three must agree on, 32 bytes.
+        context: digest of the parameters that the three must agree on, 32 bytes.
         worker: number of this worker.
         host: name or number of this machine to listen at.
-        seconds: time in which all three must have come.
-        attempt: number that the three must agree on, where somebody else counts attempts.
+        seconds: seconds within which all three must meet.
+        attempt: number of the attempt that the three must agree on, if the caller counts attempts.
 
     Raises:
         KeyMismatchError: the key is not that of operator `party`, or a twin has another one.
@@ -160,7 +160,7 @@ def _arrival(arrived: queue.SimpleQueue[Channel], lower: Channel, until: float) 
 
 
 def _wait(lower: Channel, until: float, come: Callable[[], bool]) -> None:
-    """Wait for the operator above, as long as the one below stays.
+    """Wait for the operator above, as long as the operator below stays connected.
 
     Raises:
         NetworkError: it does not come in time, or the one below goes away.

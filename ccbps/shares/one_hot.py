@@ -1,15 +1,15 @@
 """Check that an event's vectors are one-hot, without opening them.
 
-A client might share vectors with several ones: its event would be several events in one, and an
-interest would be looked up in ways that nobody defined. For random public vectors r and s, and a
-one-hot vector e, the product of <r, e> and <s, e> is <r s, e>, place by place. For any other vector
-of odd sum the difference is 1 with a probability of at least 3/8. The sum over all digits is still
-1 with that probability, as each digit has random vectors of its own. The brokers open 64 such sums
-of each event: all are 0 for an honest one, and with a probability of all but 2^-43 not for another.
-Sums over several events would not do: two equal ones cancel.
+A client might share vectors with several ones: its event would be several events in one, and its
+look-ups in an interest would be undefined. For random public vectors r and s with the place-by-
+place product r s, a one-hot vector e satisfies <r, e> <s, e> = <r s, e>. For any other vector of
+odd sum the difference is 1 with a probability of at least 3/8. The sum over all digits is still 1
+with that probability, as each digit has random vectors of its own. The brokers open 64 such sums of
+each event. All are 0 for an honest event, but for another one at most with probability 2^-43. Sums
+over several events would not do: two equal events cancel.
 
-Hazard: an honest event that was altered on its way is not one-hot, and its sums tell much of it. So
-a broker that notices adds noise to these sums.
+Hazard: an honest event that was altered on its way is not one-hot, and its sums reveal much of it.
+So a broker that notices the change adds noise to these sums.
 
 Source: as in Boneh, Boyle, Corrigan-Gibbs, Gilboa and Ishai, IEEE S&P 2021 (sketches for shares of
 unit vectors).

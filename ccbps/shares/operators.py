@@ -1,4 +1,4 @@
-"""Operators of three brokers: what each publishes for clients and for the other two.
+"""Operators of three brokers, and the public sides that they give to clients and one another.
 
 From an `OperatorKey` follow the key that opens clients' hellos, and the identity of the broker's
 processes. So an operator keeps one secret, however many machines it has.
@@ -24,10 +24,10 @@ _CHECK_BYTES: Final = 8
 
 
 class PublicSide(Message, frozen=True):
-    """Base of what somebody publishes, as one line of text for a file.
+    """Base of public records, each one line of text for a file.
 
     Attributes:
-        text: begin of the line.
+        text: beginning of the line.
     """
 
     text: ClassVar[str]
@@ -60,8 +60,8 @@ class Operator(PublicSide, frozen=True):
         True
 
     Attributes:
-        address: ``host:port`` at which its first worker listens; number i listens at port + i.
-            If the name stands for several machines, each is asked.
+        address: ``host:port`` at which its worker 0 listens; worker i listens at port + i. If the
+            name stands for several machines, each is asked.
         public: public key, by which clients seal hellos for it; 32 bytes.
         certificate: certificate of its workers in DER form.
     """

@@ -1,8 +1,8 @@
 """One of three brokers: it knows clients, keeps interests, and matches events with the other two.
 
-All three get the same requests in the same order, each with its own messages. A message that two
-brokers hold differently, or an event whose vectors are not one-hot, is refused by all three. Nobody
-is asked again: the other messages of the batch are treated as if it had not come.
+All three get the same requests in the same order, each with its own messages. All three refuse a
+message that two brokers hold differently, and an event whose vectors are not one-hot. No message is
+requested again: the rest of the batch is treated as if the refused message had not come.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class Party:
         number: number of this broker.
         form: lookups and layers; public.
         key: this broker's key.
-        ring: connections to the other two; None if they come later.
+        ring: connections to the other two; None to set them later with `join`.
         context: public parameters and epoch, which clients bind their hellos to.
         block_lanes: lanes of a block; the same at all three brokers.
-        for_subscribers: True where events carry a payload key, and no broker learns answers.
+        for_subscribers: True if events carry a payload key, and no broker learns answers.
         grant_form: lookups and layers of grants; None where clients need none.
-        authority: hello of the client that gives grants, which no other client may become by
-            greeting first; None where clients need no grants.
+        authority: hello of the client that gives grants, fixed here so that no other client can
+            take its role by greeting first; None where clients need no grants.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Party:
     def grant(self, parts: Bytes) -> Bools:
         """Take grants, and return those that all three brokers refuse, shape (count,).
 
-        A grant takes the place of the client's earlier one, also for interests that are there.
+        A grant replaces the client's earlier one, also for interests that were added before.
 
         Args:
             parts: this broker's parts of the authority's messages, shape (count, bytes).
@@ -140,7 +140,7 @@ class Party:
 
     @property
     def grants_digest(self) -> bytes:
-        """Digest of which grant each client has, 32 bytes; empty where clients need none."""
+        """Digest of the grant of each client, 32 bytes; empty where clients need none."""
         return b"" if self._grants is None else self._grants.table.digest
 
     def subscribe(
@@ -152,17 +152,17 @@ class Party:
         sealed: bool = False,
         verified: bool = False,
     ) -> Index:
-        """Add interests, and return the lane of each, shape (count,); -1 for those refused.
+        """Add interests, and return the lane of each, shape (count,); -1 for a refused interest.
 
-        Those of clients without a grant are refused, where the matcher demands grants.
+        If the matcher demands grants, interests of clients without a grant are refused.
 
         Args:
             messages: messages for this broker, shape (count, bytes).
             table: table to add them to.
             chosen: lane of each, shape (count,); lanes that were never used, if None.
             sealed: True for this broker's parts of sealed messages.
-            verified: True for interests that `verify` took, at all three brokers, from clients that
-                were not forgotten since then. The brokers do not compare them again.
+            verified: True for interests that `verify` accepted at all three brokers, of clients
+                that were not forgotten since. The brokers do not compare them again.
 
         Raises:
             DecodeError: some are no interests of clients that are known.
@@ -229,7 +229,7 @@ class Party:
     def publish_for_subscribers(
         self, messages: Bytes, *, table: ShareTable | None = None, sealed: bool = False
     ) -> tuple[SealedAnswers, Bools]:
-        """Match events with all interests of a table, for the subscribers' eyes only.
+        """Match events with all interests of a table; only subscribers can open the answers.
 
         Memory: 16 bytes for each event and lane.
 
@@ -262,7 +262,7 @@ class Party:
         attempts = attempt_names(check.coin, len(messages))
         own_heads = messages[:, :HEAD_BYTES]
         add_pads(self._number, self._clients, own_heads, table.heads, attempts, shares)
-        # No pads either: a message that came twice has another lane with the same ones.
+        # No pads either: a message that came twice has the same pads in another lane.
         shares[:, ~table.live] = 0
         return SealedAnswers(attempts, shares), check.refused
 

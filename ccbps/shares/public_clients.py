@@ -1,7 +1,7 @@
-"""Public sides of clients of three brokers, for grants: who the authority is, and who gets a grant.
+"""Public sides of the clients of three brokers, for grants: of the authority, and of grantees.
 
 The operators get the authority's hellos. Each opens for one broker only, so their file may be
-public. The authority gets the names of clients, which follow from their keys and the matcher.
+public. The authority gets the names of clients, which derive from their keys and the matcher.
 """
 
 from __future__ import annotations

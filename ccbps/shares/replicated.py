@@ -1,13 +1,13 @@
 """Replicated shares of bits, and what three brokers compute on them.
 
 A bit is the sum of three shares, x = x_0 + x_1 + x_2, and broker i holds x_i and x_{i+1} (numbers
-modulo 3). Two brokers hold all three; one holds two uniform bits, which say nothing. Sums are
+modulo 3). Two brokers hold all three; one holds two uniform bits, independent of x. Sums are
 computed share by share. Of a product, broker i computes::
 
     z_i = x_i (y_i + y_{i+1}) + x_{i+1} y_i
 
-These three add up to x y. So do those of a sum of products, however many they are. Broker i adds a
-mask and sends z_i to broker i - 1; then the brokers hold replicated shares of the sum. The masks
+The three z_i add up to x y, and likewise for a sum of any number of products. Broker i adds a mask
+and sends z_i to broker i - 1; then the brokers hold replicated shares of the sum. The masks
 are F(k_i) + F(k_{i+1}), where k_i is known to brokers i and i - 1. The three add up to 0, and each
 is uniform for a broker that lacks a key.
 
@@ -16,8 +16,8 @@ interest 64 w + j.
 
 Source: Araki, Furukawa, Lindell, Nof and Ohara, CCS 2016.
 
-Hazard: two brokers that work together read everything. A mask that is used twice shows the sum of
-two values.
+Hazards: two brokers that collude read everything. A mask that is used twice reveals the sum of two
+values.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ Shares: TypeAlias = tuple[Words, Words]
 Masks: TypeAlias = Callable[[tuple[int, ...]], Words]
 """Function that returns the next masks of a broker, in an array of a shape."""
 Steps: TypeAlias = Generator[Words, Words, Shares]
-"""Work of a broker: it yields what broker i - 1 gets, and is sent what broker i + 1 yields."""
+"""Work of broker i: it yields words for broker i - 1, and is sent those of broker i + 1."""
 _FEW: Final = 10
-"""Events for which sums of four rows do not pay."""
+"""Number of events for which sums of four rows do not pay off."""
 _GROUP: Final = 4
 """Rows of a table whose sums are all computed at once: 2^4 sums take fewer additions."""
 
@@ -76,7 +76,7 @@ def whole_vectors(bits: Bytes, digit_bits: Sequence[int], first: bool) -> Bytes:
     Args:
         bits: share of the bits that are sent, 0 and 1, shape (count, bits).
         digit_bits: bits of each digit.
-        first: True for share 0, which the 1 that a vector adds up to is added to.
+        first: True for share 0, to which the sum of a vector, 1, is added.
     """
     parts, start = [], 0
     for width in digit_bits:
@@ -126,9 +126,9 @@ class Evaluation:
             events: two shares of events with whole vectors, 0 and 1, shape (events, bits).
             interests: two shares of interests in lanes, shape (rows, words).
             masks: masks of this broker, which nobody uses again.
-            opened: True to tell the answers to all three brokers.
+            opened: True to open the answers to all three brokers.
             good: function that marks the events that have answers, shape (events,), and returns
-                None until all three brokers know them; None if all events have.
+                None until all three brokers know them; None if all events have answers.
             keys: two shares of a key of each event, shape (events, a multiple of 8 bytes), for
                 answers that no broker learns.
             granted: function that returns two shares of a bit of each event and lane, shape
@@ -212,7 +212,7 @@ def _product(left: Shares, right: Shares) -> Words:
 def _times_keys(answers: Shares, keys: tuple[Bytes, Bytes]) -> Words:
     """Return this broker's part of answers times keys, shape (events, lanes, words of a key).
 
-    For an event it is one of four sums of its shares of the key, whatever the interest.
+    For each event it is one of four sums of its shares of the key, independent of the interest.
     """
     own, other = (unpacked(part, WORD * part.shape[1]).view(np.uint8) for part in answers)
     first, second = (

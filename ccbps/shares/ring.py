@@ -1,10 +1,10 @@
 """A ring of three brokers: each sends to the one before it, and receives from the one behind it.
 
 Two neighbours greet each other, which agrees on the masks of a connection, and then evaluate unit
-after unit. A unit begins with its position: its number, and a digest of what is evaluated. Brokers
-that do not stand at the same position part with an error. So do brokers of other parameters, or one
-that began anew. Nothing is answered then, and the work is done again on new connections, with new
-masks.
+after unit. A unit begins with its position: its number, and a digest of its inputs. Brokers at
+different positions disconnect with an error. So do brokers with different parameters, and the
+neighbours of one that began anew. Nothing is answered then, and the work is done again on new
+connections, with new masks.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from ccbps.shares.replicated import Masks, Shares, Steps
 T = TypeVar("T", bound=Message)
 R = TypeVar("R")
 Exchange: TypeAlias = Generator[bytes, bytes, R]
-"""Exchange with the neighbours: it yields what the broker below gets, and is sent as many bytes
-from the one above."""
+"""Exchange with the neighbours: it yields bytes for the broker below, and is sent as many bytes of
+the broker above."""
 
 DIGEST_BYTES: Final = 32
 DEPTH: Final = 3
@@ -44,7 +44,7 @@ DEPTH: Final = 3
 SMALL_BYTES: Final = 1 << 13
 """Bytes of a message that is handed to the kernel without a thread of its own."""
 _MOST: Final = 1 << 10
-"""Bytes of a greeting or a position at the most."""
+"""Largest number of bytes of a greeting or a position."""
 Digest = Annotated[bytes, msgspec.Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
 Fresh = Annotated[bytes, msgspec.Meta(min_length=FRESH_BYTES, max_length=FRESH_BYTES)]
 
@@ -90,7 +90,7 @@ class Work(NamedTuple):
 
     Attributes:
         unit: number of the unit.
-        digest: digest of what is evaluated, 32 bytes, the same at all three brokers.
+        digest: digest of the public inputs, 32 bytes, the same at all three brokers.
         begin: function that begins the evaluation with masks, as `Evaluation.steps`, or an
             exchange.
     """
@@ -107,7 +107,7 @@ class Link(Protocol):
         """Send one frame."""
 
     def receive(self, most: int) -> bytearray:
-        """Receive one frame of at most so many bytes."""
+        """Receive one frame of at most `most` bytes."""
 
     def close(self) -> None:
         """End the connection, for the neighbour too."""
@@ -200,7 +200,7 @@ class Ring(Closable):
         self._lower, self._upper, self.sent_bytes = lower, upper, 0
         context = octets("context", context, DIGEST_BYTES)
         own = [Greeting(party, context, worker, attempt, randomness(FRESH_BYTES)) for _ in range(2)]
-        # Small enough for the kernels to hold: nobody waits for one another.
+        # Small enough for the kernels' buffers, so no broker waits for another.
         lower.send(own[0].to_bytes())
         above = self._greeting(upper, (party + 1) % PARTIES, own[1])
         upper.send(own[1].to_bytes())
@@ -238,7 +238,7 @@ class Ring(Closable):
             result of each unit, in order.
 
         Raises:
-            PeerError: a neighbour stands at another position, or sends what does not fit.
+            PeerError: a neighbour is at another position, or sends a frame that does not fit.
             NetworkError: a connection broke. After any error the ring is closed: connect anew.
         """
         with self._closed_after_errors():
@@ -305,13 +305,13 @@ class Ring(Closable):
         """Find the rows of which two brokers hold different shares, shape (count,).
 
         A client that hands two brokers different shares turns answers into bits of other clients'
-        inputs. So the brokers compare what they have in common before they use it: this one's
+        inputs. So the brokers compare their common shares before they use them: this broker its
         first share with the broker below, and its second share with the broker above. They send
-        tags under a key of just these two; a digest of a share would tell the third broker.
+        tags under a key that only the two have; a digest of a share would leak it to the third.
 
         Whoever knows the key of tags can make different rows with equal tags, and one of the two
-        brokers may tell it to a client. So each comparison has keys of its own, which follow from
-        the coin, too: nobody knows them before all three brokers have the rows.
+        brokers may give it to a client. So each comparison has keys of its own, which also derive
+        from the coin: nobody knows them before all three brokers have the rows.
 
         Args:
             coin: random bytes that the brokers drew together when they had the rows, 32 bytes.
@@ -361,11 +361,11 @@ class Ring(Closable):
         return sha256(b"".join(self._by_party(drawn))).digest()
 
     def exchange(self, content: bytes, most: int) -> list[bytes]:
-        """Tell both other brokers something, and return what brokers 0, 1 and 2 tell.
+        """Send contents to both other brokers, and return those of brokers 0, 1 and 2.
 
         Args:
             content: content that the others may know.
-            most: greatest length of what another broker tells (bytes).
+            most: greatest length of another broker's content, bytes.
 
         Raises:
             PeerError: a neighbour sends more.
@@ -380,7 +380,7 @@ class Ring(Closable):
             return self._by_party(told)
 
     def _by_party(self, told: list[bytes]) -> list[bytes]:
-        """Put what this broker and the two above it told in the order of brokers 0, 1, 2."""
+        """Put the contents of this broker and the two above it in the order of brokers 0, 1, 2."""
         first = -self._party % PARTIES  # place of broker 0's content
         return told[first:] + told[:first]
 
@@ -408,7 +408,7 @@ class Ring(Closable):
     def _send(self, content: bytes | memoryview) -> Future[None]:
         """Send to the broker below while this thread goes on."""
         if len(content) <= SMALL_BYTES and self._sending.done():
-            # The kernels hold it, so that nobody waits for one another.
+            # The kernels' buffers hold it, so no broker waits for another.
             self._lower.send(content)
             return self._sending
         try:
@@ -486,7 +486,7 @@ def _octets(content: Words | bytes) -> memoryview:
 
 
 def _arrived(frame: bytes | bytearray, own: Words | bytes) -> Any:
-    """Return what came in a frame, in the form in which this broker sent its own."""
+    """Return the content of a frame, in the form in which this broker sent its own."""
     if isinstance(own, bytes):
         return bytes(frame)
     return np.frombuffer(frame, dtype="<u8").reshape(own.shape).astype(np.uint64, copy=False)

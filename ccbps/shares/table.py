@@ -1,11 +1,11 @@
 """Interests that a broker keeps in lanes, and the matching of events with all of them.
 
 The three brokers put an interest in the same lane, as they add and remove the same interests in the
-same order. A digest of the heads in a block's lanes shows where they did not, before anything is
-sent. Lanes of removed interests are zero, and match nothing.
+same order. A digest of the heads in a block's lanes reveals differences before anything is sent.
+Lanes of removed interests are zero, and match nothing.
 
 A block of lanes and a batch of events are a unit of work: sums of four rows serve all events of the
-batch, and all that a step reads was just written. Small blocks, also of several tables, are
+batch, and each step reads data that was just written. Small blocks, also of several tables, are
 evaluated as one.
 """
 
@@ -42,9 +42,9 @@ BATCH_EVENTS: Final = 16
 UNIT_PAIRS: Final = 1 << 16
 """Pairs of a unit of work, where there are few lanes."""
 MOST_EVENTS: Final = 256
-"""Most events of a unit of work."""
+"""Largest number of events of a unit of work."""
 _SMALL: Final = 64
-"""Words of a block that is copied, to be evaluated together with others."""
+"""Words of a block up to which it is copied, to be evaluated together with others."""
 
 
 class Block:
@@ -66,7 +66,7 @@ class Block:
         self._digest: bytes | None = None
 
     def _grow(self, lanes_: int) -> None:
-        """Make room for so many lanes, or more: a table may have one interest, or a million."""
+        """Make room for `lanes_` lanes or more: a table may have one interest, or a million."""
         have = len(self.live)
         if lanes_ > have:
             more = min(self._size, max(2 * have, -(-lanes_ // WORD) * WORD)) - have

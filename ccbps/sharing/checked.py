@@ -4,17 +4,17 @@ Share j gets a one-time key for each other share i, and share i the tag of its c
 key (Poly1305, unconditionally secure for one message per key). A key of an unaltered share accepts
 an altered share by chance only: for a value of L bytes, with probability at most
 8 ceil((L + 10) / 16) / 2^106 for each tag and try. A share is accepted if more than half of the
-received shares, itself included, accept it. As long as fewer than half of the received shares were
-altered, even by a single adversary, all others are accepted and no altered value is. This holds for
-k received shares, too, among which Reed-Solomon decoding finds nothing. (A share with altered keys
-still has its value and its tags, and is accepted.)
+received shares, itself included, accept it. If fewer than half of the received shares were altered,
+even by a single adversary, all unaltered shares are accepted and no altered value is. This holds
+even for k received shares, where Reed-Solomon decoding finds nothing. (A share of which only the
+keys were altered still has its value and its tags, and is accepted.)
 
-k - 1 shares still tell nothing of the secret, without any assumption: their keys are random, and
-their tags are of their own values, under random keys of the others.
+k - 1 shares still reveal nothing of the secret, unconditionally: their keys are random, and their
+tags are of their own values, under random keys of the others.
 
-Feldman's commitments [F87], which anybody can verify, show g^secret. They hide a secret only from
-those who cannot compute logarithms, and hide no short secret. They take a power for each
-coefficient and each share.
+Feldman's commitments [F87], which anybody can verify, reveal g^secret. They hide a secret only
+computationally (discrete logarithms), and do not hide a short secret. They take an exponentiation
+for each coefficient and each share.
 
 A share of L bytes takes 4 + 48 (n - 1) more bytes.
 Sources: [RB89]; RFC 8439 and [B05] for Poly1305.
@@ -41,14 +41,14 @@ TAG_BYTES: Final = 16
 
 
 class CheckedShamir(Printable):
-    """Shamir's sharing with a tag of each share under a key in each other one.
+    """Shamir's sharing with a tag of each share under a key in each other share.
 
     Args:
         k: number of shares needed.
         n: number of shares, at points 1 .. n. Joining needs it, too.
         strict: True to accept a share only if more than n / 2 shares do, instead of more than half
             of the received ones. Use it to join before all shares had time to arrive: the first few
-            may be just the altered ones.
+            may all be altered.
 
     Example:
         >>> from ccbps.sharing import CheckedShamir
@@ -101,13 +101,13 @@ class CheckedShamir(Printable):
         """Recover a secret from shares that were not altered.
 
         Args:
-            shares: shares of one secret in any order: at least k that were not altered, and fewer
-                that were.
+            shares: shares of one secret in any order: at least k unaltered ones, and fewer altered
+                ones.
 
         Raises:
             DecodeError: fewer than k unaltered shares are left (the message names the points of the
-                altered ones), half or more were altered, as far as this can be noticed, or the
-                shares are of different secrets or of another scheme.
+                altered ones), half or more were altered, as far as detectable, or the shares are of
+                different secrets or of another scheme.
             ParameterError: an object is not a share.
         """
         accepted, altered = self._judged(shares)

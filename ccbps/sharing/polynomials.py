@@ -1,16 +1,16 @@
-"""Polynomials over a field: their values at other points, and which values were altered.
+"""Polynomials over a field: interpolation, and detection of altered values.
 
 A share is the value of a polynomial at a public point. Lagrange's formula gives the value at any
 other point from k values; its weights are public and are cached.
 
 Values of a polynomial of degree k - 1 at m points are a code word of a Reed-Solomon code. If at
 most (m - k) / 2 of them were altered, decoding finds the altered ones, which are then unique. More
-altered values are often noticed, but never with certainty. The syndromes::
+altered values are often detected, but not with certainty. The syndromes::
 
     S_j = sum over i of  v_i x_i^j y_i,    v_i = product over l != i of 1 / (x_i - x_l)
 
-are zero for code words, so they depend on the errors alone, and not on a secret. A linear
-recurrence generates them whose roots are the points in error (Berlekamp and Massey).
+are zero for code words, so they depend on the errors alone, and not on a secret. They satisfy a
+linear recurrence whose roots are the points in error (Berlekamp and Massey).
 
 Sources: [S79]; [McES81] for the link to Reed-Solomon codes; [M69] for the recurrence.
 """
@@ -66,7 +66,7 @@ def prime_field(p: int) -> Field:
 
 
 def lagrange(field: Field, points: Sequence[int], at: int) -> list[int]:
-    """Return the weights of values at `points` whose weighted sum is the value at another point."""
+    """Return weights by which the values at `points` add up to the value at another point."""
     weights = []
     for point in points:
         above, below = 1, 1
@@ -108,7 +108,7 @@ def misfit(points: Sequence[int], rows: Sequence[int], k: int, size: int) -> int
 
 
 def integer_rows(size: int) -> IntegerRows:
-    """Return arithmetic on values of so many bytes."""
+    """Return arithmetic on values of `size` bytes."""
     return _short_rows(size) if size <= SHORT else IntegerRows(size)
 
 
@@ -128,7 +128,7 @@ def altered_places(field: Field, points: Sequence[int], values: Sequence[int], k
         k: number of coefficients of the polynomial.
 
     Raises:
-        DecodeError: more than (m - k) / 2 values were altered, as far as this can be noticed.
+        DecodeError: more than (m - k) / 2 values were altered, as far as detectable.
     """
     m, terms = len(points), []
     for x, y in zip(points, values, strict=True):
@@ -152,7 +152,7 @@ def altered_places(field: Field, points: Sequence[int], values: Sequence[int], k
 
 
 def too_many_altered(m: int, k: int) -> DecodeError:
-    """Return the error for more than (m - k) / 2 altered ones of m shares."""
+    """Return the error for more than (m - k) / 2 altered shares of m."""
     return DecodeError(
         f"more than {(m - k) // 2} of {m} shares were altered, and {k} are needed: it is unknown "
         "which ones; get more shares"

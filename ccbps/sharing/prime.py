@@ -3,9 +3,9 @@
 A secret is the value at 0 of a polynomial of degree k - 1 modulo p whose other coefficients are
 uniform. Share i is its value at i. `ccbps.sharing.shamir` describes the properties that these
 shares have in common with shares of bytes. Shares of bytes are as long as the secret, and faster in
-batches. Shares modulo a prime are those of peers and papers, and can be added.
+batches. Shares modulo a prime can be added, and interoperate with other implementations.
 
-Hazard: GMP's arithmetic takes less time for small numbers.
+Hazard: not constant time: GMP's arithmetic takes less time for small numbers.
 Sources: [S79]; [Survey] section 2.3.
 """
 
@@ -95,8 +95,8 @@ class PrimeShamir(Printable):
 
         Raises:
             DecodeError: there are fewer than k shares, a point is not 1 .. p - 1, a value is not
-                0 .. p - 1, or more shares were altered, as far as this can be noticed. (With
-                exactly k shares it cannot.)
+                0 .. p - 1, or more shares were altered, as far as detectable. (With exactly k
+                shares it is not.)
         """
         k, p = self.k, self.p
         if len(shares) < k:

@@ -2,16 +2,16 @@
 
 Each byte of a secret is the value at 0 of a polynomial of degree k - 1 whose other coefficients are
 uniform. Share i has the values of all polynomials at point i. Any k shares reconstruct the secret,
-by Lagrange's formula; k - 1 or fewer are uniform for every secret. That is a theorem and needs no
-assumption. (k = 1 hides nothing: every share is the secret.)
+by Lagrange's formula; k - 1 or fewer are uniform for every secret, unconditionally. (k = 1 hides
+nothing: every share is the secret.)
 
 Of m shares, up to (m - k) / 2 altered ones are found and left out (`ccbps.sharing.polynomials`).
-With exactly k shares, an altered share gives a wrong secret without notice: see
+With exactly k shares, an altered share silently gives a wrong secret: see
 `ccbps.sharing.CheckedShamir`.
 
 Points are public. Secrets and shares are only XORed and multiplied by public constants.
-Hazard: short ones are Python's integers, which drop leading zeros, so running times show roughly
-how many there are.
+Hazard: short secrets and shares are Python's integers, which drop leading zeros, so running times
+reveal roughly the number of leading zeros.
 Sources: [S79]; [Survey] section 2.3.
 """
 
@@ -48,7 +48,7 @@ from ccbps.sharing.share import (
 )
 
 BLOCK_BYTES: Final = 1 << 15
-"""Bytes of a secret, or of several secrets, that are treated together, to fit the cache."""
+"""Bytes of one or more secrets that are processed together, to fit the cache."""
 LONG: Final = 1 << 12
 """Bytes of all shares beyond which arrays are faster than integers."""
 
@@ -109,7 +109,7 @@ class Shamir(Printable):
 
         Raises:
             DecodeError: there are fewer than k shares, they are of different secrets, or more were
-                altered, as far as this can be noticed. (With exactly k shares it cannot.)
+                altered, as far as detectable. (With exactly k shares it is not.)
             ParameterError: an object is not a share.
         """
         k = self.k
@@ -235,7 +235,7 @@ def _unaltered(
     """Find the places of the shares that were not altered.
 
     Raises:
-        DecodeError: more than `most` were altered, as far as this can be noticed.
+        DecodeError: more than `most` were altered, as far as detectable.
     """
     altered: set[int] = set()
     kept = [*range(len(points))]
@@ -256,7 +256,7 @@ _points = lru_cache(maxsize=64)(Points)
 
 @lru_cache(maxsize=64)
 def _doubles(k: int, n: int) -> list[list[list[int]]]:
-    """Return for each coefficient but the constant, and each of its doubles, the shares with it."""
+    """Return the shares of each double of each coefficient but the constant."""
     powers = [[power(point, exponent) for point in range(1, n + 1)] for exponent in range(1, k)]
     return [
         [

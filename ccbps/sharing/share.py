@@ -13,8 +13,8 @@ value              as many bytes as the secret has, at least one
 checks             the rest, at least one byte; in shares with checks only
 ==========  =====  ====================================================================
 
-Hazard: a plain share does not show whether it was altered. Shares that do not fit together are
-noticed if there are more than k, see `ccbps.sharing.Shamir.join`.
+Hazard: a plain share does not show whether it was altered. Inconsistent shares are detected if
+there are more than k, see `ccbps.sharing.Shamir.join`.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def fitting_shares(shares: Iterable[Share], k: int) -> tuple[list[int], list[byt
 
     Of m different shares, (m - k) / 2 may have been altered in any part. So shares that differ from
     most in name or size, and shares of one point with different values, are left out. The third
-    result is how many of the (m - k) / 2 may still be altered.
+    result is the number of shares left that may still be altered, of the (m - k) / 2.
 
     Raises:
         DecodeError: there are fewer than k shares, or more than (m - k) / 2 do not fit.

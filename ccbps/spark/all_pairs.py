@@ -7,9 +7,9 @@ Events and interests meet by a strategy:
 - *Blocks*: interests are packed in blocks, and so are the events. A row of a cross join is then two
   blocks.
 - *Topic*: both sides have a public column of topics, and blocks of one topic each are joined on it.
-  A row whose topic is NULL is about all topics.
+  A row whose topic is NULL belongs to all topics.
 
-A broker's key, too, travels by name, since some schemes give it a share for each user.
+A broker's key, too, travels by name, since in some schemes it holds a share for each user.
 """
 
 from __future__ import annotations
@@ -93,9 +93,9 @@ def match_all_pairs(
         on_error: "raise" fails the job at the first malformed message, and names its row. "drop"
             lets malformed messages match nothing. "reject" does so, too, and gives each of them a
             row with the cause in a string column "rejected". In this row the columns of the other
-            side are NULL. A malformed interest has no such row where `events` is a stream, since it
-            comes again with each micro-batch. Messages of users who were revoked match nothing
-            either way.
+            side are NULL. A malformed interest has no such row where `events` is a stream, since
+            the row would come again with each micro-batch. Messages of revoked users match nothing,
+            whatever `on_error` is.
 
     Returns:
         A row for each match: `subscription`, the columns of `events` without the message and, with
@@ -180,7 +180,7 @@ class _Pairs:
 
     def of_all(self, events: DataFrame, interests: DataFrame, strategy: str) -> DataFrame:
         """Match all events with all interests, by a strategy without topics."""
-        # Counted without the messages, which are perhaps encoded only when they are asked for.
+        # Counted without the messages, which Spark may encode only when they are selected.
         label = column(interests.columns[0])
         totals = interests.select(label).agg(F.count(label), F.sum(F.octet_length(label))).first()
         count, text = totals or (0, 0)

@@ -1,8 +1,8 @@
 """k-anonymity of DataFrames, before they are encoded: one pass, and no shuffle.
 
 Each task puts the rows of its partition into classes, piece by piece. Every class has k rows of one
-piece, so the result is k-anonymous whatever the partitions are. They matter for the price: a
-partition with fewer than k rows is left out.
+piece, so the result is k-anonymous whatever the partitions are. Partitions only affect the rows
+lost: a partition with fewer than k rows is left out.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def anonymize(
     A stream is made k-anonymous micro-batch by micro-batch: the trigger's interval is the time that
     rows wait for one another. Small micro-batches need few partitions: call ``coalesce(1)`` first.
 
-    Hazard: a stable input is needed. If Spark computes it twice, with its rows in another order, it
-    makes two independent releases, which can be intersected: write the result once.
+    Hazard: the input must be stable. If Spark computes it twice, with its rows in another order,
+    there are two independent releases, which can be intersected: write the result once.
 
     Example:
         .. code-block:: python

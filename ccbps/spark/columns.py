@@ -69,8 +69,8 @@ def quoted(name: str) -> str:
 def row_function(kind: str) -> Callable[[Callable[..., pa.Array]], Callable[..., Column]]:
     """Make a function of Arrow columns that Spark computes once for each row.
 
-    Spark pushes a filter of the result of an ordinary `F.arrow_udf` below the function. It would
-    compute the function there, and again above for the rows that are left.
+    Spark pushes a filter on the result of an ordinary `F.arrow_udf` below the function. It would
+    compute the function in the filter, and again for the rows that pass.
     """
     return lambda function: F.arrow_udf(kind)(on_worker(function)).asNondeterministic()
 
@@ -156,7 +156,7 @@ def encode_rows(
         purpose: use of such values, for the error.
 
     Raises:
-        RandomnessReuseError: without `reject`, two rows share them. One job finds out.
+        RandomnessReuseError: without `reject`, two rows share such values; a job checks this.
     """
     if once and reject:
         df = mark_repeated(df, once, purpose)
@@ -220,8 +220,8 @@ def check_once(df: DataFrame, columns: Sequence[str], purpose: str) -> None:
     named = zip(columns, keys, strict=True)
     rows = df.select(*[column(name).alias(key) for name, key in named]).dropna()
     if has_exact(df, df, columns):
-        # Sorted numbers of eight bytes are a third of the work of whole keys in a table. Equal keys
-        # have equal hashes. Only if there are equal hashes, the keys are compared.
+        # Sorting hashes of eight bytes is a third of the work of a table of whole keys. Equal keys
+        # have equal hashes, so keys are compared only if there are equal hashes.
         hashes = rows.select(F.xxhash64(*keys).alias("hash")).repartition("hash")
         if not _first_repeated(hashes.sortWithinPartitions("hash"), ["hash"]):
             return

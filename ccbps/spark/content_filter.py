@@ -48,9 +48,9 @@ def event_masks(
     Args:
         schema: attributes of events, which are columns of the DataFrame.
         key: source of the `FilterKey` for the workers.
-        levels: as of `ccbps.filters.ContentFilter`.
-        rate: as there.
-        masks: as there. All of them must be the same for events and interests.
+        levels: number of prefixes, for all attributes or by attribute, as in `ContentFilter`.
+        rate: probability that a pair passes with one need unmet.
+        masks: number of masks of a subscription. All three must be equal for events and interests.
 
     Raises:
         ParameterError: an argument does not fit.
@@ -90,10 +90,10 @@ def interest_masks(
         predicate: string column of predicates in SQL.
         schema: attributes of events.
         key: source of the `FilterKey` for the workers.
-        levels: as of `ccbps.filters.ContentFilter`.
-        rate: as there.
-        masks: as there. All of them must be the same for events and interests.
-        double_quoted_strings: whether double quotes are for strings, as in Spark.
+        levels: number of prefixes, for all attributes or by attribute, as in `ContentFilter`.
+        rate: probability that a pair passes with one need unmet.
+        masks: number of masks of a subscription. All three must be equal for events and interests.
+        double_quoted_strings: True to read text in double quotes as a string, as Spark does.
 
     Raises:
         ParameterError: an argument does not fit.

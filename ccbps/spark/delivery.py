@@ -62,7 +62,7 @@ def seal_payloads(
     Raises:
         ParameterError: a column is missing or of the wrong type; `keep` names the payload; a number
             comes from rand() or the like; or, when the result is computed, is negative.
-        RandomnessReuseError: with "raise", an event number occurs twice. One job finds out.
+        RandomnessReuseError: with "raise", an event number occurs twice; a job checks this.
     """
     check_key(key)
     reject = check_on_error(on_error)
@@ -122,7 +122,7 @@ def wrap_keys(
     Raises:
         ParameterError: a column is missing or of the wrong type; a number comes from rand() or the
             like; or, when the result is computed, is negative.
-        RandomnessReuseError: with "raise", a (pair, round) occurs twice. One job finds out.
+        RandomnessReuseError: with "raise", a (pair, round) occurs twice; a job checks this.
     """
     check_key(key)
     reject = check_on_error(on_error)
@@ -167,7 +167,7 @@ def deliver(
         matches: answers, with the wrapped keys. Rows that did not match, or have no answer, are
             dropped.
         sealed: sealed payloads from `seal_payloads`, one row for each event.
-        event: column of both that names the event.
+        event: column of both DataFrames that names the event.
         matched: boolean column of `matches`.
     """
     require(matches, [event, matched], name="matches")

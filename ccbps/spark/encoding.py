@@ -15,14 +15,14 @@ With rounds, a subscription is the label of the pair whose seed is used. One eve
 may use a (subscription, round), once each. The events of a broadcast are for all subscriptions, and
 have a round alone. With sessions, one event uses a number.
 
-Duplicates within a DataFrame are found, and none of them is encoded. The caller must remember the
-rounds and numbers that earlier jobs used; a sequence number that never goes back will do. The input
-must be stable: number rows once, in a table. A ledger does both: it allots rounds to events, in the
-task that encodes them, and remembers them.
+Duplicates within a DataFrame are detected, and none of them is encoded. The caller must keep track
+of the rounds and numbers that earlier jobs used; a sequence number that never goes back suffices.
+The input must be stable: number rows once, in a table. A ledger does both: it allots rounds to
+events, in the task that encodes them, and remembers them.
 
 With three brokers, a message is three columns, one for each broker. Broker 0 must not see those of
 the other two: with its keys and their columns it reads everything. A message that is computed again
-is another one: write the rows once, and hand out the columns of that table.
+differs: write the rows once, and hand out the columns of that table.
 
 Of the other columns, only those that `keep` names stay, in the clear. Nothing else in a DataFrame
 travels to the broker unasked.
@@ -101,7 +101,7 @@ def encode_events(
     output: str | None = None,
     on_error: Literal["raise", "reject"] = "raise",
 ) -> DataFrame:
-    """Encode events: one row for each; with rounds, unless they are broadcast, for each recipient.
+    """Encode events, a row for each; with rounds, a row for each recipient, unless broadcast.
 
     Example:
         With rounds, with a key server, and with sessions:
@@ -136,8 +136,8 @@ def encode_events(
         round: column with the round, a whole number; with sessions, with the event's number, which
             is public. None for "round". It applies with rounds and sessions only. With a ledger it
             is a new column.
-        payload: binary column of values of at most `payload_bytes`. It applies with sessions whose
-            matcher has `payload_bytes` only, and is required there. Elsewhere see `seal_payloads`.
+        payload: binary column of values of at most `payload_bytes`. It applies only with sessions
+            whose matcher has `payload_bytes`, and is required there. Elsewhere see `seal_payloads`.
         ledger: ledger that allots a round to each event. It remembers the round with a digest of
             the event, so a task, a job or a stream that runs again writes the same messages. It
             applies with rounds only. All workers must reach its file; or, for a `RemoteLedger`, the
@@ -152,8 +152,8 @@ def encode_events(
         on_error: "raise" fails the job at the first row that cannot be encoded: a record that does
             not fit the schema or, with sessions, that has none of the publisher's topics or too
             long a payload. "reject" gives such a row NULL and the reason, which shows no value, in
-            a string column "rejected". It does so, too, for rows with a NULL, a negative number or
-            a pair for which the key has no seed, and for all rows of a (subscription, round) or a
+            a string column "rejected". It also does so for rows with a NULL, a negative number or a
+            pair for which the key has no seed, and for all rows of a (subscription, round) or a
             number that occurs several times.
 
     Returns:
@@ -168,8 +168,8 @@ def encode_events(
             apply to this matcher; `keep` names an attribute or the payload; or, when the result is
             computed, a number is negative.
         RandomnessReuseError: with "raise" and no ledger, a (subscription, round) or a number occurs
-            twice; one job finds out. Or, when the result is computed, an event's id was used for
-            other content, or a number may have been used before the role's key was saved.
+            twice; a job checks this now. Or, when the result is computed, an event's id was used
+            for other content, or a number may have been used before the role's key was saved.
         LedgerError: the ledger cannot be used; or, when the result is computed, rounds run out.
         KeyMismatchError (when the result is computed): the server of a ledger lacks the key of the
             seed.
@@ -220,7 +220,7 @@ def encode_events(
         return _split(result, parts, matcher.event_bytes)
     if ledger is None or not reject:
         return result
-    # The reason of the ledger, or else of the encoder.
+    # The ledger's reason, or else the encoder's.
     why = F.coalesce(F.col(_REFUSED), F.col("rejected")).alias("rejected")
     others = [name for name in result.columns if name not in (_REFUSED, "rejected")]
     return result.select(*map(column, others), why)
@@ -242,7 +242,7 @@ def encode_interests(
     output: str | None = None,
     on_error: Literal["raise", "reject"] = "raise",
 ) -> DataFrame:
-    """Encode subscriptions: one row for each; with rounds, for each subscription and round.
+    """Encode subscriptions, a row for each; with rounds, a row for each subscription and round.
 
     A matcher with sessions has no such rows: its subscriber role makes requests, and remembers
     their secrets.
@@ -273,19 +273,19 @@ def encode_interests(
             With `rounds` it is a new column.
         rounds: rounds to encode each row for, none of which an earlier job has used. They apply
             with rounds only. Each subscription has one row then.
-        partitions: number of tasks that `rounds` are spread over. None leaves them in those of the
-            rows, which is one task where there is one subscription.
+        partitions: number of tasks over which `rounds` are spread. None keeps the partitions of
+            `df`: a single subscription is then one task.
         predicate: column with SQL text, where an interest is a predicate; None for "predicate".
         constants: names of the columns that hold the matcher's `private_names`; by default, columns
             of the same names.
-        double_quoted_strings: take text in double quotes for a string, as Spark does. Names are
-            then quoted with backticks only; see `Schema.parse`.
+        double_quoted_strings: True to read text in double quotes as a string, as Spark does. Names
+            are then quoted with backticks only; see `Schema.parse`.
         keep: names of other columns to leave as they are, in the clear, for the broker to see.
         output: name of the message column; None for "interest_message". With three brokers, the
             beginning of the names of three columns; None for "broker".
         on_error: "raise" fails the job at the first row that cannot be encoded. "reject" gives it
-            NULL and the reason, which shows no value, in a string column "rejected". It does so,
-            too, for rows with a NULL, a negative round or a pair for which the key has no seed, and
+            NULL and the reason, which shows no value, in a string column "rejected". It also does
+            so for rows with a NULL, a negative round or a pair for which the key has no seed, and
             for all rows of a (subscription, round) that occurs several times.
 
     Returns:
@@ -298,7 +298,7 @@ def encode_interests(
         ParameterError: a column is missing, of the wrong type, or used twice; an argument does not
             apply to this matcher; `keep` names a column of the predicate; or `round` comes from
             rand(), monotonically_increasing_id() or the like, which change when a task runs again.
-        RandomnessReuseError: with "raise", a (subscription, round) occurs twice. One job finds out.
+        RandomnessReuseError: with "raise", a (subscription, round) occurs twice; a job checks this.
         PredicateError (when the result is computed): with "raise", a predicate cannot be used. The
             error names its subscription and round, and shows no name or constant of the predicate
             but the schema's own names.
@@ -376,7 +376,7 @@ def broker_columns(output: str | None = None) -> list[str]:
 def _split(df: DataFrame, parts: Sequence[str], width: int) -> DataFrame:
     """Split whole messages into a column for each broker: for broker 0 the heads.
 
-    Another column is for what follows the messages, whose length is `width`.
+    A further column takes the bytes after the message, whose length is `width`.
     """
     whole = column(_WHOLE)
     pieces = [(1, HEAD_BYTES), *[(1, width)] * (PARTIES - 1), (1 + width, COMMITMENT_BYTES)]

@@ -119,10 +119,10 @@ def check_on_error(on_error: str, *, drop: bool = False) -> bool:
 
     Args:
         on_error: the caller's choice.
-        drop: allow "drop", too, for results whose rows are matches.
+        drop: True to allow "drop", too, for results whose rows are matches.
 
     Raises:
-        ParameterError: there is no such choice.
+        ParameterError: `on_error` is no such choice.
     """
     options = ("raise", "reject", "drop") if drop else ("raise", "reject")
     hint = "the result has all rows, so that none is dropped" if on_error == "drop" else ""

@@ -54,8 +54,8 @@ class _Remembering(StatefulProcessor):  # type: ignore[misc]
     def _resume(self, role: GroupSealer | GroupOpener) -> None:
         """Restore the snapshot, if there is one that can be read.
 
-        Another snapshot is no loss: keys are sent once more, or asked for. It may be of another
-        strategy or broker, of an earlier owner of the number, or of a larger cache.
+        A snapshot of another strategy or broker, of an earlier owner of the number, or of a larger
+        cache is not restored. That is no loss: keys are sent once more, or asked for.
         """
         if self._cache.exists():
             with contextlib.suppress(DecodeError):
@@ -73,8 +73,8 @@ class Sealing(_Remembering):
         strategy: the strategy of `seal_for_groups`.
         state: source of the broker's keys.
         pad_to: block size of padded payloads (bytes).
-        reject: whether rows that cannot be sealed are set aside.
-        pairs: whether a row has one member, and not all members of a group.
+        reject: True to set aside rows that cannot be sealed.
+        pairs: True if a row has one member, and not all members of a group.
         sign: source of the key that signs events; None to sign none.
     """
 
@@ -133,7 +133,7 @@ class Opening(_Remembering):
         keys: source of the subscribers' keys.
         capacity: number of keys that the subscriber keeps.
         remember: number of events that the subscriber remembers.
-        reject: whether messages that cannot be opened are set aside.
+        reject: True to set aside messages that cannot be opened.
         verify: identity of the sender, whose signature each message must have; None for any.
     """
 

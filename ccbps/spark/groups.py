@@ -2,7 +2,7 @@
 
 Workers find the broker's state and the subscribers' keys through a `KeySource`. They read it again
 for every micro-batch, so a join or a leave takes effect with the next one. The docstring of
-`ccbps.spark.group_state` says what Spark keeps in its state store.
+`ccbps.spark.group_state` describes the state that Spark keeps in its state store.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def seal_for_groups(
         members: column of the subscribers' numbers: an array for each event, or one number for each
             event and member.
         payload: binary or string column of payloads.
-        as_of: column with the broker's epoch (`GroupSealer.since`) in which the group was found.
-            Without it, a number that was given to somebody else meanwhile means the newcomer, also
+        as_of: column with the broker's epoch (`GroupSealer.since`) in which the group was
+            determined. Without it, a number that was reassigned meanwhile means the newcomer, also
             where a micro-batch is repeated.
         lanes: number of sealers that work side by side. With a row for each member, an event is in
             one lane, and equal groups may be in several.
@@ -94,9 +94,9 @@ def seal_for_groups(
     Raises:
         ParameterError: a column is missing or of the wrong type; or the stream's state store is not
             RocksDB; or, when the result is computed, a row cannot be sealed.
-        RandomnessReuseError: with "raise", an event number (and member) occurs twice in a batch.
-            One job finds out. A stream is not searched, not even with "reject": an event that comes
-            twice in it is sealed twice, and each receiver opens the first one that it gets. Drop
+        RandomnessReuseError: with "raise", an event number (and member) occurs twice in a batch; a
+            job checks this. A stream is not searched, not even with "reject": an event that comes
+            twice in it is sealed twice, and each receiver opens the first copy that it gets. Drop
             copies before, for example with ``dropDuplicatesWithinWatermark``.
 
     Example:
@@ -180,7 +180,7 @@ def open_from_groups(
         message: binary column of sealed messages.
         answer: binary column with answers of `answer_key_requests` to these messages, or NULL.
         capacity: number of keys that each subscriber keeps.
-        remember: number of events that each subscriber remembers, so as to refuse replays.
+        remember: number of events that each subscriber remembers to refuse replays.
         verify: identity of the sender (`SigningKey.identity`), which must have signed each event;
             None to take events from whoever has a key of the group.
         on_error: "raise" fails the job at the first message that cannot be opened, and drops copies

@@ -1,4 +1,4 @@
-"""Matching: messages in, answers out, by the party that the matcher lets find out what matches.
+"""Matching: messages in, answers out, at the party that learns the answers.
 
 `match` chooses a function by the matcher's answers. The functions themselves have more options:
 
@@ -11,12 +11,12 @@
 `Answers.SUBSCRIBER`  `match_own`        every event, for its own interests   each match
 ====================  =================  ===================================  ==================
 
-With `match_own`, every event message goes to everybody, and a subscriber's job finds out which ones
-it opens. Requests and sessions are few. The roles exchange them once, on the driver, and their
+With `match_own`, every event message goes to everybody, and a subscriber's job finds those that it
+can open. Requests and sessions are few. The roles exchange them once, on the driver, and their
 `key` holds the result, which the workers read.
 
 Hazard: a number that two events share shows whether they are alike, and opens the payload of one to
-anyone who knows the other's. `ccbps.spark.encode_events` says who must care for numbers.
+anyone who knows the other's. `ccbps.spark.encode_events` says who must keep numbers unique.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def match(
 ) -> DataFrame:
     """Match event messages with interest messages by the function for this matcher's answers.
 
-    That function is `match_pairs`, `match_all_pairs` or `match_own`, with the columns' ordinary
-    names. Call it where you need its other options.
+    That function is `match_pairs`, `match_all_pairs` or `match_own`, with the columns' default
+    names. Call it directly where you need its other options.
 
     Example:
         Pairs of a round each; every event with every interest; a subscriber's own:
@@ -80,13 +80,14 @@ def match(
 
     Args:
         events: event messages, with the columns that the function needs.
-        interests: interest messages, likewise; None where the subscriber finds out, since its key
-            holds its interests.
+        interests: interest messages, likewise; None where the subscriber learns the answers, since
+            its key holds its interests.
         matcher: the matcher; public.
         key: source of the broker's or the subscriber's `RoleKey` for the workers; None with rounds.
         mask: binary column of both DataFrames with masks of a content pre-filter, as
-            `match_all_pairs` takes it: only pairs that pass are tested. None for none. Other
-            functions take no masks, which would show the broker what their matchers hide.
+            `match_all_pairs` takes it: only pairs that pass are tested. None to test all pairs.
+            Other functions take no masks, which would show the broker facts that their matchers
+            hide.
         on_error: treatment of malformed messages; see the function. "drop" is for results whose
             rows are matches.
 
@@ -138,7 +139,7 @@ def match_own(
 
     Args:
         events: event messages. Other columns are kept.
-        matcher: the matcher; public. Its subscribers find out what matches (`Answers.SUBSCRIBER`).
+        matcher: the matcher; public. Its subscribers learn the answers (`Answers.SUBSCRIBER`).
         key: source of the subscriber's `RoleKey` for the workers.
         event: binary column of `events`.
         on_error: "raise" fails the job at the first malformed message, and names its row. "drop"

@@ -88,9 +88,8 @@ def match_pairs(
         interest: binary column of `interests`.
         output: name of the boolean column.
         on_error: "raise" fails the job at the first malformed message, and names its row. It also
-            refuses messages of a pair and round that one side has already. "reject" gives such rows
-            NULL and the cause in a string column "rejected", and leaves the other rows' answers as
-            they are.
+            refuses a side's second message for a pair and round. "reject" gives such rows NULL and
+            the cause in a string column "rejected", and leaves the other rows' answers as they are.
 
     Returns:
         The joined rows without the messages, with `output` (NULL where a message is NULL) and, with
@@ -102,14 +101,14 @@ def match_pairs(
             is of another kind, or `subscription` does not apply to it.
         RandomnessReuseError: (as the cause of Spark's error, when the result is computed) with
             "raise", a pair and round occurs twice in `events` or in `interests`: messages came
-            twice, or their one-time randomness was used twice. This is seen of pairs and rounds
-            that both sides have, and of rows that are taken, if only some are, as by `first()`.
+            twice, or their one-time randomness was used twice. This is checked for pairs and rounds
+            that both sides have, and only in rows that are computed: with `first()`, few are.
 
-            One job on each side finds out at once if the matcher is a broadcast, if one side is a
-            stream, or if a column of `on` does not compare exactly. Columns do that if both are
-            whole numbers, or if both are of one of the types string (without a collation), binary,
-            boolean, date and timestamp. A stream itself is not searched: a message that comes
-            twice in it is answered twice.
+            One job on each side checks it at once if the matcher is a broadcast, if one side is a
+            stream, or if a column of `on` does not compare exactly. Columns compare exactly if both
+            are whole numbers, or if both are of one of the types string (without a collation),
+            binary, boolean, date and timestamp. A stream itself is not searched: a message that
+            comes twice in it is answered twice.
         DecodeError: (as the cause of Spark's error, when the result is computed) with "raise", a
             message is malformed.
     """
@@ -238,7 +237,7 @@ def _collected(
     named = events.select(*map(column, [*ids, event]))
     for name in ids:
         named = named.where(column(name).isNotNull())
-    # Counted without the messages, which are perhaps encoded only when they are asked for.
+    # Counted without the messages, which Spark may encode only when they are selected.
     if named.select(column(ids[0])).count() * matcher.event_bytes > PLAN_BYTES:
         return None
     *names, messages = (chunks.combine_chunks() for chunks in named.toArrow().columns)

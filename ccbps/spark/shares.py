@@ -1,10 +1,10 @@
 """Three brokers as three applications of Spark, one for each operator.
 
-Each application has the columns for its own broker. Its tasks meet the tasks of equal number of the
-other two over TLS, and match together with them. All tasks of a stage must run at once for that, so
-it is a barrier stage: where one task fails, Spark runs all again. The other two applications see
-their connections end, and their stages run again, too. Twins then meet anew, with fresh masks.
-No stage ends before all tasks of all three have made their rows.
+Each application has the columns for its own broker. Each task connects over TLS to the tasks of the
+same number at the other two, and matches together with them. All tasks of a stage must run at once
+for that, so it is a barrier stage: where one task fails, Spark runs all again. The other two
+applications see their connections end, and their stages run again, too. The tasks then connect
+anew, with fresh masks. No stage ends before all tasks of all three have made their rows.
 """
 
 from __future__ import annotations
@@ -119,9 +119,9 @@ def match_shares(
             "broker_2".
         partitions: number of tasks, the same at all three; by default the session's parallelism. At
             most as many as can run at once.
-        host: name or number of its machine that each worker listens at; "0.0.0.0" for all. Task
-            i listens at the port of the operator's address + i.
-        seconds: time that tasks wait for those of the other two.
+        host: name or IP address at which each worker listens; "0.0.0.0" for all of its machine's.
+            Task i listens at the port of the operator's address + i.
+        seconds: longest time that tasks wait for those of the other two, in seconds.
         on_error: "raise" fails the job at the first message that is refused, and names its row.
             "drop" lets it match nothing. "reject" does so, too, and gives it a row with the cause
             in a string column "rejected". In this row the columns of the other side are NULL.
@@ -250,8 +250,8 @@ def open_shares(
         answers: results of `match_shares` at operators 0, 1 and 2, with the same columns. They may
             have rows of other subscriptions, which are not opened.
         events: columns that name events in `answers`, with each event's message, or its first 52
-            bytes, and its "commitment". They come from the publisher, by a way that no broker can
-            alter.
+            bytes, and its "commitment". They come from the publisher, over a channel that no broker
+            can alter.
         interests: the subscriber's own subscriptions and messages, or the first 52 bytes of these.
         matcher: the matcher; public. No broker learns its answers (``reveal="subscriber"``).
         key: source of the subscriber's `ClientKey` for the workers.

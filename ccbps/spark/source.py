@@ -40,7 +40,7 @@ _BATCH_BYTES: Final = 2 << 20
 
 
 def register_source(spark: SparkSession) -> None:
-    """Teach a session the format "ccbps", of message stores, for batches and streams.
+    """Register the format "ccbps" of message stores in a session, for batches and streams.
 
     Example:
         .. code-block:: python
@@ -55,10 +55,9 @@ def register_source(spark: SparkSession) -> None:
     `event_message` or `interest_message`; with three brokers `broker_0`, `broker_1` or `broker_2`.
 
     A stream begins with the store as it is, and goes on with the generations that are appended. Its
-    offsets are versions of that store. It fails where generations that it has read are compacted
-    with others that it has not, or where another store is in the place of its own. So compact only
-    what has been read. A stream does not see messages that `drop_rounds` dropped before it read
-    them.
+    offsets are versions of that store. It fails if generations that it has read are compacted with
+    others that it has not, or if another store replaces its own. So compact only generations that
+    have been read. A stream does not see messages that `drop_rounds` dropped before it read them.
     """
     spark.dataSource.register(MessageSource)
 
@@ -99,7 +98,7 @@ class _Piece(InputPartition):  # type: ignore[misc]
 
     Attributes:
         part: name of the part.
-        file: its file.
+        file: file of the part.
         width: length of a message (bytes).
         batch_rows: number of rows in a batch of the file.
         runs: an Arrow IPC stream with the columns `subscription`, `start` and `stop`.

@@ -43,10 +43,10 @@ _PLAIN: Final = {
 def refuse_unstable(df: DataFrame, name: str, argument: str) -> None:
     """Refuse a column that has other values when Spark runs a task or a job again.
 
-    The check follows the column through Spark's plan, and searches what it is computed from for
-    functions whose values change. If rows are numbered or put together, it also searches what
-    chooses these rows and puts them in order. It does not see functions of the caller, or an order
-    with ties, such as `row_number` of equal rows.
+    The check follows the column through Spark's plan, and searches the expressions from which it is
+    computed for functions whose values change. If rows are numbered or put together, it also
+    searches the expressions that choose and order these rows. It does not see functions of the
+    caller, or an order with ties, such as `row_number` of equal rows.
 
     Raises:
         ParameterError: there is rand(), current_timestamp(), sample() or the like.

@@ -5,10 +5,9 @@ deciding the pair. Here the driver looks up in indexes which rows of two stores 
 workers map the files into memory, and hand back answers alone. Nothing secret comes here.
 
 Spark takes long for each row, and for each element of a list, that comes out of Python. But it
-unfolds lists in the code that it compiles for the next steps. So a row that comes out of Python
-here holds all pairs of a run that have one answer. It lists how far their rounds are from the
-first, or has a bit for each round. A filter of the answer or of the reason drops whole rows, before
-anything is unfolded.
+unfolds lists in compiled code. So a row that comes out of Python here holds all pairs of a run that
+have one answer. It lists their rounds as distances from the first, or has a bit for each round. A
+filter on the answer or the reason drops whole rows, before anything is unfolded.
 """
 
 from __future__ import annotations
@@ -95,10 +94,11 @@ def match_messages(
         on_error: "raise" fails the job and names the first malformed row by pair and round.
             "reject" gives it NULL and the cause in a string column "rejected", and leaves the other
             rows' answers as they are.
-        matches_only: leave out pairs that do not match before Spark makes rows of them, which is
-            faster than ``.where("matched")``. Malformed rows stay, with "reject".
-        verify: compare all checksums, which takes about half as long as deciding the messages.
-            Otherwise only those of the indexes, and of rounds that must be looked up, are compared.
+        matches_only: True to leave out pairs that do not match before Spark makes rows of them,
+            which is faster than ``.where("matched")``. Malformed rows stay, with "reject".
+        verify: True to compare all checksums, which takes about half as long as deciding the
+            messages; False to compare only those of the indexes, and of rounds that must be looked
+            up.
         partitions: number of tasks; by default the session's parallelism. A task costs some 0.05 s.
             With fewer than 32,768 pairs for each task, some have nothing to do.
 

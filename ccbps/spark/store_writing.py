@@ -1,9 +1,9 @@
 """Encoders that write stores: the workers make messages in place, and none passes through Spark.
 
-An event that is for many subscriptions, and an interest in many rounds, stand for as many pairs.
-If they become rows of a DataFrame, Spark moves each message out of Python, through a shuffle and a
-sort, and into Python again. That takes many times as long as to make it. Here only events and
-predicates move, in pieces of work for the tasks: a chunk of the subscriptions, or a span of rounds.
+An event for many subscriptions, or an interest in many rounds, stands for as many pairs. If these
+become rows of a DataFrame, Spark moves each message out of Python, through a shuffle and a sort,
+and into Python again. That takes many times as long as making it. Here only events and predicates
+move, in pieces of work for the tasks: a chunk of the subscriptions, or a span of rounds.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def write_events(
         matcher: the matcher; public. It has messages of pairs (`Answers.PAIRS`).
         key: source of the publisher's master seed for the workers.
         labels: subscriptions that events are encoded for: labels of the pairs, up to 32 MiB.
-        round: column with the round, a whole number, which each event has alone.
+        round: column with the round, a whole number, different for each event.
         mode: treatment of a store that is there; see `write_messages`.
         batch: name of a stream and number of its batch; see `write_messages`.
         partitions: number of tasks, and of files at most; by default the session's parallelism.
@@ -148,7 +148,7 @@ def write_interests(
         predicate: column with SQL text, where an interest is a predicate; None for "predicate".
         constants: names of the columns that hold the matcher's `private_names`; by default, columns
             of the same names.
-        double_quoted_strings: take text in double quotes for a string, as Spark does.
+        double_quoted_strings: True to read text in double quotes as a string, as Spark does.
         mode: treatment of a store that is there; see `write_messages`.
         partitions: number of tasks, and of files at most; by default the session's parallelism.
 

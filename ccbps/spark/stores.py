@@ -59,7 +59,7 @@ Contents: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[list[pa.Arra
 MOST_ROUND: Final = (1 << 63) - 1
 """Greatest round, which `drop_rounds` never drops."""
 _TRIES: Final = 5
-"""Number of times that an append is written, if others remove what it has written."""
+"""Number of times that an append is written, if others remove its files."""
 _PART_BYTES: Final = 256 << 20
 """Approximate size of the messages in a file that compaction writes (bytes)."""
 _CAUSES: Final = {
@@ -182,7 +182,7 @@ def _as_they_are(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.Array]]:
 
 
 def check_mode(mode: str, batch: tuple[str, int] | None = None) -> None:
-    """Refuse a mode or a batch that is none; see `write_messages`."""
+    """Refuse an impossible mode or batch; see `write_messages`."""
     choice("mode", mode, ("error", "overwrite", "append"))
     if batch is not None and mode != "append":
         raise ParameterError("batch= is for mode='append'")
@@ -208,7 +208,7 @@ def save_parts(
     contents: Contents,
     party: int | None = None,
 ) -> None:
-    """Write what tasks make of rows as a store, in a part for each task. Runs one job.
+    """Write the messages that tasks make from rows as a store, a part for each task. Runs one job.
 
     Args:
         rows: the rows, spread over tasks and in order.
@@ -247,7 +247,7 @@ def save_parts(
             )
         if batch is not None and last == batch[1]:
             # Computed all the same: a stream with state, such as one of dropDuplicates, goes on
-            # from the state that a batch leaves, and fails where nobody computed it.
+            # from the state that a batch leaves, and fails where that was not computed.
             rows.write.format("noop").mode("overwrite").save()
             return
     folder.make("path")
@@ -262,7 +262,7 @@ def save_parts(
             return
         except BaseException as error:
             abandon(folder, run)
-            # A compaction has removed what a slow writer had written: it is written again.
+            # A compaction has removed the files of a slow writer: they are written again.
             if not isinstance(error, Overtaken):
                 raise
             overtaken = error
@@ -318,8 +318,8 @@ def check_messages(
                 told.unpersist()
 
     Args:
-        df: the messages, as for `write_messages`. No stream, since rows that occur twice are
-            searched: call it in ``foreachBatch``.
+        df: the messages, as for `write_messages`; not a stream, since repeated rows are searched:
+            call it in ``foreachBatch``.
         matcher: the matcher of the messages; public.
         kind: side of the messages, "event" or "interest".
         party: number of the broker whose messages these are; see `write_messages`.
@@ -330,9 +330,9 @@ def check_messages(
     Returns:
         All columns of `df`, and "rejected", which is NULL where nothing is wrong. It says that a
         column is NULL, that a round is negative, that a message has another width, side or version,
-        or that the pair and round occurs more than once, with several messages. In the last case
-        all such rows are rejected, since nobody knows which of them is right. Of one message that
-        came twice, `write_messages` keeps one. Spark alone computes this, in one shuffle.
+        or that the pair and round occurs more than once, with different messages. In the last case
+        all such rows are rejected, since any of them may be the right one. Of equal messages,
+        `write_messages` keeps one. Spark alone computes this, in one shuffle.
 
     Raises:
         ParameterError: a column is missing or of the wrong type, or `subscription` does not apply;
@@ -356,7 +356,7 @@ def check_messages(
         again: column(AGAIN),
     }
     why = F.coalesce(*[F.when(condition, F.lit(text)) for text, condition in problems.items()])
-    # Malformed messages do not count, or anybody could have a good one set aside.
+    # Malformed messages do not count, or anybody could have a well-formed one set aside.
     marked = mark_repeated(df, ids, again, F.when(width & begun, content))
     return marked.select(*map(column, df.columns), why.alias("rejected"))
 
@@ -439,7 +439,7 @@ def drop_rounds(path: StorePath, matcher: Matcher, *, kind: StoreKind, before: i
         path: path of a store, from `write_messages`.
         matcher: the matcher of the messages; public.
         kind: side of the messages, "event" or "interest".
-        before: a round.
+        before: first round that is kept.
 
     Returns:
         The number of messages dropped.
@@ -490,8 +490,8 @@ def drop_interests(path: StorePath, matcher: Matcher, subscriptions: Sequence[st
 def provided_rounds(interests: Stores, matcher: Matcher) -> dict[str, range]:
     """List the rounds that subscribers have provided interests for. Runs no job.
 
-    An event of a round for which a subscription has no interest is not answered, and no error says
-    so. Give the least of these bounds to the ledger, which foretells that rounds run out.
+    An event of a round for which a subscription has no interest gets no answer, and no error. Give
+    the least end of these ranges to the ledger, which warns before the rounds run out.
 
     Example:
         .. code-block:: python

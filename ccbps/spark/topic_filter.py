@@ -5,8 +5,8 @@ cells of a filter. Publishers, or a job that has their key, write `topic_tokens`
 filter of subscriptions' tokens drops events (*Algorithm 2* of [N1]), and one of events' tokens
 drops subscriptions (*Algorithm 1*).
 
-The filter travels with the plan, so it holds no key. Its entries are tokens already. A reader of
-the filter learns which of the tokens that they know are in it.
+The filter travels with the plan, so it holds no key: its entries are tokens. A reader of the filter
+learns which of the tokens known to them are in it.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def topic_tokens(topic: Column | str, key: KeySource) -> Column:
 def make_filter(df: DataFrame, tokens: str = "token") -> CuckooFilter:
     """Make a filter of a column's tokens, for `prefilter`.
 
-    This runs a job. The driver collects those tokens that differ, of 16 bytes each, and keeps some
-    2 bytes of each. Of other tokens one in 8,000 passes.
+    This runs a job. The driver collects the distinct tokens, of 16 bytes each, and keeps some 2
+    bytes of each. Of other tokens, one in 8,000 passes.
 
     Example:
         .. code-block:: python
@@ -102,12 +102,12 @@ def make_filter(df: DataFrame, tokens: str = "token") -> CuckooFilter:
 def prefilter(df: DataFrame, wanted: Filter, tokens: str = "token") -> DataFrame:
     """Drop rows whose token is not in a filter.
 
-    Rows whose token is NULL, for all topics, pass. So does a row whose token is malformed, not of
-    16 bytes, since that says nothing about it.
+    Rows whose token is NULL, which stands for all topics, pass. So do rows with a malformed token,
+    not of 16 bytes, which says nothing about the topic.
 
     Call it before `match`. A row that it drops takes part in no join and in no match, so its pairs
-    are missing from the result instead of false. A filter only knows that a token is absent. Other
-    tokens may pass, so the predicate, or `on=`, must say the topic, too.
+    are missing from the result instead of false. A filter is certain only that a token is absent.
+    Other tokens may pass, so the predicate, or `on=`, must name the topic, too.
 
     Example:
         .. code-block:: python
@@ -121,7 +121,7 @@ def prefilter(df: DataFrame, wanted: Filter, tokens: str = "token") -> DataFrame
         tokens: binary column of tokens.
 
     Raises:
-        ParameterError: the column is missing or not binary; the filter is none, has a key, or is
+        ParameterError: the column is missing or not binary; `wanted` is no filter, has a key, or is
             larger than 32 MiB, which takes some 15 million tokens.
     """
     require(df, [], binary=[tokens])

@@ -139,9 +139,9 @@ def encode_event_udf(
     Returns:
         A function of columns, in this order: with rounds, the subscription (a string), unless
         events are broadcast, and the round; with sessions, the event's number; a STRUCT with the
-        schema's attributes, which it finds by their names, whatever else there is; and the payload
-        (BINARY), if the matcher has payloads. Its result is BINARY, and NULL where a column is. A
-        NULL in an attribute is a value.
+        schema's attributes, found by their names, whatever other fields there are; and the payload
+        (BINARY), if the matcher has payloads. Its result is BINARY, and NULL where a column is
+        NULL. A NULL in an attribute is a value.
 
     Raises:
         ParameterError: when computed, a column is missing or of the wrong type; or a number is
@@ -184,7 +184,7 @@ def encode_interest_udf(
         matcher: the matcher; public.
         key: source of the subscribers' seeds for the workers; without rounds, of a subscriber's
             `RoleKey`.
-        double_quoted_strings: take text in double quotes for a string, as Spark does; see
+        double_quoted_strings: True to read text in double quotes as a string, as Spark does; see
             `Schema.parse`.
         on_error: "raise" fails the job at the first row that cannot be encoded. With "reject" the
             result is a STRUCT of `message`, NULL for such a row, and `rejected`, the reason as a
@@ -193,7 +193,7 @@ def encode_interest_udf(
     Returns:
         A function of columns, in this order: with rounds, the subscription (a string) and the
         round; and the predicate as a string or, if the matcher has private constants, a STRUCT of
-        them, which it finds by their names. Its result is BINARY, and NULL where a column is.
+        them, found by their names. Its result is BINARY, and NULL where a column is NULL.
 
     Raises:
         ParameterError: subscribers make requests, and encode no rows; or, when computed, a column

@@ -34,7 +34,7 @@ def observe(
     *,
     matched: str | None = None,
 ) -> DataFrame:
-    """Count rows while they pass, in batches and in streams, without a job for it.
+    """Count rows while they pass, in batches and in streams, without an extra job.
 
     Example:
         .. code-block:: python

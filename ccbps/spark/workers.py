@@ -51,7 +51,7 @@ def _settle() -> None:
     """Leave present objects out of collections, if modules were loaded since the last time.
 
     This happens only in a worker that has further tasks. It does not happen after each task, since
-    objects that the task still holds are left out, too. A cycle of them is kept.
+    objects that the task still holds are left out, too, and a cycle of them would never be freed.
     """
     # PySpark's daemon reads this, and collects if it is set.
     if os.environ.get("SPARK_REUSE_WORKER") and (modules := len(sys.modules)) > _settled[0]:

@@ -1,8 +1,8 @@
 """Plans of matching a broadcast: each event with all interests of its round.
 
-The broker prepares the labels of an event once for interests that follow one another
-(`ccbps.encodings.labels`). But interests lie by subscription, in many parts. So a piece of work is
-a range of rounds of many subscriptions, and its pairs are handed to the broker round by round.
+The broker prepares the labels of an event once for consecutive interests
+(`ccbps.encodings.labels`). But interests are stored by subscription, in many parts. So a piece of
+work is a range of rounds of many subscriptions, and the broker gets its pairs round by round.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from ccbps.store.files import PartReader, by_part
 from ccbps.store.index import Index as StoreIndex
 
 TOGETHER: Final = 256
-"""Subscriptions of a piece: enough for the broker, and few enough for rounds that follow one
-another in a file to be read together."""
+"""Number of subscriptions of a piece: enough for the broker, and few enough to read consecutive
+rounds of a file together."""
 PIECES: Final = 64
-"""Pieces of work if the number of tasks is not known. They are fewer than `plan.PIECES`, since the
-plan lists the subscriptions of each."""
+"""Number of pieces of work if the number of tasks is not known. It is less than `plan.PIECES`,
+since the plan lists the subscriptions of each."""
 
 
 class _Runs(NamedTuple):
@@ -36,11 +36,11 @@ class _Runs(NamedTuple):
     Attributes:
         run: number of the run in the index of interests.
         begin: first row of events, which are counted through all parts by round.
-        end: row behind the last of events.
+        end: row behind the last row of events.
         start: first row of interests.
-        stop: row behind the last of interests.
-        first: round of the rows `begin` and `start`, if rounds are consecutive from there on; else
-            -1.
+        stop: row behind the last row of interests.
+        first: round of the rows `begin` and `start`, if rounds are consecutive from there on;
+            otherwise -1.
     """
 
     run: Index
@@ -54,7 +54,7 @@ class _Runs(NamedTuple):
         return _Runs(*(column[rows] for column in self))
 
     def within(self, low: int, high: int) -> _Runs:
-        """Return the runs that are left if only rows `low` to `high` of events count."""
+        """Return the runs restricted to rows `low` to `high` of events."""
         begin, end = np.maximum(self.begin, low), np.minimum(self.end, high)
         ahead, known = begin - self.begin, self.first >= 0
         start = np.where(known, self.start + ahead, self.start)
@@ -162,7 +162,7 @@ def plan_rounds(
     Args:
         events: index of the events.
         interests: index of the interests.
-        tasks: number of tasks; 0 if it is not known.
+        tasks: number of tasks; 0 if unknown.
 
     Returns:
         one row per piece: `runs`, an Arrow IPC stream with one row per subscription:

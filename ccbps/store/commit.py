@@ -1,8 +1,8 @@
-"""Changes of a store: one writer takes the next version, and others come after it or are refused.
+"""Changes of a store: one writer takes the next version, and others follow it or are refused.
 
 A writer that replaces a store began from a version, and fails if there is a later one. A writer
-that appends, compacts or drops rounds comes after whatever was committed meanwhile. Appended
-messages form a generation. Compaction makes one of all generations that it found.
+that appends, compacts or drops rounds follows all commits made meanwhile. Appended messages form a
+generation. Compaction merges all generations that it found into one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from ccbps.store.versions import WriterRun, current, is_claim
 
 _TRIES: Final = 20
 _RUNS: Final = 64
-"""Writer runs that an index names: more than may commit while one checks whether it has."""
+"""Number of writer runs that an index names: more than may commit while a run checks whether it
+has committed."""
 AGAIN: Final = "Write to another folder, or once more with mode='overwrite'"
 
 Change = Callable[[Index], Index | None]
@@ -37,14 +38,14 @@ Change = Callable[[Index], Index | None]
 
 
 class Overtaken(ParameterError):
-    """Others came first again and again, or removed the parts of a run: it must begin again."""
+    """Other runs committed first again and again, or removed a run's parts: it must begin anew."""
 
 
 def commit(folder: Folder, run: WriterRun, index: Index) -> str | None:
     """Write an index under the name of the run's version, unless another run has.
 
     Returns:
-        None; or the file that stood in the way, and nothing is changed.
+        None; or the file that stood in the way, so that nothing was changed.
     """
     about = index.about
     runs, store = (*about.runs, run.run)[-_RUNS:], about.store or run.run
@@ -59,8 +60,8 @@ def commit(folder: Folder, run: WriterRun, index: Index) -> str | None:
         other = WriterRun(current(folder)[0])
         obstacle = other.index if other.version else "parts of this one are gone"
     if obstacle is None and current(folder)[0] > run.version:
-        # Others came after this version. Or they came long before, and its name was free again,
-        # since versions before the last are removed.
+        # Other runs committed after this version. Or they did long before, and its name was free
+        # again, since versions before the last are removed.
         later = Index.read(folder)
         if run.run not in later.about.runs:
             folder.remove(run.index)
@@ -78,7 +79,7 @@ def _dated(index: Index, first: int, last: int) -> Index:
 
 
 def _advice(again: str, obstacle: str) -> str:
-    """Return what to do about an obstacle, for errors."""
+    """Return advice about an obstacle, for errors."""
     return again + is_claim(obstacle) * ", after removing that file if no other writer is at work"
 
 
@@ -123,7 +124,7 @@ def append(
     own: Collection[str] = (),
     before: int = 0,
 ) -> Index | None:
-    """Change a store, after whatever other runs commit meanwhile.
+    """Change a store, after all commits that other runs make meanwhile.
 
     Args:
         folder: folder of the store.
@@ -139,7 +140,7 @@ def append(
         the new store; None if it was changed already.
 
     Raises:
-        Overtaken: others came first again and again, or the run's own parts were removed.
+        Overtaken: other runs committed first again and again, or removed the run's own parts.
         ParameterError: `change` raises it.
     """
     obstacle = ""
@@ -238,7 +239,7 @@ def drop_below(folder: Folder, matcher: Matcher, kind: StoreKind, before: int) -
 
 
 def drop_labels(folder: Folder, matcher: Matcher, kind: StoreKind, labels: Collection[str]) -> int:
-    """Drop the messages of subscriptions, which may come again.
+    """Drop the messages of subscriptions, which may be added again.
 
     Returns:
         number of messages that were dropped.
@@ -282,7 +283,7 @@ def replace_generations(
 ) -> None:
     """Replace the generations of a store by the parts into which tasks have merged them.
 
-    Generations that others added meanwhile stay as they are. Rounds and subscriptions that others
+    Generations that other runs added meanwhile stay. Rounds and subscriptions that other runs
     dropped meanwhile are dropped.
 
     Args:

@@ -2,10 +2,10 @@
 
 A part ``part-<version>-<run>-<part>.arrow`` is an Arrow IPC file, uncompressed, with the columns
 `round`, int64, and `message`, fixed-size binary. Its rows are in runs of one subscription, if
-messages have one, with rounds in order. They are in batches of `batch_rows` rows, except the last.
-The store's index keeps two checksums for each batch. A reader compares that of the rounds where it
-uses them, which is not where the index says that they are consecutive. It compares that of the
-messages on request only, since reading a message takes as long as deciding it.
+messages have one, with rounds in order. They are in batches of `batch_rows` rows; the last one may
+have fewer. The store's index keeps two checksums for each batch. A reader compares that of the
+rounds only if it reads them: not if the index says that they are consecutive. It compares that of
+the messages on request only, since reading a message takes as long as deciding it.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from ccbps.store.folder import Folder
 from ccbps.store.versions import current
 
 BATCH_BYTES: Final = 32 << 20
-"""Bytes of a batch in a part. A writer holds them in memory, and so does a reader that cannot map
-files."""
+"""Number of bytes of a batch in a part. A writer holds them in memory, and so does a reader that
+cannot map files."""
 CHECKSUM_BYTES: Final = 32
 """Bytes of each batch's checksums: 16 for the rounds and 16 for the messages."""
 RUN_ROWS: Final = 1 << 12
-"""Rows of a run before it ends at a gap of rounds. So the rounds of long runs are consecutive, and
-a store whose rounds have many gaps has few runs all the same."""
+"""Least number of rows of a run that ends at a gap of rounds. So the rounds of long runs are
+consecutive, and a store whose rounds have many gaps still has few runs."""
 
 RUNS: Final = pa.schema(
     [
@@ -49,9 +49,9 @@ RUNS: Final = pa.schema(
         ("last_round", pa.int64()),
     ]
 )
-"""Columns of runs. A run is rows of one subscription that a part holds one after the other; a
-subscription has several in a part if rounds have gaps. Messages without subscriptions have one run
-for each part, whose `subscription` is NULL."""
+"""Columns of runs. A run consists of consecutive rows of one subscription in a part; a subscription
+has several runs in a part if rounds have gaps. Messages without subscriptions have one run for each
+part, whose `subscription` is NULL."""
 MANIFEST: Final = RUNS.append(pa.field("checksums", pa.binary())).append(
     pa.field("problem", pa.string())
 )
@@ -69,9 +69,9 @@ def batch_rows(width: int) -> int:
 
 
 def checksum(data: NDArray[Any]) -> bytes:
-    """Return 16 bytes that differ if the data do: AES-GMAC under a key that is public.
+    """Return a checksum of 16 bytes: AES-GMAC under a public key.
 
-    It detects damage, not an attacker. Nothing in the standard library reads 9 GB per second.
+    It detects damage, not attacks. Nothing in the standard library is as fast (9 GB per second).
     """
     flat = np.ascontiguousarray(data).reshape(-1).view(np.uint8).data
     return AESGCM(bytes(16)).encrypt(bytes(12), b"", flat)
@@ -89,8 +89,8 @@ def write_part(
         batches: rows in order: rounds, messages and, if there are any, subscriptions.
 
     Returns:
-        columns of `MANIFEST`. A problem is an answer, not a failure, since Spark would try a failed
-        task again.
+        columns of `MANIFEST`. A problem is reported, not raised, since Spark would repeat a failed
+        task.
     """
     part = PartWriter(folder, stem, width)
     try:
@@ -140,8 +140,8 @@ class PartWriter:
         A message that comes once more is left out.
 
         Raises:
-            Refused: a row has a NULL, a negative round or a message of another width. Or a
-                (subscription, round), or without subscriptions a round, has two messages.
+            Refused: a row has a NULL, a negative round or a message of another width; or a pair of
+                a subscription and a round, or without subscriptions a round, has two messages.
         """
         count = len(rounds)
         if not count:
@@ -203,7 +203,7 @@ class PartWriter:
             self._write(self._waiting_rows // whole * whole)
 
     def _gaps(self, new: Bools, gap: Bools) -> list[int]:
-        """Return the rows at which a run ends since it has `RUN_ROWS` rows.
+        """Return the rows at which a run of at least `RUN_ROWS` rows ends.
 
         Args:
             new: whether each row begins a run.
@@ -248,7 +248,7 @@ class PartWriter:
             self._folder.remove(self.name)
 
     def _write(self, rows: int) -> None:
-        """Write rows that wait."""
+        """Write buffered rows."""
         if self._file is None:
             self._file = self._folder.create(self.name)
             self._writer = pa.ipc.new_file(self._file, self._schema)
@@ -272,7 +272,7 @@ class PartFile(NamedTuple):
 
     Attributes:
         folder: folder of the store.
-        rows: number of its rows, also of those that no run names any more.
+        rows: number of its rows, including those that no run names any more.
         checksums: checksums of its batches.
         added: first and last version that brought messages of it.
         version: version of the store whose index names it; 0 if it is not written yet.
@@ -316,7 +316,7 @@ def _arrays(batch: pa.RecordBatch) -> tuple[Numbers, Bytes]:
 class PartReader:
     """Reader of the messages and rounds of one part.
 
-    Each method raises DecodeError if the file is missing, or is not what was written.
+    Each method raises DecodeError if the file is missing or damaged.
 
     Attributes:
         width: bytes of a message.
@@ -350,7 +350,7 @@ class PartReader:
             raise self._damaged(str(error)) from error
 
     def _gone(self) -> DecodeError:
-        """Return the error for a file that is missing: others removed it, or it was lost."""
+        """Return the error for a missing file: another run removed it, or it was lost."""
         folder, planned = self._part.folder, self._part.version
         version, _ = current(folder)
         if version <= planned:
@@ -398,7 +398,7 @@ class PartReader:
     def view(self, start: int, most: int) -> Bytes:
         """Return messages from row `start` on, at least one and at most `most`, without a copy.
 
-        Callers read long stretches of the file. So it is read by large pages, if the system has
+        Callers read long stretches of the file. So it is mapped with large pages, if the system has
         them: a disk is several times as fast then, and memory needs fewer look-ups.
         """
         if self._mapped is not None and not self._large_pages:

@@ -24,7 +24,7 @@ _NO_LINKS: Final = {errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, 
 
 @dataclass(frozen=True)
 class Folder:
-    """Place of a store. It is small and picklable: each process finds the file system by itself.
+    """Location of a store, small and picklable: each process opens the file system by itself.
 
     Attributes:
         path: absolute path or URI.
@@ -104,7 +104,7 @@ class Folder:
 
         If files can be linked, as on local file systems, one of several writers that publish under
         one name succeeds. In object stores files appear whole, but may replace others of the same
-        name. So each writer first claims the name and checks whether others do: at most one
+        name. So each writer first claims the name and checks for claims of others: at most one
         succeeds.
 
         Returns:
@@ -159,7 +159,7 @@ class Folder:
         return [info.base_name for info in system.get_file_info(selector)]
 
     def remove(self, *names: str) -> None:
-        """Delete files, as far as they exist."""
+        """Delete files that exist; ignore others."""
         system, root = self._found
         for name in names:
             if system.get_file_info(f"{root}/{name}").type == fs.FileType.File:

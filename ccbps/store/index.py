@@ -65,15 +65,15 @@ class About(NamedTuple):
 
     Attributes:
         kind: their side.
-        rounds: whether they serve all subscriptions, and name none.
+        rounds: True if they serve all subscriptions, and name none.
         matcher: fingerprint of their matcher, in hex.
         width: bytes of a message.
-        floor: first round that may come; lower rounds were dropped.
+        floor: least round that may be added; lower rounds were dropped.
         batches: number of the last batch of each stream that appends.
-        runs: writer runs that committed last, by which each knows whether it has.
-        void: a version. Parts of runs that began below it, and are not in the store yet, are being
+        runs: writer runs that committed last, by which a run knows whether it has committed.
+        void: version; parts of runs that began below it, and are not in the store yet, are being
             removed.
-        store: run that made the store, which tells it from another one in its place.
+        store: run that made the store, which distinguishes it from a later one in its place.
         party: number of the broker that has these parts of messages; None for whole messages.
     """
 

@@ -1,8 +1,8 @@
 """Merging of a store's parts into fewer: each task takes some runs, and reads the files.
 
-Runs of a subscription that may share rounds go to one task. Other runs need not, however many
-messages the subscription has. No message passes through Spark. Events of a broadcast, which have no
-subscriptions, are merged in order of their rounds.
+Runs of a subscription that may share rounds go to one task. Other runs may go to different tasks,
+so a large subscription is split. No message passes through Spark. Events of a broadcast, which have
+no subscriptions, are merged in order of their rounds.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from ccbps.store.index import Index
 from ccbps.store.plan import BLOCK_BYTES, last_so_far, runs_of, spans, stream
 
 ROWS_AT_ONCE: Final = 1 << 20
-"""Rows whose places are held in memory at a time, unless runs that share rounds have more."""
+"""Number of rows whose places are held in memory, unless runs that share rounds have more."""
 
 
 def plan_merge(index: Index, tasks: int) -> pa.Table:
-    """Plan about equal work for at most so many tasks.
+    """Plan about equal work for at most `tasks` tasks.
 
     Returns:
         a row for each task with the column `runs`, an Arrow IPC stream with `part`, `subscription`,
         `group`, `start`, `stop` and `first`. Runs that may share rounds have the same group, and
-        groups grow.
+        groups are in ascending order.
     """
     rows = index.stop - index.start
     label = pc.rank(index.labelled().subscription, tiebreaker="dense").to_numpy().astype(np.int64)
@@ -74,7 +74,7 @@ def merged_rows(files: PartFiles, piece: bytes, floor: int) -> Iterator[list[pa.
     numbers = runs["part"].dictionary_encode()
     parts = [readers[name] for name in numbers.dictionary.to_pylist()]
     part = numbers.indices.to_numpy()
-    # Whole groups, as many as are to be held.
+    # Whole groups, up to the number of rows to hold.
     ends = np.cumsum(stop - start)
     edges = np.flatnonzero(np.diff(group, prepend=-1))
     chunk = (ends - (stop - start))[edges] // ROWS_AT_ONCE

@@ -1,6 +1,6 @@
 """Checks that a pair and round has one message, in all generations and stores matched together.
 
-Indexes tell where two stores may have the same round. Files are read only there.
+Files are read only where, by the indexes, two stores may have the same round.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _OPEN: Final = 4
 def refuse_twice(several: Sequence[Index]) -> None:
     """Refuse stores of one side that have a message for the same pair and round.
 
-    For events of a broadcast, refuse stores that have an event for the same round. It reads rounds
-    where runs overlap, and nothing elsewhere.
+    For events of a broadcast, refuse stores that have an event for the same round. Rounds are read
+    only where runs overlap.
 
     Raises:
-        RandomnessReuseError: there are such messages; it names one.
+        RandomnessReuseError: there are such messages; the error names one.
         ParameterError: there are such messages of three brokers, whose randomness is not reused.
     """
     index = Index.together(several)
@@ -43,17 +43,18 @@ def refuse_twice(several: Sequence[Index]) -> None:
 
 
 def without_known(now: Index, fresh: Index) -> Index:
-    """Return an index without messages that a store has already, such as messages sent again.
+    """Return an index without messages that a store has already, such as repeated ones.
 
-    It reads rounds where runs overlap, and messages where rounds are the same.
+    Rounds are read where runs overlap, and messages where rounds are equal.
 
     Args:
         now: index of the store.
         fresh: index of parts that were just written.
 
     Raises:
-        RandomnessReuseError: the store has another message for a pair and round; it names one.
-        ParameterError: the same, of three brokers, whose randomness is not reused.
+        RandomnessReuseError: the store has another message for a pair and round, which the error
+            names.
+        ParameterError: the same with three brokers, whose randomness is not reused.
         DecodeError: a file is missing or damaged.
     """
     known: dict[str, list[Numbers]] = {}
@@ -62,7 +63,7 @@ def without_known(now: Index, fresh: Index) -> Index:
             other = (messages[0] != messages[1]).any(axis=1)
             if other.any():
                 place = int(np.arange(len(rows[0]))[at][other.argmax()])
-                # If one of them is damaged, that is what is wrong.
+                # If one of them is damaged, that is the error to report.
                 for index, name, row in zip((now, fresh), names, rows, strict=True):
                     index.files.reader(name, verify=True).gather(row[place : place + 1])
                 raise _twice(now, work, place, "already, and this is another one")
@@ -128,7 +129,7 @@ def _shared(
 
 
 def _twice(index: Index, work: Work, place: int, where: str) -> CcbpsError:
-    """Return the error for a pair that has two messages, which it names."""
+    """Return the error for a pair with two messages; it names the pair."""
     labels, rounds = (column[place].as_py() for column in pair_names(work))
     about = index.about
     name = f"round={rounds}" if about.rounds else f"subscription={labels!r}, round={rounds}"

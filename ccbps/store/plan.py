@@ -19,28 +19,28 @@ from ccbps.store.files import PartReader
 from ccbps.store.index import Index
 
 PIECES: Final = 256
-"""Pieces of work if the number of tasks is not known: enough for the cores of a cluster."""
+"""Number of pieces of work if that of tasks is not known: enough for the cores of a cluster."""
 LEAST_PIECES: Final = 96
 TASK_PIECES: Final = 4
-"""Pieces of work for each task; more if all tasks together had fewer than `LEAST_PIECES`."""
+"""Number of pieces for each task; more if all tasks together had fewer than `LEAST_PIECES`."""
 PIECE_ROWS: Final = 1 << 15
 MOST_ROWS: Final = 1 << 20
-"""Least and largest number of pairs of a piece, which takes some time. The least is also the
-largest number of pairs of a run."""
+"""Least and largest number of pairs of a piece. The least is also the largest number of pairs of a
+run."""
 VIEW_BYTES: Final = 1 << 20
-"""Mean length of neighbouring messages that are decided where they lie. Shorter stretches are
-gathered in blocks, which the kernel prefers to many short calls."""
+"""Least mean bytes of stretches of neighbouring messages that are decided in place. Shorter ones
+are gathered in blocks, to avoid many short calls of the kernel."""
 BLOCK_BYTES: Final = 8 << 20
 """Bytes of a block on the wider side."""
 
 
 class Segments(NamedTuple):
-    """Stretches of pairs whose messages follow one another on both sides; shape (segments,) each.
+    """Stretches of pairs whose messages are consecutive on both sides; shape (segments,) each.
 
     Attributes:
-        events: first row of each in the part of events.
-        interests: first row of each in the part of interests.
-        lengths: number of pairs of each.
+        events: first row of each stretch in the part of events.
+        interests: first row of each stretch in the part of interests.
+        lengths: number of pairs of each stretch.
     """
 
     events: Numbers
@@ -74,7 +74,7 @@ class Work(NamedTuple):
 
 
 def meetings(events: Index, interests: Index) -> tuple[Places, Places]:
-    """Return pairs of runs that have the same subscription, and may have rounds in common."""
+    """Return pairs of runs of the same subscription that may have rounds in common."""
     every = pa.concat_arrays([events.subscription, interests.subscription]).dictionary_encode()
     labels = every.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     own, label = labels[: len(events.part)], labels[len(events.part) :]
@@ -119,8 +119,8 @@ def plan(
         events: index of the events.
         interests: index of the interests.
         chosen: pairs of runs, all or some of `meetings`; None for all.
-        tasks: number of tasks, so that each has some pieces if there is enough to do; 0 if it is
-            not known.
+        tasks: number of tasks, each of which gets some pieces if there is enough work; 0 if
+            unknown.
 
     Returns:
         one row per piece: `event_part`, `interest_part` and `runs`, an Arrow IPC stream with one
@@ -186,7 +186,7 @@ def piece_rows(total: int, pieces: int, tasks: int) -> int:
     Args:
         total: number of all pairs.
         pieces: number of pieces if the number of tasks is not known.
-        tasks: number of tasks, so that all of them have equally many pieces; 0 if it is not known.
+        tasks: number of tasks, which all get equally many pieces; 0 if unknown.
     """
     if tasks:
         pieces = max(TASK_PIECES, -(-min(pieces, LEAST_PIECES) // tasks)) * tasks
@@ -194,7 +194,7 @@ def piece_rows(total: int, pieces: int, tasks: int) -> int:
 
 
 def dense_runs(index: Index) -> NDArray[np.bool_]:
-    """Mark the runs whose rounds are consecutive: as many as rows, since none comes twice."""
+    """Mark the runs whose rounds are consecutive: as many as rows, as no round occurs twice."""
     dense: NDArray[np.bool_] = index.last - index.first == index.stop - index.start - 1
     return dense
 

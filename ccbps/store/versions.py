@@ -1,9 +1,9 @@
-"""Names of a store's files: they tell who wrote a file, and whether it may be removed.
+"""Names of a store's files, which identify a file's writer and whether it may be removed.
 
 A store has versions. A writer takes the version after the one that it found, and writes its index
 last, under a name that no other writer can have taken. So one of several writers that began from
 the same state commits, and the others are refused. Files are named after the version and the run
-that wrote them. So a run that commits can remove what runs that died, or lost, have left behind.
+that wrote them. So a run that commits can remove the files of runs that died or were refused.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _CLAIM: Final = re.compile(r"index-\d{8,}\.arrow\.claim-[0-9a-f]{32}")
 def current(folder: Folder) -> tuple[int, list[str]]:
     """Return the version of the store in a folder, 0 for none, and the names of its files.
 
-    A list of files that is made while one index replaces another may have neither. So a version
-    counts if two lists have none above it.
+    A list of files that is made while one index replaces another may miss both. So a version counts
+    if two lists have no later one.
     """
     version, names = -1, folder.names()
     while (latest := _latest(names)) > version:
@@ -58,7 +58,7 @@ def is_claim(name: str) -> bool:
 
 
 def is_unfinished(name: str) -> bool:
-    """Tell whether a file was left by a writer that did not finish, or is of one at work."""
+    """Tell whether a file is of a writer that did not finish, or has not finished yet."""
     return any(kind.fullmatch(name) for kind in (_PART, _DRAFT, _CLAIM))
 
 
@@ -68,7 +68,7 @@ class WriterRun:
 
     Attributes:
         version: version of the store, if this run commits.
-        run: 32 hex digits that no other run has.
+        run: unique name of the run, 32 hex digits.
     """
 
     version: int
@@ -90,7 +90,7 @@ class WriterRun:
         return f"index-{self.version:08d}.arrow"
 
     def after(self, version: int) -> WriterRun:
-        """Return the same run as one that commits after another version."""
+        """Return the same run, committing after another version."""
         return WriterRun(version + 1, self.run)
 
     def left(self, names: Iterable[str]) -> list[str]:

@@ -1,10 +1,10 @@
-"""Broker 1 or 2: it keeps its parts of interests, and does what broker 0 orders.
+"""Broker 1 or 2: it keeps its parts of interests, and obeys the orders of broker 0.
 
-Broker 0 says when something happens, never what is computed: an order to match says which events
-meet which tables, and the three compare positions before they send anything.
+Broker 0 decides on the order of the work, never on the function that is computed. An order to match
+names events and tables, and the three compare positions before they send anything.
 
-A broker whose file cannot be written, since the disk is full, refuses new interests and says so. It
-goes on with those that it has.
+A broker whose file cannot be written, such as on a full disk, reports that and refuses new
+interests. It goes on with those that it has.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Follower(Closable):
         LedgerError: the file cannot be used.
         NetworkError: it cannot listen at its address.
         KeyMismatchError: the key is not that of broker `party`.
-        ParameterError: the file is another broker's, the matcher's brokers do not learn answers, or
-            it demands grants and there is no authority, or the other way round.
+        ParameterError: the file is another broker's; the matcher's brokers do not learn answers; or
+            the matcher demands grants and there is no authority, or the other way round.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Follower(Closable):
         owner = sha256(bytes([party]) + names).digest()
         width = sealed_width(party, matcher.form.rows)
         self._shelf = Shelf(None if path is None else Path(path), owner, width)
-        # Parts that were verified over these connections and not put yet, by their heads.
+        # Parts that were verified over these connections but not put yet, by their heads.
         self._new: dict[bytes, Bytes] = {}
         self._is_full = False
         self._lock, self._leader = threading.Lock(), threading.Lock()
@@ -104,14 +104,14 @@ class Follower(Closable):
         self._shelf.close()
 
     def _begin(self) -> None:
-        """Start workers, and a session in which broker 0 says what they have."""
+        """Start workers, and a session in which broker 0 fills their tables."""
         if self._workers is not None:
             self._workers.close()
         self._workers, self._session = self._make_workers(), os.urandom(SESSION_BYTES)
         self._new.clear()
 
     def _serve(self, channel: Channel) -> None:
-        """Obey broker 0; a new connection of it takes the place of an old one."""
+        """Obey broker 0; its new connection replaces an old one."""
         assert self._workers is not None
         with self._lock:
             old, self._channel = self._channel, channel
@@ -121,7 +121,7 @@ class Follower(Closable):
         with self._leader:  # the old one has come to its end
             try:
                 while True:
-                    # Broker 0 may have nothing to say for days.
+                    # Broker 0 may be silent for days.
                     content = channel.receive(MOST_BYTES, seconds=1e6)
                     channel.send(self._reply(bytes(content)).to_bytes())
             finally:
@@ -182,7 +182,7 @@ class Follower(Closable):
     def _granted(self, order: Order) -> str:
         """Take grants; return the reason if the file cannot be written now, else nothing.
 
-        They count all the same: a grant may take away what an earlier one gave.
+        They take effect all the same: a grant may withdraw rights of an earlier one.
         """
         assert self._workers is not None
         heads = order.rows[:, :GRANT_HEAD_BYTES]
@@ -218,7 +218,7 @@ class Follower(Closable):
         return unkept
 
     def _leave(self, heads: Sequence[bytes]) -> None:
-        """Delete parts that were verified and not put."""
+        """Delete parts that were verified but not put."""
         for head in heads:
             del self._new[head]
         if heads:

@@ -1,7 +1,7 @@
-"""Grants as broker 0 has them: the last one of each client, sealed for the others.
+"""Grants at broker 0: the last grant of each client, sealed for the other two brokers.
 
 Broker 0 cannot tell whether a grant is the authority's: brokers 1 and 2 can, by its tags. So anyone
-may send it. What broker 0 sees is the head, with the client that it is for and its number.
+may send it. Broker 0 sees only the head, with the grant's client and number.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Granted:
         return self.is_demanded and client not in self._sealed
 
     def new(self, messages: Bytes) -> Bytes:
-        """Return the sealed grants, of some, that are not here yet, shape (count, bytes).
+        """Return those of some sealed grants that are not here yet, shape (count, bytes).
 
         Args:
             messages: sealed grants, shape (count, bytes).

@@ -1,11 +1,11 @@
-"""Broker 0: it tells the other two what comes next, and holds what they need to begin anew.
+"""Broker 0: it gives orders to the other two, and can restore their tables.
 
 All messages reach broker 0 first, sealed for the others. It decides on the order of interests and
-events and on lanes, so that the three always do the same. An order that fails, since a broker or a
-connection ended, is given again over new connections, with new masks. So are changes of tables,
-before anything else is done. A broker that lost its tables gets all interests again; it has its
-parts of them in its file. After brokers stood at different places, digests tell which tables
-differ.
+events and on lanes, so the three always do the same. An order that fails, since a broker or a
+connection ended, is given again over new connections, with new masks. Failed changes of tables are
+repeated first, before anything else is done. A broker that lost its tables gets all interests
+again; it has its parts of them in its file. If brokers were at different positions, digests tell
+which tables differ.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ PATIENCE: Final = 20.0
 PAUSES: Final = (0.02, 0.1, 0.5, 1.0)
 """Seconds before an order is repeated the first, second ... time."""
 MOST_LATE: Final = 1 << 12
-"""Changes that the other brokers are told later, at the most; above that, they get all anew."""
+"""Largest number of changes that wait for the other brokers; above that, they get all anew."""
 BATCH: Final = 64
-"""Events that are matched together at the most."""
+"""Largest number of events that are matched together."""
 _log: Final = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
 class _Request:
-    """Events that wait to be matched, and what came of them."""
+    """Events that wait to be matched, and their result."""
 
     tables: tuple[int, ...]
     rows: Bytes
@@ -67,7 +67,7 @@ class _Request:
 
     @property
     def done(self) -> bool:
-        """Whether something came of them."""
+        """True if there is a result or an error."""
         return self.result is not None or self.error is not None
 
 
@@ -86,8 +86,8 @@ class Leader(Closable):
 
     Raises:
         KeyMismatchError: the key is not that of broker 0.
-        ParameterError: the matcher's brokers do not learn the answers, or it demands grants and
-            there is no authority, or the other way round.
+        ParameterError: the matcher's brokers do not learn the answers; or the matcher demands
+            grants and there is no authority, or the other way round.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class Leader(Closable):
             self._others.close()
 
     def meet(self) -> None:
-        """Wait until both other brokers are there."""
+        """Wait until both other brokers are connected."""
         while not self._is_closed:
             with suppress(RefusedError):
                 self._ordered(lambda: None)
@@ -147,7 +147,7 @@ class Leader(Closable):
             return self._others.workers.sent_bytes()
 
     def with_workers(self, timer: Callable[[], float]) -> Callable[[], float]:
-        """Return a timer of the calling thread that counts what workers did for it, too."""
+        """Return a timer of the calling thread that includes the workers' time for it."""
         return lambda: timer() + self._worker_seconds
 
     @property
@@ -194,7 +194,7 @@ class Leader(Closable):
         return name
 
     def reserve(self, owner: str, name: bytes) -> None:
-        """Keep a name for its client, which was forgotten."""
+        """Reserve a name for its client, which was forgotten."""
         with self._lock:
             self._owners[name] = owner
 
@@ -208,7 +208,7 @@ class Leader(Closable):
             self._change(lambda: self._others.all("forget", rows=as_rows(clients)))
 
     def check(self, kind: str, messages: Bytes, owner: str) -> None:
-        """Refuse sealed messages that are none, or of another client.
+        """Refuse sealed messages that are malformed, or of another client.
 
         Args:
             kind: "event" or "interest".
@@ -236,7 +236,7 @@ class Leader(Closable):
     # -- grants -----------------------------------------------------------------------------------
 
     def check_grants(self, messages: Bytes) -> Bytes:
-        """Return the sealed grants, of some, that are new; errors are those of `Granted.new`."""
+        """Return those of some sealed grants that are new; errors are those of `Granted.new`."""
         return self._granted.new(messages)
 
     def verify_grants(self, grants: Bytes) -> None:
@@ -262,7 +262,7 @@ class Leader(Closable):
     def put_grants(self, grants: Bytes) -> None:
         """Take grants in place of earlier ones, at all three brokers between the same two orders.
 
-        If the other brokers cannot be reached, they take them before anything else.
+        Brokers that cannot be reached now take them before anything else when they are back.
 
         Args:
             grants: sealed messages that were verified, shape (count, bytes).
@@ -301,7 +301,7 @@ class Leader(Closable):
 
         Args:
             table: number of the table.
-            chosen: lane of each, shape (count,).
+            chosen: lane of each interest, shape (count,).
             interests: sealed messages that were checked, shape (count, bytes).
         """
         with self._lock:
@@ -422,7 +422,7 @@ class Leader(Closable):
             RefusedError: it did not succeed in time.
         """
         with self._lock:
-            # Once they are away, nobody waits for them any more until they are back.
+            # While they are away, no caller waits for them.
             patience, pauses = 0.0 if self._is_away else self._patience, iter(PAUSES)
             until = time.monotonic() + patience
             while True:
@@ -446,7 +446,7 @@ class Leader(Closable):
                     return done
 
     def _change(self, act: Callable[[], object]) -> None:
-        """Let the other brokers make a change now, or before anything else when they are back."""
+        """Give the other brokers a change now, or before anything else when they are back."""
         if not self._others.sessions:
             return  # they get everything
         self._late.append(act)
@@ -462,7 +462,7 @@ class Leader(Closable):
             self._others.part(error)
 
     def _catch_up(self) -> None:
-        """Let the other brokers make all changes that they may lack; twice does no harm."""
+        """Repeat all changes that the other brokers may lack; a second time does no harm."""
         while self._late:
             try:
                 self._late[0]()
@@ -472,7 +472,7 @@ class Leader(Closable):
             del self._late[0]
 
     def _join(self) -> None:
-        """Connect with the other brokers, and let them have what they lack."""
+        """Connect with the other brokers, and send them the state that they lack."""
         if self._others.is_joined:
             return
         others = self._others
@@ -493,7 +493,7 @@ class Leader(Closable):
         others.sessions, others.may_differ, others.is_joined = sessions, False, True
 
     def _restore(self) -> None:
-        """Give the other brokers all clients and interests, and let them forget all others."""
+        """Give the other brokers all clients and interests, and delete others there."""
         hellos = [*self._hellos.values()]
         for rows in pieces(len(hellos)):
             if self._others.greet(hellos[rows]).any():
@@ -525,7 +525,7 @@ class Leader(Closable):
             self._put(table, np.array(lanes[rows]), as_rows(content[rows]))
 
     def _mend(self) -> None:
-        """Give the other brokers the tables anew that they hold differently, or all if need be."""
+        """Give the other brokers anew the tables that differ, or all if necessary."""
         tables = (*self._held,)
         order = Order("digests", tables=tables)
         replies, own = self._others.give([order] * PARTIES, lambda w: w.digests(order))
@@ -536,7 +536,7 @@ class Leader(Closable):
             if any(other[DIGEST_BYTES * place :][:DIGEST_BYTES] != digest for other in others)
         ]
         _log.info("the brokers hold %d tables differently", len(differing))
-        if 0 in differing:  # clients, or the tables that there are
+        if 0 in differing:  # clients, or the set of tables
             self._others.sessions.clear()
             self._others.all("reset")
             self._restore()

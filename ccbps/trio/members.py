@@ -1,4 +1,4 @@
-"""The three brokers as each of them knows them."""
+"""Public information on the three brokers, the same at each of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ccbps.shares.operators import Operator, broker_key
 from ccbps.shares.public_clients import Authority
 
 WORKERS: Final = 64
-"""Most worker processes of a broker."""
+"""Largest number of worker processes of a broker."""
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,8 @@ class Trio:
 
     Attributes:
         operators: public sides of the operators of brokers 0, 1 and 2.
-        workers: worker processes of each broker; the same at all three.
-        authority: the client that gives grants, where the matcher demands them; None where it does
-            not.
+        workers: number of worker processes of each broker, the same at all three.
+        authority: client that gives grants; None if the matcher demands none.
     """
 
     operators: tuple[Operator, Operator, Operator]
@@ -46,7 +45,7 @@ class Trio:
                 )
 
     def place(self, party: int, above: int = 0) -> tuple[str, int]:
-        """Return host and port of a broker, or of what listens so many ports above it."""
+        """Return host and port of a broker, or of a listener `above` ports above it."""
         host, port = split_address(self.operators[party % PARTIES].address)
         return host, port + above
 
@@ -63,7 +62,7 @@ class Trio:
         """Refuse a key that is not that of a broker, and a matcher that the service cannot run.
 
         Raises:
-            KeyMismatchError: its operator has another one.
+            KeyMismatchError: the broker's operator has another key.
             ParameterError: the matcher's brokers do not learn the answers; or it demands grants and
                 there is no authority of this matcher, or the other way round.
             DecodeError: the authority's hello is not for this broker.

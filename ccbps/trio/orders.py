@@ -1,7 +1,7 @@
 """Orders of broker 0 to the other two, and their replies.
 
-An order can be given again: it then does what was not done, and nothing twice. So broker 0 repeats
-an order after any failure of a broker or a connection.
+Orders are idempotent: a repeated order does only the work that was not yet done. So broker 0
+repeats an order after any failure of a broker or a connection.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ Verb = Literal[
 ]
 SESSION_BYTES: Final = 16
 MOST_BYTES: Final = 1 << 28
-"""Bytes of an order at the most."""
+"""Largest number of bytes of an order."""
 MOST_ROWS: Final = 1 << 12
-"""Messages of an order at the most."""
+"""Largest number of messages of an order."""
 MOST_VERIFIED: Final = 1 << 16
-"""Verified interests, not put yet, that a broker keeps at the most: the last ones."""
+"""Largest number of verified interests, not put yet, that a broker keeps: the latest ones."""
 _NOTHING: Final = np.zeros((0, 0), dtype=np.uint8)
 
 
@@ -112,8 +112,8 @@ class Reply(Message, frozen=True):
         unkept: reason why the broker cannot write the rows to its file, and so refuses all of them;
             empty for none.
         error: text of an error; empty for none.
-        again: whether the order may do better on new connections.
-        anew: whether it may do better if all brokers get their tables anew.
+        again: True if the order may succeed on new connections.
+        anew: True if the order may succeed once all brokers have got their tables anew.
     """
 
     front: ClassVar[bytes] = b"\x01TR"
@@ -127,13 +127,13 @@ class Reply(Message, frozen=True):
     anew: bool = False
 
     def marked(self, count: int) -> Bools:
-        """Return the marks of so many rows, shape (count,)."""
+        """Return the marks of `count` rows, shape (count,)."""
         packed = np.frombuffer(self.marks, np.uint8)
         return np.unpackbits(packed, count=count).view(np.bool_)
 
 
 def lane_bytes(chosen: Any) -> bytes:
-    """Return lanes as `Order.lanes` has them."""
+    """Return lanes in the form of `Order.lanes`."""
     return np.asarray(chosen, dtype="<i8").tobytes()
 
 

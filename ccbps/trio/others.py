@@ -1,7 +1,7 @@
 """Broker 0's workers, and its connections to brokers 1 and 2, to which it gives orders.
 
-The leader decides what is done and in which order, and holds what must outlast a connection. Here
-are the orders by which it is done.
+The leader decides on the work and its order, and holds the state that must outlast a connection.
+This module gives the orders.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from ccbps.trio.worker import Workers
 T = TypeVar("T")
 FOLLOWERS: Final = (1, 2)
 REPLY_SECONDS: Final = 60.0
-"""Seconds in which a broker must have done what it was told."""
+"""Seconds within which a broker must reply to an order."""
 LATE_SECONDS: Final = 1.0
-"""Seconds in which a broker replies once this one's workers have failed."""
+"""Seconds within which a broker replies once this one's workers have failed."""
 _log: Final = logging.getLogger(__name__)
 
 
@@ -48,7 +48,7 @@ class Others(Confined):
         workers: workers of broker 0.
         sessions: sessions of brokers 1 and 2 that have all clients and tables; empty for none.
         is_joined: True while all three brokers are connected and have the same clients and tables.
-        may_differ: True after brokers stood at different places: their tables may differ.
+        may_differ: True after brokers were at different positions: their tables may differ.
 
     Args:
         trio: the three brokers.
@@ -61,7 +61,7 @@ class Others(Confined):
         self._channels: dict[int, Channel] = {}
         self.sessions: dict[int, bytes] = {}
         self.is_joined = self.may_differ = False
-        # Heads of interests that were verified over these connections and not put yet, in order.
+        # Heads of interests that were verified over these connections but not put yet, in order.
         self._verified: dict[bytes, None] = {}
         # Why a broker cannot write to its file; of brokers that can, nothing.
         self._full: dict[int, str] = {}
@@ -91,7 +91,7 @@ class Others(Confined):
         """Connect with brokers 1 and 2, and return their sessions.
 
         Raises:
-            NetworkError: one of them is not there.
+            NetworkError: one of them cannot be reached.
         """
         if not self.workers.are_alive:
             self.workers.close()
@@ -120,10 +120,10 @@ class Others(Confined):
     def give(
         self, orders: Sequence[Order | None], own: Callable[[Workers], T]
     ) -> tuple[dict[int, Reply], T]:
-        """Give orders while this broker's workers do something.
+        """Give orders while this broker's workers do their part.
 
         Args:
-            orders: orders to brokers 0, 1 and 2, None for none. That to broker 0 is up to `own`.
+            orders: orders to brokers 0, 1 and 2; None for no order. `own` carries out broker 0's.
             own: function that is called with this broker's workers.
 
         Returns:
@@ -131,7 +131,7 @@ class Others(Confined):
 
         Raises:
             NetworkError: a broker or a connection has ended, or failed in another way.
-            PeerError: the brokers do not stand at the same place.
+            PeerError: the brokers are at different positions.
         """
         replies = {}
         for party in FOLLOWERS:
@@ -270,7 +270,7 @@ class Others(Confined):
         """Return the reply of a broker.
 
         Raises:
-            NetworkError: its connection ended, or it could not do what it was told.
+            NetworkError: its connection ended, or it could not carry out the order.
         """
         content = channel.receive(MOST_BYTES, REPLY_SECONDS)
         try:

@@ -1,11 +1,11 @@
 """File of broker 1 or 2: its parts of interests, and heads of grants (SQLite).
 
-The file holds what broker 0 passed on, still sealed, and opens with this broker's key only. It
-tells which clients there are and how many interests each of them has. Of grants, whose parts broker
-0 passes on again, it holds the head of each client's last one. So no earlier one is taken, even if
-broker 0 lost its file.
+The file holds the messages that broker 0 passed on, sealed for this broker's key. It shows the
+clients and the number of interests of each. Of grants, whose parts broker 0 passes on again, it
+holds the head of each client's last one. So no earlier grant is taken, even if broker 0 lost its
+file.
 
-A disk may be full. What cannot be deleted then is deleted with the next change that can be written.
+If the disk is full, deletions are repeated with the next change that can be written.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Shelf:
         self._db.close()
 
     def begin(self) -> None:
-        """Forget what was named: `prune` keeps what is named from here on."""
+        """Forget the named heads: `prune` keeps those that are named from here on."""
         self._db.execute("DELETE FROM temp.named")
 
     def prune(self) -> None:

@@ -36,9 +36,9 @@ from ccbps.trio.members import Trio
 from ccbps.trio.orders import Order, lane_bytes
 
 _LEAVE: Final = "leave"
-"""Order to end the ring, which is obeyed at once."""
+"""Order to end the ring, obeyed at once."""
 JOIN_SECONDS: Final = 4.0
-"""Seconds in which the workers of three brokers must have joined."""
+"""Seconds within which the workers of three brokers must join."""
 
 
 class _Worker(Confined):
@@ -77,7 +77,7 @@ class _Worker(Confined):
         return self._sent + (0 if self._ring is None else self._ring.sent_bytes)
 
     def obey(self, order: Order) -> Any:
-        """Obey an order, and return what `Workers` makes of it: mostly marks of the rows."""
+        """Obey an order, and return its result for `Workers`: mostly marks of the rows."""
         rows = order.rows
         match order.verb:
             case "reset":
@@ -248,7 +248,7 @@ class Workers(Confined):
 
     @property
     def are_alive(self) -> bool:
-        """Whether all worker processes run."""
+        """True if all worker processes run."""
         return not self._is_broken and all(process.is_alive() for process in self._processes)
 
     def leave(self) -> None:
@@ -266,7 +266,7 @@ class Workers(Confined):
 
         Raises:
             NetworkError: a connection broke, or not all three brokers came in time.
-            PeerError: the brokers do not stand at the same place, or have other parameters.
+            PeerError: the brokers are at different positions, or have different parameters.
         """
         marks, count = np.zeros(len(order.rows), dtype=np.bool_), len(self._lines)
         chosen = order.chosen
@@ -296,7 +296,7 @@ class Workers(Confined):
 
         Raises:
             NetworkError: a connection broke.
-            PeerError: the brokers do not stand at the same place.
+            PeerError: the brokers are at different positions.
         """
         results, count = self._all(order), len(self._lines)
         refused = np.asarray(np.any([own for *_, own in results], axis=0), dtype=np.bool_)
@@ -335,7 +335,7 @@ class Workers(Confined):
         """Return the result of each worker.
 
         Raises:
-            CcbpsError: the error of one of them, once all have come to their end.
+            CcbpsError: the error of one of them, once all have ended the order.
         """
         results: dict[int, Any] = {}
         failed: tuple[str, str] | None = None

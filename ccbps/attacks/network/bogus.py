@@ -1,4 +1,4 @@
-"""Bogus brokers: brokers that drop events and make events up, and complaints about them."""
+"""Bogus brokers, which drop and forge events, and complaints about them."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def lost(
     Args:
         drops: deliveries that the broker would drop, shape (events, neighbours).
         patience: missing events after which a neighbour complains.
-        heartbeat: number of events after which their number comes.
-        majority: whether the broker is off the path once more than half of its neighbours complain.
+        heartbeat: number of events after which the publisher sends their number.
+        majority: whether the broker is taken off once more than half of its neighbours complain.
         leave: whether each neighbour takes another path once it complains itself.
     """
     events, neighbours = drops.shape

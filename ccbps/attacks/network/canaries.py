@@ -1,4 +1,4 @@
-"""Brokers that lie: they drop what matched, or change answers, and canaries find them."""
+"""Lying brokers: they drop deliveries or change answers, and canaries detect them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ccbps.wire import KEY_HEADER_BYTES
 SCHEMA = Schema(price=UInt(16))
 LIMIT = 1 << 12
 INTEREST = f"price < {LIMIT}"
-"""Subscription, which a sixteenth of uniform prices match."""
+"""Subscription that a sixteenth of uniform prices match."""
 
 
 def came_before(messages: Bytes) -> Bools:

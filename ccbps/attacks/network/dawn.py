@@ -1,8 +1,8 @@
-"""The attack at dawn: a broker that can read nothing sees that something matches.
+"""The attack at dawn: a broker that can read nothing notices more matches than usual.
 
-Events of an *operation* match one subscription more often than usual. A broker counts its
-deliveries, whatever the matcher. What helps is to make this number independent of events, or to
-make it depend on so much else that the operation is lost in it.
+Events of an *operation* match one subscription more often than usual. A broker can count
+deliveries with any matcher. The defences make this number independent of events, or hide the
+operation in its other variation.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from ccbps.predicates import Predicate, Schema, UInt
 SCHEMA: Final = Schema(sector=UInt(8))
 SECTORS: Final = 256
 WIDTH: Final = 4
-"""Sectors of a subscription."""
+"""Number of sectors of a subscription."""
 SUBSCRIBERS: Final = 40
 MOST_EVENTS: Final = 500_000
-"""Events in all windows at most."""
+"""Largest number of events in all windows."""
 LENGTHS: Final = (1, 2, 4, 8, 16)
-"""Windows that an operation lasts, of the curve."""
+"""Lengths of operations in the curve, in windows."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,9 @@ class Windows:
 def accuracy(counts: Index, operation: Bools, length: int = 1) -> float:
     """Return the share of right guesses whether an operation is under way.
 
-    The broker knows of each window in the first half whether there was one. It takes the threshold
-    that is best there, and guesses in the second half, from the sum over some windows. Windows with
-    and without an operation weigh the same.
+    The broker knows the operations in the first half of the windows. It takes the threshold that is
+    best there, and guesses in the second half, from the sum over some windows. Windows with and
+    without an operation weigh the same.
 
     Args:
         counts: number that the broker sees in each window, shape (windows,).
@@ -114,10 +114,10 @@ def answers(
 def at_constant_rate(
     sectors: Index, wanted: Bools, slots: int, low: int, random: np.random.Generator
 ) -> tuple[Index, float]:
-    """Publish as many events that match in each window, and as many others.
+    """Publish the same number of matching events in each window, and of others.
 
-    Events that match wait for one of the window's slots. Slots that are left, and places of events
-    that match, carry dummies, which match or do not.
+    Matching events wait for one of the window's slots. Free slots, and the former places of
+    matching events, carry dummies, matching or not.
 
     Args:
         sectors: sector of each event, shape (windows, events).

@@ -1,4 +1,4 @@
-"""Filters as weapons: subscriptions that come and go, that match everything, or that cost most."""
+"""Filters as weapons: subscriptions that come and go, match everything, or cost most."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ccbps.overlay.routing.router import Publication
 from ccbps.predicates import Schema, UInt
 
 SIZE: Final = 1 << 16
-"""Number of different events."""
+"""Number of distinct events."""
 TOPICS: Final = 1000
 """Number of topics that are published."""
 COST: Final = 0.5

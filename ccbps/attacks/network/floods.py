@@ -1,4 +1,4 @@
-"""Floods: an adversary that is allowed to take part, and takes too much part."""
+"""Floods: an authorized adversary sends too much."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ccbps.overlay.links import Links
 from ccbps.predicates import Schema, UInt
 
 MOST_PACKETS: Final = 100_000
-"""Events that brokers of a simulation serve at most."""
+"""Largest number of events that brokers of a simulation serve."""
 
 
 @attack(

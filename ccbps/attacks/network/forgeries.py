@@ -1,4 +1,4 @@
-"""Forgeries: a bogus broker alters events that it passes on, and makes others up."""
+"""Forgeries: a bogus broker alters events that it passes on, and forges others."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MADE_UP: Final = "copies what proves the publisher"
 def alterations(
     message: GuardedMessage, broker: str, key: SigningKey, *, topic: str, other: str, number: int
 ) -> dict[str, GuardedMessage]:
-    """Return altered versions of an event that came to a bogus broker, by what it does.
+    """Return altered versions of an event at a bogus broker, by the names of the forgeries.
 
     Args:
         message: the event as the broker got it.
@@ -129,13 +129,13 @@ class GuardedLine(Printable):
     """Guarded brokers on a line, all of one domain, and a topic that they may read.
 
     Args:
-        verify: "every hop", or "border" for brokers that believe those of their domain.
+        verify: "every hop", or "border" for brokers that trust those of their domain.
 
     Attributes:
         links: simulated links.
         brokers: brokers by name.
         keys: keys of brokers and clients.
-        held: events that the bogus broker got, and holds back.
+        held: events that the bogus broker got and withholds.
         delivered: number of deliveries.
     """
 
@@ -218,7 +218,7 @@ class GuardedLine(Printable):
 
 
 class PlainLine(Printable):
-    """Routers on a line that believe one another, behind a bogus broker.
+    """Routers on a line that trust one another, behind a bogus broker.
 
     Attributes:
         delivered: number of deliveries.

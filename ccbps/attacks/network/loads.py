@@ -17,7 +17,7 @@ from ccbps.overlay.links import Links
 ALARM: Final = 4.0
 """Standard deviations above the mean of quiet windows at which an alarm fires."""
 WINDOWS: Final = 400
-"""Windows of one second that an alarm is tried on."""
+"""Number of windows of one second on which an alarm is tested."""
 
 
 @attack(

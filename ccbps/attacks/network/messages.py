@@ -1,4 +1,4 @@
-"""Bytes that are no messages: altered ones, from strangers and from clients with keys."""
+"""Malformed and altered messages, from strangers and from clients with keys."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from ccbps.wire import Cause
 
 SCHEMA: Final = Schema(price=UInt(8), volume=UInt(8))
 GENEROUS: Final = Quota(rate=1e9, burst=1e9, cost=1e9, patience=1e9, subscriptions=10**9)
-"""Limits that nothing meets, so that every message is read."""
+"""Limits that are never reached, so every message is read."""
 
 SIDES: Final[tuple[Side, Side]] = ("event", "interest")
 

@@ -1,4 +1,4 @@
-"""Partitions: a few bogus brokers cut a network in two, and links that prevent it."""
+"""Partitions: a few bogus brokers cut a network in two; further links prevent it."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def connected_pairs(graph: Network, bogus: Collection[int]) -> float:
 def connected_at_worst(graph: Network, most: int) -> list[float]:
     """Return the share of connected pairs for each number of bogus brokers, from none on.
 
-    The adversary tries all brokers and all pairs of brokers. It adds further ones to the best pair,
-    and to a least cut, each of which cuts the most pairs.
+    The adversary tries all brokers and all pairs of brokers. To the best pair, and to a minimum
+    cut, it adds further brokers greedily, by the number of pairs that they cut.
 
     Args:
         graph: network of brokers, which the adversary knows.

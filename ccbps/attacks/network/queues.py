@@ -1,7 +1,7 @@
-"""Brokers with queues, on a simulated network: where load turns into delay and loss.
+"""Brokers with queues, on a simulated network, in which load causes delay and loss.
 
-A broker serves one message at a time. Service times are exponential, so that a broker under Poisson
-load is an M/M/1 queue: of load r and service rate m the mean delay is 1 / (m - r).
+A broker serves one message at a time. Service times are exponential, so a broker under Poisson load
+is an M/M/1 queue: at arrival rate r and service rate m the mean delay is 1 / (m - r).
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class QueueBroker(Printable):
     """A broker that serves packets one after the other.
 
     Args:
-        rate: packets that it serves in a second, on average.
-        route: function from a packet to the neighbours that get it.
-        room: packets that wait at most; those above are lost.
-        admit: function from a packet and the time to whether the broker takes it; refusals cost no
-            service.
+        rate: mean number of packets that it serves per second.
+        route: function that takes a packet and returns the neighbours that get it.
+        room: largest number of packets that wait; further ones are lost.
+        admit: function that takes a packet and the time, and returns whether the broker takes it;
+            refusals cost no service.
         random: source of service times.
 
     Attributes:
@@ -157,6 +157,6 @@ def serve(arrivals: Reals, rate: float, random: np.random.Generator) -> Reals:
         random: source of service times.
     """
     work = np.cumsum(random.exponential(1 / rate, len(arrivals)))
-    # A packet starts when it is there and the one before is done.
+    # Service of a packet starts when it has arrived and the previous one is done.
     waits = np.maximum.accumulate(arrivals - np.concatenate([[0.0], work[:-1]]))
     return np.asarray(work + waits)

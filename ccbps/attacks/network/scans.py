@@ -1,7 +1,7 @@
-"""Scans: clients find brokers of an overlay, and who is connected through them, from delays alone.
+"""Scans: from delays alone, clients find brokers of an overlay, and the clients behind them.
 
-A client can overload a broker that it does not see. Probes that cross the same broker are then
-delayed ever more, and probes that do not cross it are not. Source: [ABCDFQ14].
+A client can overload a broker that it does not see. The delay of probes that cross this broker then
+grows and grows, that of other probes does not. Source: [ABCDFQ14].
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ returns the delays of probes between some pairs meanwhile. The pairs are given b
 (floods, pairs). The delays have a row for each True of it, and the probes in order of time."""
 
 STEP: Final = 1.6
-"""Factor between two rates that a scan tries first."""
+"""Factor between successive rates that a scan tries first."""
 HALVINGS: Final = 6
 """Number of times that a scan halves the last step."""
 LEAST: Final = 25.0
@@ -45,7 +45,7 @@ class Scan:
     marks: Bools
 
     def brokers(self, limit: float = np.inf) -> Bools:
-        """Return the brokers that the attackers tell apart: the pairs connected through each.
+        """Return the brokers that the attackers distinguish: the pairs connected through each.
 
         Args:
             limit: rate above which the attackers cannot publish.
@@ -56,16 +56,16 @@ class Scan:
 def scan(observe: Observe, floods: Bools, most: float, threshold: float) -> Scan:
     """Find brokers from the delays of probes.
 
-    A flood is raised until the delays of its own probes grow: the median of the later half of the
-    probes exceeds that of the earlier half by a threshold, and by the median in a quiet network.
-    Then the rate is searched more closely, and all pairs send probes. Pairs are marked whose delays
+    The rate of a flood is raised until the delays of its own probes grow: the median of the later
+    half of the probes exceeds that of the earlier half by a threshold, and by the median in a quiet
+    network. Then the rate is bisected, and all pairs send probes. A pair is marked if its delays
     grow more than half as much as those of the flood. Floods with equal marks meet at one broker.
 
     Args:
         observe: function that floods and probes the network.
         floods: pairs of attackers that publish in each flood, shape (floods, pairs).
         most: rate that an attacker cannot exceed, in events a second.
-        threshold: least growth of delays that counts, in seconds.
+        threshold: least significant growth of delays, in seconds.
     """
     every, idle = np.ones_like(floods), np.zeros(len(floods))
     quiet = np.median(observe(idle, every), axis=1).reshape(floods.shape)
@@ -193,7 +193,7 @@ class Tree:
         delay: float = 0.0,
         random: np.random.Generator | None = None,
     ) -> Observe:
-        """Return what the attackers of `floods` see; by formulas where there is no `random`.
+        """Return the attackers' view of `floods`; by formulas without `random`.
 
         A broker of rate m and load r delays an event by 1 / (m - r) on average. The delay is
         exponential, and within a window of t seconds a broker near its capacity reaches no more

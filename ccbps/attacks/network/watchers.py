@@ -141,18 +141,18 @@ class WatchedLayer(Printable):
 def possible_senders(
     layer: WatchedLayer, watchers: Sequence[str], content: bytes, counts: Sequence[int] = MEMBERS
 ) -> list[set[str]]:
-    """Return the senders of a message that members have to reckon with, for numbers of members.
+    """Return the possible senders of a message in the view of members, by number of members.
 
-    They know the layer, and when everybody acted and each cell came. They see which neighbour
-    brought the message first to each of them. They take each node and each act before for the start
-    of the message, follow it from act to act, and keep the nodes from which it would come as it
-    did. Nothing else is on its way.
+    The members know the layer, and the times of all acts and cells. They see which neighbour
+    brought the message first to each of them. They assume each node and each earlier act as the
+    start of the message, follow it from act to act, and keep the nodes that would explain all first
+    arrivals. Nothing else is on its way.
 
     Args:
         layer: the layer, after the message came to all watchers.
-        watchers: members that work together.
+        watchers: members that collude.
         content: content of the message.
-        counts: number of the first watchers that take part.
+        counts: numbers of first watchers that take part.
     """
     seen = _first_arrivals(
         (came, receiver, sender)
@@ -185,7 +185,7 @@ def possible_senders(
 
 
 def _first_arrivals(cells: Iterable[tuple[float, str, str]]) -> dict[str, tuple[float, str]]:
-    """Return when the first cell came to each receiver, and from whom."""
+    """Return the time and the sender of the first cell at each receiver."""
     first: dict[str, tuple[float, str]] = {}
     for came, receiver, sender in cells:
         first[receiver] = min((came, sender), first.get(receiver, (came, sender)))

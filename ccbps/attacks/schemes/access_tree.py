@@ -1,8 +1,8 @@
-"""Access trees: the tree of a comparison spells its constant, and leaves tell bits of events.
+"""Access trees: the tree of a comparison reveals its constant, and leaves reveal bits of events.
 
-The tree is in the clear, with the position of the bit that each leaf asks for. Each bit has two
-tokens, and the broker sees which of them an event meets. What it lacks is which token stands for 0.
-The shape of a comparison tells that for its leaves, and so does one known event for all tokens.
+The tree is in the clear, with the position of the bit that each leaf tests. Each bit has two
+tokens, and the broker sees which of them an event meets, but not which token stands for 0. The
+shape of a comparison reveals that for its leaves, and one known event reveals it for all tokens.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Range = tuple[int, int]
 Shape = tuple[tuple[int, ...], tuple[tuple[int, int], ...]]
 """Positions of the leaves, and the steps of the tree."""
 Origin = tuple[Range, tuple[int, ...]]
-"""A range of codes, and the bits that the leaves of its tree ask for."""
+"""A range of codes, and the bits that the leaves of its tree test."""
 Reading = tuple[list[int], list[Range]]
 """Codes of all events, and ranges of all subscriptions."""
 
@@ -47,7 +47,7 @@ def read_tree(matcher: AccessTreeMatch, interest: Bytes) -> Shape:
 
 
 def tabulate_shapes(matcher: AccessTreeMatch) -> dict[Shape, list[Origin]]:
-    """Return what makes each tree of a comparison or an equality, for a schema of one attribute.
+    """Return the origins of each tree of a comparison or equality, for a schema of one attribute.
 
     Args:
         matcher: matcher; nothing but its public parameters is used.
@@ -80,9 +80,9 @@ def _results(matcher: AccessTreeMatch, view: View) -> tuple[Any, list[tuple[int,
 def read_by_shapes(
     matcher: AccessTreeMatch, view: View, shapes: dict[Shape, list[Origin]]
 ) -> list[Reading]:
-    """Return every reading of all events and subscriptions that fits what the broker has.
+    """Return every reading of all events and subscriptions that fits the broker's view.
 
-    Bits that no leaf asks for are taken for 0.
+    Bits that no leaf tests are taken for 0.
 
     Args:
         matcher: matcher of the messages, over one attribute.
@@ -92,7 +92,7 @@ def read_by_shapes(
     table, tokens, held = _results(matcher, view)
     leaves = [[tokens[number] for number in numbers] for _, numbers in table.trees]
     choices = [shapes[read_tree(matcher, interest)] for interest in view.interests]
-    # A world says, for each position, which token stands for 0.
+    # A world fixes, for each position, the token of 0.
     worlds: list[tuple[dict[int, int], dict[int, Range]]] = [({}, {})]
     for row in sorted(range(len(choices)), key=lambda row: len(choices[row])):
         extended = []

@@ -1,7 +1,7 @@
-"""Additive masks: one number hides all values of an attribute, and any one value gives it.
+"""Additive masks: one number hides all values of an attribute, and any one value reveals it.
 
-A message is v + k, so differences and the order of all values and bounds are in the clear. Each
-function here finds k from something else: a range, the ends of a domain, NULL or a distribution.
+A message is v + k, so differences and the order of all values and bounds are in the clear. The
+functions of this module find k from a range, the ends of a domain, NULL or a distribution.
 """
 
 from __future__ import annotations
@@ -52,15 +52,14 @@ def unmask_open_ranges(interests: Bytes) -> Words:
 
 
 def unmask_domain(column: Words, size: int) -> tuple[Words, int]:
-    """Read values from events alone, where they reach both ends of their domain.
+    """Read values from events alone, if they reach both ends of their domain.
 
     Args:
         column: masked values of one attribute.
         size: number of values of the domain.
 
     Returns:
-        the values if the least one is 0, and by how much they may be greater: 0 where they fill
-        the domain.
+        the values if the least one is 0, and the largest possible error: 0 if they fill the domain.
 
     Example:
         >>> import numpy as np
@@ -73,10 +72,10 @@ def unmask_domain(column: Words, size: int) -> tuple[Words, int]:
 
 
 def unmask_null(column: Words) -> Words | None:
-    """Read values from events alone, where NULL occurs often and far below all values.
+    """Read values from events alone, if NULL occurs often and far below all values.
 
     Returns:
-        the codes of all events, of which NULL is 0; None where the least value is not the most
+        the codes of all events, of which NULL is 0; None if the least value is not the most
         frequent one, or not the farthest from its neighbour.
     """
     values, counts = np.unique(column, return_counts=True)
@@ -87,13 +86,13 @@ def unmask_null(column: Words) -> Words | None:
 
 
 def unmask_median(column: Words, median: int) -> Numbers:
-    """Read values from events alone, where their median is known."""
+    """Read values from events alone, if their median is known."""
     above = (column - column.min()).astype(np.int64)
     return np.asarray(median + above - int(np.median(above)))
 
 
 def bound_by_mask(message: int, bits: int) -> tuple[int, int]:
-    """Return the least and the greatest value that a message can stand for, as masks have 62 bits.
+    """Return the least and greatest value that a message can have, as masks have 62 bits.
 
     Args:
         message: masked value.

@@ -1,8 +1,9 @@
 """ASPE: scalar products keep linear relations, and codes are whole numbers.
 
 The cipher is linear, so known plaintexts give its key. The matcher multiplies every ciphertext by a
-secret factor; one more known event is enough then. With no known plaintext, cross-ratios of
-products do not depend on key and factors, and whole codes tell the right reading of them.
+secret factor, against which one more known event is enough. Without known plaintexts, cross-ratios
+of products do not depend on key and factors. Of the values that fit them, only the right ones are
+whole codes.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ Readings = tuple[Array, set[tuple[int, int]]]
 """Codes of events, and bounds as (attribute, doubled bound)."""
 
 MOST_GAP: Final = 48
-"""Greatest distance of two neighbouring values that is guessed, and one more."""
+"""One more than the greatest distance of neighbouring values that is guessed."""
 
 
 def read_ciphertexts(matcher: AspeMatch, bodies: Bytes) -> Array:
@@ -94,7 +95,7 @@ def solve_events(
 ) -> tuple[Array, set[tuple[int, int]]]:
     """Read all events and bounds, from the codes of the first d + 2 events or more.
 
-    Every known event gives d + 1 equations for the key, and one more unknown, its factor.
+    Every known event gives d + 1 equations for the key, and adds one unknown, its factor.
 
     Args:
         matcher: matcher of the messages.
@@ -193,7 +194,7 @@ def _null_vector(rows: list[list[int]], prime: int) -> list[int]:
 def _without_blinds(seen: Array, bounds: Array, n: int, ring: Residues) -> tuple[Array, Array]:
     """Return events and bounds of n numbers with the products that the ciphertexts have.
 
-    The dimensions that make exact messages new each time do not count in products, so the table of
+    The dimensions that randomize exact messages do not contribute to products. So the table of
     products has rank n, and is a product of two narrow tables.
     """
     queries, columns = (part.astype(float)[None] for part in (seen, bounds))
@@ -250,7 +251,7 @@ def read_whole_numbers(events: Array, *others: Array) -> list[Array]:
 
     Args:
         events: points of a projective line, shape (events, 2).
-        others: further points, whose places need not be whole numbers.
+        others: further points, whose positions need not be whole numbers.
 
     Returns:
         the places of the events, and of each of `others`; nothing if no three neighbours are near
@@ -294,7 +295,7 @@ def read_by_cross_ratios(matcher: AspeMatch, view: View) -> Iterator[tuple[Array
 
     Yields:
         the values of all events, and the closed bounds in ascending order, half-way between two
-        values. Open ends are drawn outside of the domain, which gives them away.
+        values. Open ends are drawn outside of the domain, and so recognizable.
     """
     seen = read_ciphertexts(matcher, view.events)[:, 0]
     corners = read_ciphertexts(matcher, view.interests)[:, -2:]
@@ -316,8 +317,8 @@ def read_by_cross_ratios(matcher: AspeMatch, view: View) -> Iterator[tuple[Array
 def read_noisy_values(products: Array, size: int) -> Array:
     """Read values whose codes have secret noise of up to a quarter of a step.
 
-    Of all readings in which the least and the greatest event are at the domain's ends, the right
-    one is that whose values crowd around whole numbers.
+    Of all readings with the least and the greatest event at the domain's ends, the right one has
+    its values concentrated around whole numbers.
 
     Args:
         products: products of the events with two bounds, shape (events, 2).

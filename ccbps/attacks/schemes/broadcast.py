@@ -1,9 +1,9 @@
-"""Attacks on `BroadcastMatch` where labels or nonces serve for more than they may.
+"""Attacks on `BroadcastMatch` if labels or nonces are reused.
 
 A round has a label for each digit of an event and each value of the digit. Its lowest bits, the
 select bits, are the value plus a shift that the broker does not know. So the labels of two events
 of one round show the sum of their digits, and open a subscription at both, and at all mixtures of
-both. Who can make the labels of a round reads everything of it.
+both. Whoever can make the labels of a round reads all its messages.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def digits_from_labels(event: Bytes, labels: Bytes, widths: Sequence[int]) -> li
         widths: bits of each digit.
 
     Returns:
-        for each digit the values whose labels are the event's: none, if the round is another one.
+        for each digit the values whose labels are the event's: none if the round differs.
     """
     first, digits = 0, []
     for width, label in zip(widths, event.reshape(-1, LABEL_BYTES), strict=True):
@@ -62,10 +62,10 @@ def digits_from_labels(event: Bytes, labels: Bytes, widths: Sequence[int]) -> li
 
 
 def last_within(within: Callable[[int], bool], inside: int, end: int) -> int:
-    """Find a bound of an interval with few questions, as who can make labels may ask them.
+    """Find a bound of an interval with few questions, which a maker of labels can ask.
 
     Args:
-        within: function from a value to the answer of a subscription.
+        within: function that takes a value and returns the answer of a subscription.
         inside: a value in the interval.
         end: first or last value of the domain.
 
@@ -89,10 +89,10 @@ def bounds_from_nonce(
     known: Bytes,
     other: Bytes,
 ) -> list[tuple[int, int]]:
-    """Read an interest of a box that has the nonce of a known one, in the same round.
+    """Read an interest of a box with the nonce and the round of a known interest.
 
-    Their pads are the same. So the sum of two rows is one of table entries, and bare where these
-    have no masks. One slot of every digit of every bound is bare.
+    Both have the same pads. So the sum of two rows is a sum of table entries, and unmasked where
+    these have no masks. One slot of every digit of every bound has none.
 
     Args:
         encoding: the encoding; its slots are public.
@@ -104,7 +104,7 @@ def bounds_from_nonce(
 
     Returns:
         for each attribute the upper bound plus 1, and the lower bound. An upper bound above all
-        codes is 0, as the interest has it; digits that cannot be explained are 0.
+        codes is 0, as in the interest; digits that cannot be explained are 0.
     """
     slots = encoding.slots
     both = np.unpackbits((known ^ other)[NONCE_BYTES:], bitorder="little")[: slots.bits]

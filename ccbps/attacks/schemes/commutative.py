@@ -1,8 +1,8 @@
-"""Layers of commutative encryption: who holds them all, who needs none, and what passes through.
+"""Layers of commutative encryption: attacks with all keys, without keys, and by Legendre symbols.
 
-An entry of a broker's table is a word under r - 1 layers, so whoever has their keys tries words.
-Who can send guesses needs no key: equal words are equal entries. Without squares, the Legendre
-symbol of a word passes through all layers.
+An entry of a broker's table is a word under r - 1 layers, so any holder of their keys can try
+words. A party that can send guesses needs no key: equal words are equal entries. If words are not
+encoded as squares, the Legendre symbol of a word passes through all layers.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def read_table(
 def try_filters(
     chain: LayeredTree, subscriber: str, node: LayeredNode, words: Iterable[bytes]
 ) -> dict[int, bytes]:
-    """Subscribe to guesses, and see at a broker which of its entries they fall on.
+    """Subscribe to guesses, and find the entries at a broker that they equal.
 
     Args:
         chain: network.
@@ -84,15 +84,15 @@ def try_filters(
 
 
 def try_notifications(chain: LayeredTree, words: Iterable[bytes]) -> dict[str, dict[int, bytes]]:
-    """Publish guesses, and see at every broker which of its entries they match.
+    """Publish guesses, and find the entries at every broker that they match.
 
     Args:
         chain: chain of brokers with all subscribers at its end.
         words: guesses, in order.
 
     Returns:
-        the words of the entries of each broker, by the broker's name. Each broker alone sees its
-        own, and works with the publisher.
+        the words of the entries of each broker, by the broker's name. Each broker sees only its
+        own, and colludes with the publisher.
     """
     publisher = chain.nodes[PUBLISHER]
     seen: dict[str, dict[int, bytes]] = {
@@ -121,7 +121,7 @@ def read_symbols(elements: Iterable[int], prime: int) -> Bools:
 
 
 def hash_unsquared(word: bytes, prime: int) -> int:
-    """Return H(w) without the square, as no function of the library does."""
+    """Return H(w) without squaring, unlike the library."""
     return int.from_bytes(sha256(word).digest(), "big") % prime
 
 

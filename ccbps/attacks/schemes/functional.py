@@ -1,8 +1,8 @@
 """Attacks on functional encryption by users who pool their keys, and by observers.
 
-In the transparent pairing, where elements are their logarithms, `view_of` returns all that a party
-can compute from its keys and messages, and `ccbps.attacks.schemes.relations` finds whether a
-message's element of GT is a linear combination of it.
+In the transparent pairing, where elements are their logarithms, `view_of` returns all elements that
+a party can compute from its keys and messages, and `ccbps.attacks.schemes.relations` tests whether
+a message's element of GT is a linear combination of them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class SearchGroups(TransparentPairing):
 def view_of(
     scheme: FunctionalScheme, keys: Sequence[Any], targets: Sequence[Any]
 ) -> tuple[list[int], list[int]]:
-    """Return the logarithms in GT of what a party can compute, and of the messages' elements.
+    """Return logarithms in GT of the elements that a party can compute, and of the messages'.
 
     Args:
         scheme: the scheme; it gets fresh groups.
@@ -78,7 +78,7 @@ def _words(some: Any) -> Sequence[str]:
 
 
 def pooled(keys: Sequence[tuple[Sequence[str], Points]]) -> tuple[list[str], Points]:
-    """Make one key of `CpAbe` of several: the first part of the first one, and all words' parts.
+    """Combine keys of `CpAbe`: the first part of the first key, and the parts of all words.
 
     Args:
         keys: words and points of each key.

@@ -1,4 +1,4 @@
-"""Attacks on `GarbledMatch` where a round serves two events, or two subscriptions.
+"""Attacks on `GarbledMatch` if a round serves two events, or two subscriptions.
 
 Labels of a wire differ by Delta, the same for all wires of a round. So two events of one round show
 Delta wherever a bit differs, and with it both labels of every wire. The broker then evaluates the
@@ -35,8 +35,8 @@ def delta_of(event: Bytes, other: Bytes) -> tuple[Index, list[Bytes]]:
         other: body of another event.
 
     Returns:
-        wires whose labels differ, and the different values by which they do: Delta alone, if the
-        events are of one round.
+        wires whose labels differ, and the distinct differences: Delta alone, if the events are of
+        one round.
     """
     apart = (event ^ other).reshape(-1, LABEL_BYTES)
     places = np.flatnonzero(apart.any(axis=1))
@@ -51,8 +51,7 @@ def delta_of_interests(interest: Bytes, other: Bytes) -> list[Bytes]:
         other: body of another subscription.
 
     Returns:
-        the different values by which ciphertexts differ: Delta alone, if the subscriptions are of
-        one round.
+        the distinct differences of ciphertexts: Delta alone, if the subscriptions are of one round.
     """
     end = len(interest) // LABEL_BYTES * LABEL_BYTES
     apart = (interest ^ other)[:end].reshape(-1, LABEL_BYTES)

@@ -1,8 +1,8 @@
 """Attacks on `InnerProductMatch` by the broker, alone and with one client.
 
-The broker alone computes with what it has: the generators, all points, and all their pairings.
-`ccbps.attacks.schemes.relations` finds all that follows from them. With the key of any client, it
-takes the secret matrix off all messages.
+The broker alone computes with the generators, all points, and all their pairings.
+`ccbps.attacks.schemes.relations` finds all relations of these. With the key of any client, the
+broker removes the secret matrix from all messages.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def logarithms(bodies: Bytes) -> list[int]:
 
 
 class Colluder:
-    """A broker that has the key of one client: it takes the secret matrix off all messages.
+    """A broker with the key of one client, which removes the secret matrix from all messages.
 
     Args:
         matcher: the matcher.
@@ -114,7 +114,7 @@ class Colluder:
 def difference_of(
     group: Pairing, ciphertext: Points, token: Points, first: tuple[Point, Point], most: int
 ) -> int | None:
-    """Find the scalar product of two messages, if it is small and first components are published.
+    """Find the scalar product of two messages, if it is small, from published first components.
 
     Args:
         group: the pairing.

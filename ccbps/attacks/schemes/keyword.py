@@ -1,8 +1,8 @@
 """Keywords by proxy encryption: tokens repeat, and the two halves of a user's key add up.
 
-The broker turns trapdoors into tokens, which are equal for equal keywords of all users. With one
-user it has x and s, and then a token for every keyword. A user alone, who has h and s, names tokens
-that were stolen from a broker.
+The broker turns trapdoors into tokens, which are equal for equal keywords of all users. Together
+with one user it has x and s, and so a token for every keyword. A user alone, who has h and s, can
+identify the keywords of tokens that were stolen from a broker.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def read_tokens(matcher: KeywordMatch, view: View, bodies: Bytes) -> list[list[A
 
 
 def find_contradictions(tokens: Sequence[Any], size: int) -> Index:
-    """Return the subscriptions that never hold, where there are more tokens than values.
+    """Return the subscriptions that never hold, if there are more tokens than values.
 
     Args:
         tokens: token of each subscription to one attribute.
@@ -146,7 +146,7 @@ def forge_interest(
 def name_stolen_tokens(
     matcher: KeywordMatch, user: Mapping[str, Any], tokens: Sequence[Any]
 ) -> list[Equality]:
-    """Name tokens that a broker has lost, with the key of one user.
+    """Name tokens stolen from a broker, with the key of one user.
 
     Args:
         matcher: matcher of the messages.

@@ -1,4 +1,4 @@
-"""Masked topics: equal topics have equal tokens, which frequencies or one event name."""
+"""Masked topics: equal topics have equal tokens, identified by frequencies or one known event."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Oblivious topics: a subscriber with many requests, and a relay that stands in for others.
 
-The broker of `ObliviousTopicMatch` sees noise, so that what is left are its parties. A subscriber
-reads the topics that it has requests for. A relay that hands identities over can give its own
-instead; if identities come by another way, its requests are refused.
+The broker of `ObliviousTopicMatch` sees only noise, so these attacks are by its clients. A
+subscriber reads the topics that it has requests for. A relay that passes identities on can give its
+own instead; if identities come by another channel, its requests are refused.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def open_session(
     asked: Sequence[str],
     requests: int | None = None,
 ) -> tuple[ObliviousPublisher, ObliviousSubscriber]:
-    """Make a publisher and a subscriber, who asks for topics as often as it is answered.
+    """Make a publisher and a subscriber, which asks for topics as often as it is answered.
 
     Args:
         matcher: matcher of both.
@@ -61,7 +61,7 @@ def open_session(
 
 
 def read_slots(topics: Sequence[Any], names: Sequence[Any], asked: Sequence[Any]) -> list[bytes]:
-    """Return what a broker sees of events: the slots of one subscriber, joined for each event.
+    """Return a broker's view of events: the slots of one subscriber, joined for each event.
 
     Args:
         topics: topic of each event.

@@ -1,8 +1,7 @@
-"""Attacks on onions for several nodes: keys made of others' keys, and tags that come through.
+"""Attacks on onions for several nodes: rogue keys, and tags that survive re-encryption.
 
-The adversary is one node, or two nodes of a path with honest ones between them. The first one
-changes what leaves it, so that the second one knows the onion again, which links the ends of the
-path.
+The adversary is one node, or two nodes of a path with honest nodes between them. The first node
+changes an onion so that the second one recognizes it, which links the ends of the path.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ def rogue_key(
 
 
 def marked(cipher: UniversalCipher, block: Ciphertext, marker: Element) -> Ciphertext:
-    """Replace the content of a block by a marker, under the block's key, which nobody has to know.
+    """Replace the content of a block by a marker under the block's key, without knowing the key.
 
     Args:
         cipher: the cipher.

@@ -1,7 +1,7 @@
-"""Attacks on P3S: what its servers learn from their requests alone, without any key.
+"""Attacks on P3S by its servers, from requests alone, without any key.
 
-No server of `ccbps.p3s` can match. But subscribers fetch what matches, each under its name. A log
-is what a server saw: pairs of a client and its `ccbps.p3s.messages.Request`.
+No server of `ccbps.p3s` can match. But subscribers fetch matching items, each under its name. A
+server's log holds pairs of a client and its `ccbps.p3s.messages.Request`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def co_matches(log: ServerLog) -> set[frozenset[str]]:
 
 
 def containments(log: ServerLog) -> set[tuple[str, str]]:
-    """Find the pairs of clients of which the first matches a part of what the second one does.
+    """Find the pairs of clients of which the first matches a part of the second one's events.
 
     Args:
         log: log of the repository.
@@ -69,10 +69,10 @@ def containments(log: ServerLog) -> set[tuple[str, str]]:
 
 
 def similarities(log: ServerLog, clients: Sequence[str]) -> Reals:
-    """Return the share of what two clients fetched that both fetched, shape (clients, clients).
+    """Return Jaccard's index of the fetched events of two clients, shape (clients, clients).
 
-    Clients that fetch more than they need match many events together. Those who fetch nearly the
-    same still need nearly the same.
+    Clients that fetch more than they need have many events in common. But clients that fetch
+    nearly the same still need nearly the same.
 
     Args:
         log: log of the repository.

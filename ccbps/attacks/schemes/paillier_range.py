@@ -35,7 +35,7 @@ from ccbps.predicates import Schema, UInt
 
 
 def comparer_of(view: View) -> NabeelComparer:
-    """Return what the broker compares with, from its key."""
+    """Return the broker's comparer, from its key."""
     return NabeelComparer(integer(view.key["n"]), integer(view.key["mu"]))
 
 
@@ -61,7 +61,7 @@ def divide(comparer: NabeelComparer, messages: Sequence[int], by: int) -> list[i
 
 
 def find_factor(comparer: NabeelComparer, bounds: Sequence[int]) -> int:
-    """Return r_p, a secret of the clients: what all differences of bounds have in common.
+    """Return r_p, a secret of the clients: the common divisor of all differences of bounds.
 
     Three or more different bounds give it, unless their differences have a factor in common.
     """
@@ -99,7 +99,7 @@ def read_exactly(
 def read_open_ends(
     comparer: NabeelComparer, values: Sequence[int], bounds: Sequence[int], size: int
 ) -> tuple[list[int], list[int]]:
-    """Read all events and bounds with nothing known, where ranges are open at both ends.
+    """Read all events and bounds without known values, if ranges are open at both ends.
 
     `x < c` begins at 0, `x > d` goes on to the end, and a free attribute has both bounds. So the
     spread of all bounds is the domain.
@@ -133,7 +133,7 @@ def _read_values(
 
 
 def read_filled_domain(comparer: NabeelComparer, values: Sequence[int], size: int) -> Numbers:
-    """Read events alone to within 1, where they fill a domain of `size` values.
+    """Read events alone to within 1, if they fill a domain of `size` values.
 
     Their spread is the domain's, which gives r_p. Values whose r_q is near to 0 or to r_p may be
     off by one.

@@ -1,9 +1,9 @@
 """Encrypted prefixes: ciphertexts share as many first bits as values do.
 
-A prefix-preserving cipher decides for each beginning of a value whether its next bit is flipped.
-Whoever knows a value knows these decisions on its way, and so the first bits of all values that
-begin like it. Subscriptions tell the decisions as well: the prefixes of `x < c` have the lengths of
-the ones of c, and the prefixes of an interval turn outward at both of its ends.
+A prefix-preserving cipher decides for each prefix of a value whether the next bit is flipped. A
+known value reveals these decisions for its own prefixes, and so the first bits of all values that
+begin like it. Subscriptions reveal the decisions as well: the prefixes of `x < c` have the lengths
+given by the ones of c, and the prefixes of an interval turn outward at both of its ends.
 
 Ciphertexts and prefixes are those of one attribute of at most 56 bits, left-aligned in their bytes.
 """
@@ -24,7 +24,7 @@ from ccbps.matching.broken.prefix import UNUSED, PrefixMatch
 from ccbps.predicates import Schema, UInt
 
 Node = tuple[int, int]
-"""A beginning of ciphertexts, as (length, bits)."""
+"""A prefix of ciphertexts, as (length, bits)."""
 
 CLEAR: Final = 4.0
 """Difference of two log-likelihoods that decides a turn."""
@@ -53,7 +53,7 @@ def count_shared(a: Numbers, b: Numbers, bits: int) -> Numbers:
 def extend_known(
     known: tuple[Numbers, Numbers, Numbers], targets: Numbers, bits: int
 ) -> tuple[Numbers, Numbers]:
-    """Bound the values behind ciphertexts by what they share with known prefixes.
+    """Bound the values of ciphertexts by the bits that they share with known prefixes.
 
     Args:
         known: prefixes in the clear, their ciphertexts, and their lengths in bits.
@@ -61,7 +61,7 @@ def extend_known(
         bits: width of the attribute, bits.
 
     Returns:
-        the least and the greatest value that each ciphertext can stand for.
+        least and greatest value that each ciphertext can have.
 
     Example:
         >>> import numpy as np
@@ -89,7 +89,7 @@ def read_limit(interest: Bytes, bits: int) -> int:
 
 
 def read_one_sided(interests: Bytes, bits: int) -> tuple[Numbers, Numbers, Numbers]:
-    """Return prefixes that subscriptions `x < c` give away, as `extend_known` takes them."""
+    """Return prefixes that subscriptions `x < c` reveal, in the form for `extend_known`."""
     parts = []
     for interest in interests:
         ciphertexts, lengths = read_slots(interest, bits)
@@ -116,9 +116,9 @@ def read_interval(interest: Bytes, bits: int) -> tuple[int, list[tuple[int, int]
 
 
 def read_turns(interest: Bytes, bits: int) -> list[tuple[Node, bool]]:
-    """Return the nodes whose children an interval shows, and whether they have changed places.
+    """Return the nodes whose children an interval shows, and whether the children are exchanged.
 
-    If the upper half of the interval is the one with the 0, all of them are the opposite.
+    If the upper half of the interval is the one with the 0, all results are inverted.
     """
     ciphertexts, lengths = read_slots(interest, bits)
     inside = {
@@ -143,9 +143,9 @@ def read_turns(interest: Bytes, bits: int) -> list[tuple[Node, bool]]:
 
 
 def join_turns(interests: Bytes, bits: int) -> dict[Node, bool]:
-    """Return whether children have changed places, for all nodes that intervals join to the root.
+    """Return whether children are exchanged, for all nodes that intervals join to the root.
 
-    All of them may be the opposite: that is the reflection of the domain.
+    All results may be inverted, which is the reflection of the domain.
     """
     group: dict[Node, tuple[int, bool]] = {}
     for number, interest in enumerate(interests):
@@ -179,16 +179,17 @@ def place_events(
 def place_by_distribution(
     ciphertexts: Numbers, below: Callable[[int], float], bits: int, leaf: int = 64
 ) -> tuple[Numbers, Numbers]:
-    """Place events from ciphertexts and the distribution of values, with no subscription.
+    """Place events from ciphertexts and the distribution of values, without subscriptions.
 
-    Each way of exchanging children makes some counts of events likely and others not: weighed from
-    the leaves to the root, and then read from the root on, while the odds are clear.
+    Each way of exchanging children has a likelihood, given the counts of events. Likelihoods are
+    computed from the leaves to the root; then choices are made from the root on, while the odds are
+    clear.
 
     Args:
         ciphertexts: ciphertexts of the events.
         below: chance that a value is below a number.
         bits: width of the attribute, bits.
-        leaf: number of values, a power of two, that are not told apart.
+        leaf: number of values, a power of two, that are not distinguished.
 
     Returns:
         the least value and the number of values that each ciphertext can stand for.

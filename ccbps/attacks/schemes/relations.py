@@ -1,8 +1,8 @@
-"""Linear relations between what a party can compute, in the model of generic groups.
+"""Linear relations between elements that a party can compute, in the generic group model.
 
-In generic groups, whatever a party can find out is a linear relation between the products of
-pairings of the points that it has. In the transparent pairing of `ccbps.algebra.pairing`, where
-elements are their logarithms, all such relations are found: those that hold for all keys.
+In generic groups, all that a party can find out are linear relations between the products of
+pairings of its points. In the transparent pairing of `ccbps.algebra.pairing`, where elements are
+their logarithms, all such relations are found: those that hold for all keys.
 """
 
 from __future__ import annotations

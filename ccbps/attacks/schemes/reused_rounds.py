@@ -1,12 +1,12 @@
-"""Rounds that are used again: what a broker reads where a publisher starts again at round 0.
+"""Reused rounds: the leak to a broker if a publisher starts again at round 0.
 
 The adversary is the broker of a one-time matcher, with the messages that were sent before and after
-a restart. The tag of a round is in the header of its messages, so that rounds used again show.
+a restart. The tag of a round is in the header of its messages, so reused rounds are visible.
 
 Under the randomness R1, R2, Z of one round, two events of `BranchingMatch` have the messages
 R1 L(x) R2 + Z and R1 L(x') R2 + Z. Their difference R1 (L(x) - L(x')) R2 is zero where the events
-are equal. `ccbps.attacks.schemes.broadcast` and `ccbps.attacks.schemes.garbled` have matchers that
-lose far more.
+are equal. The matchers of `ccbps.attacks.schemes.broadcast` and `ccbps.attacks.schemes.garbled`
+leak far more.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def sent_after_restarts(
 ) -> list[Bytes]:
     """Return the messages of a publisher that starts again each day.
 
-    It uses the same rounds again, unless a ledger refuses them. Then it uses those that follow.
+    It uses the same rounds again, unless a ledger refuses them. Then it uses the following ones.
 
     Args:
         matcher: a one-time matcher.

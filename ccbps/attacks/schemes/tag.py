@@ -1,11 +1,11 @@
-"""Attacks on `TagMatch`: what keys in common, and keys that fit events, show of constants.
+"""Attacks on `TagMatch`: the leak of constants by keys in common, and by keys that fit events.
 
 The adversary is the broker. It has bodies of messages, as
 `ccbps.matching.contract.access.bodies_of` cuts them out, the public parameters, and the key of the
 public permutation. Keys that subscriptions have in common show which of their bounds begin with the
-same bits, so that bounds form a tree, of which the broker does not know at any node which branch is
-0 and which is 1. `ccbps.matching.tag.tag_words` says why. The attacks differ in what turns the
-tree.
+same bits. So bounds form a tree, but at each node the broker does not know which branch is 0 and
+which is 1. `ccbps.matching.tag.tag_words` explains why. The attacks differ in the knowledge that
+determines the branches.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def limits_from_shares(keys: Numbers, size: int) -> Reals:
     """Estimate c of each ``x < c`` by the share of subscriptions that have a key.
 
     A key that one in 2^n subscriptions has is taken for a prefix of n bits, and so for 2^-n of the
-    domain. A key that a single subscription has is not counted. That works where subscriptions hold
-    nothing but the prefixes of their intervals. `TagMatch` adds decoys, which end it.
+    domain. A key that a single subscription has is not counted. That works if subscriptions hold
+    nothing but the prefixes of their intervals. `TagMatch` adds decoys, which prevent it.
 
     Args:
         keys: keys by `keys_of`.
@@ -94,7 +94,7 @@ def limits_from_shares(keys: Numbers, size: int) -> Reals:
 
 @dataclass
 class BoundTree:
-    """Tree of single bounds, from keys that some subscriptions have and no others.
+    """Tree of single bounds, from keys that only some subscriptions have in common.
 
     Attributes:
         keys: keys by `keys_of`, of subscriptions with one bound each, all upper or all lower ones.
@@ -141,7 +141,7 @@ class BoundTree:
                 self._split(part, here)
 
 
-# -- what turns the tree ---------------------------------------------------------------------------
+# -- turns of the tree -----------------------------------------------------------------------------
 
 
 def limits_from_turns(paths: Sequence[Path], ones: Mapping[Path, int], bits: int) -> Reals:
@@ -193,7 +193,7 @@ def turns_from_hits(tree: BoundTree, hits: Bools) -> dict[Path, int]:
     A key that fits is no decoy. So it stands for a bound whose first bits end in 1.
 
     Args:
-        tree: tree of upper bounds; of lower ones, all bounds come out reflected.
+        tree: tree of upper bounds; with lower ones, all resulting bounds are reflected.
         hits: hits of the tree's keys by `hits_of`, shape (events, subscriptions, keys).
     """
     fitting = np.unique(tree.keys[hits.any(axis=0)]).tolist()
@@ -257,7 +257,7 @@ def limits_from_prior(paths: Sequence[Path], prior: Reals, depth: int) -> Reals:
 
 
 def widths_from_hits(hits: Bools, size: int) -> Reals:
-    """Estimate the widths of intervals of uniform values by how often their keys fit.
+    """Estimate the widths of intervals of uniform values by the frequencies with which keys fit.
 
     Args:
         hits: hits by `hits_of`.
@@ -272,8 +272,8 @@ def widths_from_hits(hits: Bools, size: int) -> Reals:
 def bounds_from_shares(shares: Sequence[Sequence[float]], chances: Reals) -> list[tuple[int, int]]:
     """Find both bounds of intervals of values whose distribution is known.
 
-    Of all intervals with as many prefixes as keys fit, the one is taken whose prefixes would fit
-    most nearly as often as the keys do, by chi-squared.
+    Of all intervals with as many prefixes as there are keys that fit, it takes the one whose
+    prefixes have the closest frequencies to those of the keys, by chi-squared.
 
     Args:
         shares: for each interval the shares of events that keys fit, those above 0, ascending.
@@ -308,13 +308,13 @@ def values_by_trying(
 
     Args:
         broker: the broker.
-        client: the client that works with it.
+        client: the client that colludes with it.
         events: messages of events.
         attribute: name of the attribute.
         values: values to try, ascending.
 
     Returns:
-        the first of these values that each event does not exceed; -1 where nothing matches.
+        first of these values that each event does not exceed; -1 if nothing matches.
     """
     tried = client.encode([f"{attribute} <= {value}" for value in values])
     below = broker.match_all(events, tried)

@@ -1,8 +1,8 @@
-"""Attacks on `ThreeBrokerMatch`: brokers that work together, and a broker where there are no masks.
+"""Attacks on `ThreeBrokerMatch`: colluding brokers, and one broker if masks are missing or reused.
 
 A bit is the sum of three shares, and broker i holds shares i and i + 1, numbers modulo 3. So two
-brokers hold all three. What brokers send one another is masked; without masks, or with masks that
-are used twice, it shows sums of events.
+brokers hold all three. Brokers send one another masked messages; without masks, or with masks that
+are used twice, these reveal sums of events.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from ccbps.shares.replicated import Evaluation, lanes, whole_vectors
 
 
 def sum_of_shares(held: Mapping[int, tuple[Bytes, Bytes]]) -> Bytes:
-    """Add up the different shares that some brokers hold.
+    """Add up the distinct shares that some brokers hold.
 
     Args:
         held: shares i and i + 1 of each broker i that takes part.
 
     Returns:
-        the bits of the messages, if two brokers or more take part; else uniform bits.
+        bits of the messages, if two brokers or more take part; otherwise uniform bits.
     """
     shares = {
         (broker + place) % PARTIES: share
@@ -63,7 +63,7 @@ def null_space(rows: Bytes) -> list[list[int]]:
 def sums_from_lookups(
     x_0: Bytes, x_1: Bytes, y_1: Bytes, sent: Bools
 ) -> list[tuple[list[int], int]]:
-    """Read sums of events from what broker 1 sends to broker 0 for one lookup, without masks.
+    """Read sums of events from broker 1's bits for broker 0 in one lookup, without masks.
 
     Broker 1 sends x_1 (y_1 + y_2) + x_2 y_1. Broker 0 lacks y_2, which is multiplied by x_1. For
     sets of events whose x_1 add up to 0, the rest is the sum of x_2 y_1, and broker 0 has y_1.

@@ -1,4 +1,4 @@
-"""The view of a broker that keeps what it gets, and guesses from what better matchers show it."""
+"""Views of a broker that keeps its messages, and guesses from the leaks of better matchers."""
 
 from __future__ import annotations
 

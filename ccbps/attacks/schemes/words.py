@@ -7,10 +7,10 @@ range by partitions is the words of all cells that it touches:
 
 1. Two ranges that overlap share cells, neighbours most often. So subscriptions alone put all cells
    of a partition in their order, or in the reverse one.
-2. The cells that an event is in, one of each partition, overlap as well. So the cells of all
-   partitions stand in one order, and each event stands between its neighbours.
-3. Words of one clause belong to one attribute, and so do words that are never found together. The
-   numbers of cells are public, and tell which attribute it is.
+2. The cells that contain an event, one of each partition, overlap as well. So the cells of all
+   partitions have one order, and each event lies between its neighbours.
+3. Words of one clause belong to one attribute, and so do words that never occur together. The
+   numbers of cells are public, and identify the attribute.
 """
 
 from __future__ import annotations

@@ -195,7 +195,7 @@ class BranchingEncoding(PairEncoding):
             bit = slice(node % WORD, node % WORD + 1)
             _spread(z[node // WORD], bit, mask)
             for block in range(len(layout.pieces[node - 1])):
-                # Rows past the column's last one are not looked at any more.
+                # Rows past the column's last one are not read any more.
                 rows = layout.read(words, node - 1, block, part, exact=False)
                 np.bitwise_and(rows, mask[0], part)
                 np.bitwise_xor(z[block], part, z[block])
@@ -210,7 +210,7 @@ class BranchingEncoding(PairEncoding):
         r2 = np.empty((labels.shape[1], rows), dtype=np.uint64)
         for block, out in enumerate(r2):
             out[:] = layout.read(random, last, block, out)
-        # What is not R1's but came along with it is taken out again.
+        # Bits that came along with R1, but are not R1's, are taken out again.
         total = r2.copy() if half.ones_below else np.zeros_like(r2)
         # R2's last column ends with a one.
         r2[-1] |= SHIFTS[1] << SHIFTS[last % WORD]
@@ -294,7 +294,7 @@ class BranchingEncoding(PairEncoding):
         return out
 
     def _block_rows(self, rows: int, batch: int) -> int:
-        """Return how many messages to treat together: `rows`, or as many as there is memory for."""
+        """Return the number of messages to treat together: `rows`, or as many as memory allows."""
         fitting = BLOCK_BYTES // (8 * 8 * self.layout.words)
         return max(1, min(batch, 8 * (min(rows // 8, max(1, fitting)) - 1 | 1)))
 
@@ -324,7 +324,7 @@ class _Half:
 
     Attributes:
         name: "event" or "interest".
-        ones_below: whether the ones below the diagonal of L belong to this half.
+        ones_below: True if the ones below the diagonal of L belong to this half.
         columns: the column of each row but the first.
         runs: neighbouring sources of edges into one column: (row, first source, end).
         moves: input bits that are added to labels: {(row, word of the row, word of the input,

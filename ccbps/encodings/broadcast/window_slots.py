@@ -2,10 +2,10 @@
 
 The publisher's part of a slot is a sum over digits of the event (windows of a few bits). The
 subscriber knows each summand for each value of the digit: a private entry, times common random
-bits, which here the subscriber alone draws. So he can write it down in advance, one line for each
-value, and mask each line with a pad that only the label of that value opens. The event message is
-the label of every digit's value; a label's lowest bits, `select`, are the value plus a shift that
-clients alone know, and tell the broker which line is his.
+bits, which here the subscriber alone draws. So the subscriber writes it down in advance, one line
+for each value, and masks each line with a pad that only the label of that value opens. The event
+message is the label of every digit's value; a label's lowest bits, `select`, are the value plus a
+shift that clients alone know, and tell the broker which line to open.
 
 Of the pads of one digit at one slot (a *coordinate*), the line with select 0 goes into the slot
 itself; the others are rows of the interest message, masked by it. Two kinds need fewer:
@@ -21,7 +21,8 @@ the answer, as in `ccbps.encodings.formula.rank_one`.
 
 Before there is an event, no pad is opened, and interests must show nothing at all. Every slot but
 the root has a random bit of its own. The root has a pad: of a coordinate that is not direct, or of
-one that is made plain for this. A select bit would not do, as all interests of the round have it.
+one that is made plain for this. A select bit would not suffice, as all the round's interests share
+it.
 
 Sources: Naor, Pinkas and Sumner, EC 1999 (row reduction); Yao, FOCS 1986, and Applebaum, Ishai and
 Kushilevitz, CRYPTO 2006 (labels); Pinkas, Schneider, Smart and Williams, ASIACRYPT 2009.
@@ -259,7 +260,7 @@ class WindowSlots(GateWalk):
                     continue
                 bit = monomial[0]
                 others = [m for m, _, _ in parts if m != monomial]
-                # The bit must not occur in what it is computed from.
+                # The bit must not be computed from itself.
                 if len(others) != len(parts) - 1:
                     continue
                 used = {x for m in others for x in m}

@@ -1,7 +1,7 @@
-"""Event messages of a formula in two parts: one before there are events, and labels of the event.
+"""Event messages of a formula in two parts: a message ahead of the event, and labels of the event.
 
 From both the broker computes the event message of `ccbps.encodings.formula.encoding`, byte for
-byte, and learns nothing that this message does not say.
+byte, and learns nothing else.
 
 =================  ======================================================================
 labels             of the event's bits, those that the formula uses: `ccbps.encodings.labels`
@@ -22,11 +22,11 @@ Privacy. Select bits are uniform, a pad's bit that is opened is uniform, and a r
 bit that is not. So labels, opened pads and rows are uniform and independent of the event message,
 and slots are the message plus what these say: `AheadEncoding.simulate`. Before there are labels the
 broker has the sums of both messages' slots, without what labels add. All of these are uniform: the
-root has a pad, and every other slot has a random bit of the pair. A select bit would not do, as all
-messages for one event have it.
+root has a pad, and every other slot has a random bit of the pair. A select bit would not suffice:
+all messages for one event share it.
 
-Pads are AES-128 under labels, which is pseudorandom. Subscribers know the factors, and so may find
-the other pads of messages that are for them; the nonce keeps those of other messages from them.
+Pads are AES-128 under labels, which is pseudorandom. Subscribers know the factors, and so may
+compute the other pads of their own messages; the nonce hides those of other messages from them.
 
 Hazard: labels of a round serve one event. A second one under the same labels opens the pads of both
 values, and with them random bits of the pair.
@@ -266,7 +266,7 @@ class AheadEncoding:
             out: place of the event messages, shape (count, message_bytes).
 
         Returns:
-            whether a bit of a message ahead is set that is not used, bool, shape (count,).
+            True where a message ahead has an unused bit set, bool, shape (count,).
 
         Raises:
             ShapeError: a shape does not fit.

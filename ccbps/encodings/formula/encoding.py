@@ -1,7 +1,7 @@
 """Rank-one-gate encoding of a formula: perfect, one message each, split between two parties.
 
-`ccbps.encodings.formula.rank_one` says which slots there are and who adds what. Here the two
-encoders, the decoder and the simulator are straight-line programs over them
+`ccbps.encodings.formula.rank_one` defines the slots and each party's part of them. Here the two
+encoders, the decoder and the simulator are straight-line programs over slots
 (`ccbps.encodings.formula.slot_programs`), run for 64 pairs a word.
 
 Messages are bits in this order, the first one lowest in the first byte; unused bits are zero:

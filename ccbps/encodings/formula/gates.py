@@ -1,6 +1,6 @@
 """Walk over a formula that opens gates and hands out slots and common random bits.
 
-Encodings differ in what leaves deliver, and in who sends what:
+Encodings differ in the deliveries of leaves, and in the senders of slots:
 `ccbps.encodings.formula.rank_one` has one message of a publisher for each subscription,
 `ccbps.encodings.broadcast.window_slots` one for all.
 """

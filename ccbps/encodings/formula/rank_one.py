@@ -17,7 +17,7 @@ Which slots a message holds:
 
 - slots to which both parties contribute are masked with a common one-time pad and sent by both;
 - slots to which one party alone contributes are sent by that one, masked by their own rho or S;
-- where the publisher contributes the same to several slots, he sends the first; the subscriber
+- where the publisher contributes the same to several slots, it sends the first only; the subscriber
   alone sends the sum of both, from which the broker makes the second. The root stays apart: an
   interest by itself would show the answer if it holds for every event. Publisher's slots
   sigma_0 e + rho_0 of several gates with the same e are one slot and share rho_0.
@@ -83,8 +83,8 @@ class RankOne(GateWalk):
         terms: terms that either party adds.
         both: slots that both parties send.
         lone: slots that one party sends alone.
-        ties: (slot, first): the publisher sends the first only, the subscriber the sum of his
-            parts; where the broker begins, slot = first + that.
+        ties: (slot, first): the publisher sends the first only, the subscriber the sum of its parts
+            of both; the broker begins with slot = first + that sum.
         order: slots of either party's message, in the order of its bits.
     """
 
@@ -204,7 +204,7 @@ class RankOne(GateWalk):
     def _share(
         self, rho: Numbers, s: Numbers, gate: Gate, publisher: set[int], subscriber: set[int]
     ) -> None:
-        """Give a gate's masks to one party, the subscriber wherever he contributes anyway."""
+        """Give a gate's masks to one party: to the subscriber wherever it contributes anyway."""
 
         def holder(slot: int) -> Side:
             return "publisher" if slot in publisher and slot not in subscriber else "subscriber"

@@ -1,9 +1,9 @@
 """The straight-line programs of the formula encoding: both parties' slots, and the answer.
 
 Input rows are words. An encoder's begin with the random bits, and its input bits follow. The
-decoder's begin with the sum of both messages, as if they were of one length. Behind the slots of
-both parties a message holds some of its own, which the sum has mixed: those of the party that has
-fewer come once more, and the program takes the two apart.
+decoder's begin with the sum of both messages, as if they were of one length. After the slots of
+both parties, a message holds slots of its own party, which the sum has mixed. The own slots of the
+party that has fewer follow once more, and the program separates the two.
 """
 
 from __future__ import annotations

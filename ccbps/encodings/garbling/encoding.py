@@ -5,7 +5,7 @@ two labels, which differ by Delta, whose last bit is 1. The garbler, who is the 
 each wire the label Z with select bit 0, and pi, the bit that Z stands for. So a label with select
 bit s stands for s + pi, and the label of 0 is Z + pi Delta. Sums are XORs.
 
-Of operands a and b, whose bits are turned by alpha and beta, let p = pi_a + alpha and
+For operands a and b, negated privately by alpha and beta, let p = pi_a + alpha and
 q = pi_b + beta. The gate of a' b' = (a + alpha) (b + beta) has two ciphertexts, and its output ::
 
     T_G = H(Z_a, t) + H(Z_a + Delta, t) + q Delta
@@ -221,7 +221,7 @@ class GarbledEncoding(PairEncoding):
         return out
 
     def simulate(self, answers: Bools, uniform: Bytes, rounds: Rounds) -> tuple[Bytes, Bytes]:
-        """Make pairs of messages from the answers alone, as the real ones look (SIM).
+        """Make pairs of messages from the answers alone, like the real ones (SIM).
 
         Args:
             answers: shape (batch, outputs), bool.

@@ -1,6 +1,6 @@
 """The hash of garbled circuits: AES-128 under public keys, many inputs a key.
 
-Of a label x, the tweak t of a pair, and the key k of a gate and a block of rounds::
+For a label x, the tweak t of a pair, and the key k of a gate and a block of rounds::
 
     H(x, t) = AES_k(sigma(x) + t) + sigma(x) + t        sigma(L || R) = (L + R) || L
 
@@ -51,7 +51,7 @@ def groups_of(rounds: Rounds) -> Iterator[tuple[int, slice | Index]]:
 
 
 def tweaks(rounds: Rounds) -> Rounds:
-    """Return what is added to the first halves of a gate's two operands, shape (2, rows)."""
+    """Return the numbers added to the first halves of a gate's two operands, shape (2, rows)."""
     first = rounds << np.uint64(1)
     return np.stack([first, first | np.uint64(1)])
 

@@ -1,7 +1,7 @@
-"""What garbling a circuit takes: labels, gates with one or two ciphertexts, and what is private.
+"""The plan of a garbled circuit: labels, gates with one or two ciphertexts, and private bits.
 
-A circuit's inputs are bits of the event and bits of the interest. The garbler knows the latter. So
-a wire is one of
+A circuit's inputs are bits of the event and bits of the interest. The garbler knows the interest's
+bits. So a wire is one of
 
 - *known*: it depends on the interest alone. The garbler computes it, and it costs nothing;
 - a *label* and a known *turn*: the wire is the label's bit plus the turn. XOR and NOT cost nothing,
@@ -40,7 +40,7 @@ class Layer(NamedTuple):
         first: place of the first of them; the others follow.
         size: number of labels that are made.
         operands: places of the operands, those of a gate together: one for half gates, else two.
-        turns: for each of them the place, among the known bits, of what is added to it.
+        turns: for each operand the place of its turn among the known bits.
         known: places of the known bits of half gates.
         start: number of the first ciphertext; the others follow, those of a gate together.
         gate: number of the first gate or half gate, which names its key.

@@ -154,7 +154,7 @@ class StraightLine:
         first = zeros + 1
         for number in range(numbers.max(initial=-1) + 1):
             steps = self.steps[numbers == number]
-            # What a target holds before the level is one more product.
+            # A target's value before the level is one more product.
             held = np.unique(steps[:, 0])
             held = held[places[held] != zeros]
             kept = np.stack([held, held, np.full(len(held), self.one)], axis=1)

@@ -6,8 +6,8 @@ hold by `ccbps.ciphers.proxy_search` and evaluates the tree bottom up. Compariso
 prefixes and IN become trees over bits.
 
 A tree stands in a message in postfix order. A step is a pair of bytes: (0, 1) takes the next leaf,
-(k, n) with n > 1 replaces the last n results by whether at least k of them hold, (0, 0) fills up
-the end. No step at all is a tree that always holds.
+(k, n) with n > 1 replaces the last n results by one that holds if at least k of them do, (0, 0)
+fills up the end. No step at all is a tree that always holds.
 
 A bit has two values, hence two tokens: however many interests there are, an event costs at most two
 products and hashes for each bit, and the rest is Boolean work on bytes.

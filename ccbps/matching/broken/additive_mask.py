@@ -3,9 +3,9 @@
 A value v of an attribute is sent as v + k with the attribute's key k; the broker compares masked
 values with masked bounds. Exact, as nothing wraps around.
 
-Hazard: the broker sees all differences and the order of values; one known value gives k and with it
-everything, and so do events that fill a domain, with nothing known. It is here because systems use
-it, and as the lower end of every comparison.
+Hazard: the broker sees all differences and the order of values. One known value gives k, and with
+it everything; so do events that fill a domain, without any known value. The scheme is here because
+systems use it, and as the lower end of every comparison.
 Source: [Survey] section 4.1 on Chen et al.
 """
 

@@ -3,9 +3,9 @@
 An event of d attributes is a query q of ASPE (`ccbps.ciphers.aspe`), of dimension d for all
 attributes together. A bound p on attribute j stands for two points p1, p2 that are mirror images
 in q_j = p; q_j > p iff (P2 - P1) . Q > 0, and swapping the points reverses that. A subscription
-has a lower and an upper bound for every attribute, so nobody needs to be told operators, and all
-bounds and all attributes are one matrix product. A message holds P2 - P1 alone, as matching uses
-nothing else: it says less than the two points, in half the bytes.
+has a lower and an upper bound for every attribute, so operators need not be sent, and all bounds
+and all attributes are one matrix product. A message holds P2 - P1 alone, as matching uses nothing
+else: it says less than the two points, in half the bytes.
 
 Bounds lie half-way between codes: products are never 0, and equality is two bounds. Open ends are
 drawn outside the domain and bounds are shuffled, so that no bound is known beforehand. Both corners
@@ -18,9 +18,9 @@ Example::
 
     manager = matcher.subscriber(server.subscriber_key("security manager"))
 
-A new key needs no new subscriptions. What `KeyServer.rotate` returns holds U = M_new^T M_old^-T of
-[OFMR15] (its transpose, as ciphertexts are rows here): it turns ciphertexts of points under M_old
-into such under M_new; queries take its inverse transpose.
+A new key needs no new subscriptions. The token of `KeyServer.rotate` holds U = M_new^T M_old^-T of
+[OFMR15] (its transpose, as ciphertexts are rows here). U turns ciphertexts of points under M_old
+into ciphertexts under M_new; queries take its inverse transpose.
 
 Hazard: the broker reads all differences from ciphertexts alone, as codes are whole numbers; d + 2
 known events give it the key. See the leakage card.
@@ -75,8 +75,8 @@ class AspeMatch(ReusableMatcher):
 
     Args:
         schema: attributes of at most 64 bits; for real numbers fewer, about 32.
-        exact: integers modulo a product of primes rather than float64: any 64-bit attribute,
-            about 10 times the broker's work.
+        exact: True to compute with integers modulo a product of primes, not with float64: any
+            64-bit attribute, about 10 times the broker's work.
 
     Raises:
         ParameterError: an attribute is too wide, or there are too many.

@@ -62,7 +62,7 @@ class PaillierRangeMatch(ReusableMatcher):
     Args:
         schema: attributes with at least 67 bits less than the modulus.
         modulus_bits: bits of n = p q, a multiple of 16; at least 2048, at most 16,384.
-        toy: permission for a modulus from 128 bits on, which can be factored; for tests.
+        toy: True to allow a modulus from 128 bits on, which can be factored; for tests.
 
     Raises:
         ParameterError: the modulus is too long, or too short for security or for an attribute.

@@ -4,10 +4,10 @@ Everything that depends on `Keying` is here: headers, one-time randomness, keys,
 Each message begins with a header of `ccbps.wire`, which names the round by a tag, or the key by its
 id and epoch. Messages made with a key end with 8 bytes of `ccbps.ciphers.row_mac` over all
 the rest: publishers share a MAC key with their brokers, and subscribers another. So a message that
-is altered on its way, or made by somebody who has no key of that side, is refused.
+was altered in transit, or made by somebody without the key of its side, is refused.
 
-Hazard: messages of rounds have no MAC, as their broker has no secret. Whoever alters them on the
-way changes answers, where the scheme does not find them malformed.
+Hazard: messages of rounds have no MAC, as their broker has no secret. Whoever alters them in
+transit changes answers, unless the scheme finds them malformed.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def check_key(scheme: Scheme, key: RoleKey, role: Role) -> None:
     """Refuse all but the keys of a role and matcher.
 
     Raises:
-        KeyMismatchError: it is another's, a key update, or no key.
+        KeyMismatchError: `key` is of another role or matcher, a key update, or no key.
     """
     if not isinstance(key, RoleKey):
         hint = "; matcher.key_server() gives it" if scheme.keying is Keying.SERVER else ""
@@ -153,7 +153,7 @@ def require_width(scheme: Scheme, messages: Bytes, side: Side) -> None:
     """Refuse anything but an array of messages of one side.
 
     Raises:
-        DecodeError: it is none.
+        DecodeError: `messages` is no such array.
     """
     array, width = np.asarray(messages), message_bytes(scheme, side)
     if array is not messages or array.dtype != np.uint8 or array.shape[1:] != (width,):
@@ -191,7 +191,7 @@ class Access:
     def open(
         self, rounds: Rounds | None, count: int, pairs: Labels, content: Content, messages: Bytes
     ) -> Draw:
-        """Return randomness for messages, and write their headers, now or as it is drawn.
+        """Return randomness for messages. Write their headers, now or when randomness is drawn.
 
         Args:
             rounds: one for each message, from `as_rounds`, where the scheme has rounds; they count
@@ -294,7 +294,7 @@ class RoundAccess(Access):
             # Roles over the same pad may not have a ledger on disk.
             self._ledger.check(numbers, inherited=True)
             if self._owner is not None:
-                # Rounds of two matchers are not the same bytes, so that their numbers say nothing.
+                # A round's bytes depend on the matcher, so equal numbers say nothing of reuse.
                 owner = self._seed.owner(self._scheme.digest)
                 self._owner.claim(np.zeros(1, dtype=np.uint64), owner)
                 self._owner = None
@@ -321,7 +321,7 @@ class RoundAccess(Access):
     def _refuse_other_side(self, column: Pairs | None) -> None:
         """Raise RandomnessReuseError if the ledger on disk has rounds of the other role.
 
-        Each pair is looked for once.
+        Each pair is looked up once.
         """
         assert self._disk is not None
         labels: Sequence[str | None] = [None] if column is None else column.used().values
@@ -430,7 +430,7 @@ class KeyAccess(Access):
         """Return the `Cause` for refusing each message; 0 for the others.
 
         Raises:
-            DecodeError: they do not have the width of messages.
+            DecodeError: `messages` do not have the width of messages of this side.
         """
         require_width(self._scheme, messages, side)
         kind = Kind[side.upper()]
@@ -443,7 +443,7 @@ class KeyAccess(Access):
             return self._scheme.check(self.key, side, rows[:, KEY_HEADER_BYTES:-MAC_BYTES])
 
         causes = check_key_headers(messages[:, :KEY_HEADER_BYTES], self.header(kind))
-        # Bodies that nobody vouches for are not even looked at.
+        # Bodies are checked only where the MAC is right.
         for check in (genuine, well_formed):
             good = np.flatnonzero(causes == Cause.NONE)
             if not len(good):
@@ -497,7 +497,7 @@ class SharesAccess(Access):
         return Draw(self._fresh, shared, payload_keys=payload_keys)
 
     def seal(self, messages: Bytes) -> Bytes:
-        """Seal messages of this role for a way through broker 0."""
+        """Seal messages of this role that pass through broker 0."""
         require_width(self._scheme, messages, self._side)
         return self.client.seal(self._side, messages)
 
@@ -527,11 +527,11 @@ def access(
     ledger: str | os.PathLike[str] | None = None,
     randomness: Randomness = os.urandom,
 ) -> Access:
-    """Return the secrets of a role of this scheme, by its seed or key.
+    """Return the secrets of a role of this scheme, from its seed or key.
 
     Raises:
-        KeyMismatchError: it is not the key of this matcher and role.
-        ParameterError: it is not a seed or key at all; or there is a ledger and no rounds.
+        KeyMismatchError: the key is not of this matcher and role.
+        ParameterError: there is no seed or key; or there is a ledger, and no rounds.
     """
     if scheme.keying is not Keying.ROUNDS:
         if ledger is not None:

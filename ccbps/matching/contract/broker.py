@@ -1,7 +1,9 @@
 """The broker: it matches messages and learns what the matcher's leakage card says.
 
 It refuses everything that is not a message of its matcher, key and epoch, and two messages of
-different pairs or rounds: it never gives a wrong answer. It changes nothing that it is given.
+different pairs or rounds, rather than answer for them. It changes no argument.
+
+Hazard: messages of rounds have no MAC: altered ones may pass, and then get wrong answers.
 """
 
 from __future__ import annotations
@@ -92,7 +94,7 @@ class Broker(MatcherRole):
         super().__init__(matcher, key)
 
     def __reduce__(self) -> Any:
-        # Where it has no key, it is as public as the matcher.
+        # A broker without a key is as public as its matcher.
         if isinstance(self._access, KeyAccess):
             return super().__reduce__()
         return Broker, (self.matcher,)
@@ -100,7 +102,7 @@ class Broker(MatcherRole):
     # -- pairs ----------------------------------------------------------------------------------
 
     def match(self, events: Bytes, interests: Bytes) -> Bools:
-        """Return the pairs of messages that match; row i of one belongs to row i of the other.
+        """Return the pairs of messages that match: event i with interest i.
 
         Args:
             events: messages, uint8, shape (batch, event_bytes); where the scheme is a broadcast,
@@ -111,9 +113,9 @@ class Broker(MatcherRole):
             bool, shape (batch,).
 
         Raises:
-            DecodeError: some bytes are not messages of this matcher, key and epoch, or two are of
-                different pairs or rounds, or a round of a broadcast has two different events;
-                names the rows.
+            DecodeError: some bytes are not messages of this matcher, key and epoch; two messages
+                are of different pairs or rounds; or a round of a broadcast has two different
+                events. The error names the rows. Or events and interests differ in number.
         """
         answers, causes = self.examine(events, interests)
         raise_for(causes)
@@ -122,12 +124,15 @@ class Broker(MatcherRole):
     def examine(self, events: Bytes, interests: Bytes) -> tuple[Bools, Bytes]:
         """Answer pairs as `match` does, but refuse rows one by one.
 
-        A broadcast round with two different events is refused as a whole, since nothing tells which
-        of them is the right one. So a single copy that was altered on its way takes the answers
-        from all rows of its round in this call.
+        A broadcast round with two different events is refused as a whole, since either may be the
+        right one. So one copy that was altered in transit takes the answers from all rows of its
+        round in this call.
 
         Returns:
             answers, shape (batch,), False where refused; and the `ccbps.wire.Cause` of each row.
+
+        Raises:
+            DecodeError: messages have a wrong width, or events and interests differ in number.
         """
         matcher = self.matcher
         require_width(matcher, events, "event")
@@ -197,13 +202,13 @@ class Broker(MatcherRole):
 
         Args:
             table: path of the file, or its bytes.
-            drop_unserved: True to leave out interests of users whom this broker does not serve:
-                revoked ones. Users who are still to be admitted are lost by it: `admit` them first.
+            drop_unserved: True to leave out interests of users whom this broker does not serve,
+                such as revoked ones. `admit` new users first, or their interests are lost.
 
         Raises:
-            DecodeError: it is not a saved table, or a damaged one; or it has interests of users
-                whom this broker does not serve, and is not to drop them.
-            KeyMismatchError: it is another matcher's, key's or epoch's.
+            DecodeError: this is no saved table, or a damaged one; or it has interests of users
+                whom this broker does not serve, and `drop_unserved` is False.
+            KeyMismatchError: the table is of another matcher, key or epoch.
             OSError: the file cannot be read.
         """
         from pathlib import Path  # here, since few brokers load tables
@@ -223,15 +228,15 @@ class Broker(MatcherRole):
             events: messages, uint8, shape (events, event_bytes).
             interests: messages, uint8, shape (interests, interest_bytes), or a table of them.
             where: pairs to test, bool, shape (events, interests), such as a pre-filter returns
-                (`ccbps.filters.may_match`); all others are False. None to test all pairs. It goes
-                with messages, and not with a table.
+                (`ccbps.filters.may_match`); the answer for all others is False. None to test all
+                pairs. It takes interests as messages, not as a table.
 
         Returns:
             bool, shape (events, interests); a table's columns are in the order of `Table.ids`.
 
         Raises:
             DecodeError: some bytes are not messages of this matcher, key and epoch; names rows.
-            ParameterError: the matcher answers pairs only, or `where` goes with a table.
+            ParameterError: the matcher answers pairs only, or `where` comes with a table.
         """
         if where is None:
             return self.match_parts(events, self._own(interests).parts)
@@ -271,7 +276,7 @@ class Broker(MatcherRole):
         out = np.zeros(where.shape, dtype=np.bool_)
         opened, asked = self._body(events, "event"), self._body(interests, "interest")
         tested = np.asarray(where & (causes == Cause.NONE)[:, None], dtype=np.bool_)
-        # By interest, since a scheme prepares each interest of a batch once.
+        # Interest by interest, since a scheme prepares each interest of a batch once.
         columns, rows = np.nonzero(tested.T)
         for start in range(0, len(rows), PAIR_ROWS):
             row, column = rows[start : start + PAIR_ROWS], columns[start : start + PAIR_ROWS]
@@ -281,7 +286,7 @@ class Broker(MatcherRole):
         return out, causes
 
     def match_parts(self, events: Bytes, parts: Sequence[Part]) -> Bools:
-        """Match as `match_all` does, with the parts of a table at some moment (`Table.parts`)."""
+        """Match as `match_all` does, with a snapshot of a table's parts (`Table.parts`)."""
         raise_for(self.examine_events(events))
         return self._answers(events, parts)
 
@@ -294,10 +299,15 @@ class Broker(MatcherRole):
         return self._keyed().examine(interests, "interest")
 
     def covers(self, wide: Bytes | Table, narrow: Bytes | Table) -> Bools:
-        """Return the pairs in which an interest of `wide` covers one of `narrow`, (wide, narrow).
+        """Return the pairs in which an interest of `wide` covers one of `narrow`.
+
+        Returns:
+            bool, shape (wide, narrow).
 
         Raises:
             ParameterError: the scheme cannot tell.
+            DecodeError: some bytes are not interest messages of this matcher, key and epoch.
+            KeyMismatchError: a table is not this broker's.
         """
         matcher = self._tables()
         if not matcher.covering:
@@ -323,15 +333,15 @@ class Broker(MatcherRole):
 
         Args:
             interests: messages, or a table of them. They are not changed.
-            token: token from `KeyServer.rotate`. Several changes of key take theirs in turn.
+            token: token from `KeyServer.rotate`. After several rotations, apply each token in turn.
             new: the broker of the new epoch.
 
         Returns:
             new messages, or a new table of the new broker's, with the same ids.
 
         Raises:
-            KeyMismatchError: the token leads from another matcher, server, key or epoch, or not to
-                that of the new broker; or the table is not this broker's.
+            KeyMismatchError: the token does not lead from this broker's matcher, key and epoch to
+                those of `new`; or the table is not this broker's.
             DecodeError: messages are not interests of this broker's key and epoch.
         """
         self._check_update(token, instance("new", new, Broker).names)
@@ -382,7 +392,7 @@ class Broker(MatcherRole):
 
     @confined
     def revoke(self, user: bytes) -> None:
-        """Forget a user: its messages are refused, its interests in all tables match nothing.
+        """Forget a user: refuse its messages, and match its interests in all tables with nothing.
 
         Args:
             user: identifier from `KeyServer.revoke`.
@@ -408,7 +418,7 @@ class Broker(MatcherRole):
 
     @property
     def users(self) -> tuple[str, ...]:
-        """Users that it serves, in hexadecimal, where the scheme has users."""
+        """Identifiers of the users that it serves, in hexadecimal, where the scheme has users."""
         return self._server().users(self._access.key)
 
     # -- inside -----------------------------------------------------------------------------------
@@ -441,7 +451,7 @@ class Broker(MatcherRole):
         return bodies_of(self.matcher, messages, side)
 
     def _own(self, interests: Bytes | Table) -> Table:
-        """Return interests as a table, which is under this broker's key and epoch."""
+        """Return interests as a table; refuse a table of another key or epoch."""
         if not isinstance(interests, Table):
             return self.prepare(interests)
         if interests.names != self.names:

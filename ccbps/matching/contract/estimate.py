@@ -3,13 +3,13 @@
 Bytes are exact. Seconds are those that a sample takes on this machine: random events, and one
 subscription again and again. They are seconds of a processor, as the operating system counts them
 for this process, so that other processes matter little. The sample grows until it takes some
-milliseconds, and far longer than one row does. So what a call takes, however many rows it has, is
-told from what each row takes: it counts once for each batch. Each size counts by the middle one of
-its runs. Counting `Cost` operations and pricing them does not do: most of a batch's time is spent
-between them, on memory and on calls of NumPy.
+milliseconds, and far longer than one row does. So the fixed time of a call, which counts once for
+each batch, is told apart from the time of each row. For each size, the median of its runs counts.
+Counting `Cost` operations and pricing them does not suffice: most of a batch's time goes to memory
+and to calls of NumPy.
 
 Events meet interests in batches of `BATCH` here. A role that encodes a message at a time takes
-longer. What a role does once for a key is not counted.
+longer. Work that a role does once for a key is not counted.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Rates = Mapping[tuple[RoleName, Unit], float]
 ENOUGH: Final = 0.004
 """Seconds of a sample that is large enough."""
 RISE: Final = 8
-"""Times as long as a single row that a sample takes that is large enough."""
+"""Ratio of the time of a sample that is large enough to that of a single row."""
 HEAVY: Final = 0.2
 """Seconds of a sample from which it is large enough, and is run twice only."""
 BATCH: Final = 1 << 13
@@ -124,12 +124,12 @@ def seconds_of(rates: Rates, events: int, subscriptions: int) -> Seconds:
 
 
 def cores_of(rates: Rates, events_per_second: float, subscriptions: int) -> Seconds:
-    """Return the cores that are busy while events come; what is done once counts as nothing."""
+    """Return the cores that are busy while events come; work that is done once does not count."""
     return _summed(rates, _repeated(events_per_second, events_per_second / BATCH, subscriptions))
 
 
 def _repeated(events: float, batches: float, subscriptions: int) -> dict[str, float]:
-    """Return how often work is done that events cause."""
+    """Return the counts of the work that events cause, by unit of work."""
     return {
         "event": events,
         "events": batches,
@@ -229,7 +229,7 @@ def work_of(prepare: Callable[[int], Callable[[], object]], most: int) -> Work:
     """Measure work on samples of one unit and of many.
 
     Args:
-        prepare: ``prepare(n)`` makes ready what n units need, and returns the call to time.
+        prepare: ``prepare(n)`` prepares n units, and returns the call to time.
         most: greatest number of units.
     """
     least = taken = _middle(prepare, 1)
@@ -322,7 +322,7 @@ def _reusable_rates(matcher: Any, party: Party, sample: _Sample, subscriptions: 
         ("subscriber", "interest"): subscriber.unit,
     }
     most = min(subscriptions, LANES if together else TABLE)
-    # At least two, where there are two: the time of a pair is the difference to one.
+    # At least two, where there are two: the time of a pair is the difference to that of one.
     large = max(min(2, most), min(most, int(PREPARING / max(subscriber.unit, 1e-9))))
     kept = {size: party.subscriber.encode(sample.different(size)) for size in {large, 1}}
 

@@ -6,13 +6,13 @@ Example::
     new = matcher.broker(server.broker_key())     # beside the broker of the old epoch, for a while
     table = old.update(table, token, new)         # stored interests, where the scheme can
 
-Every key has an id of its own: its first two bytes name the server, the other four follow from the
-key. So two servers that were restored from one saved key and rotated apart are not taken for
-each other: messages under the other one's key are refused, although the epoch is the same.
+Every master key has an id of 6 bytes: the first two name the server, and after a rotation the other
+four are a hash of the key. So where two servers are restored from one saved key and rotate to
+different keys, a broker of one refuses messages of the other, although the epoch is the same.
 
 Beside the scheme's key material, every party has the MAC key of its side: publishers that of
-events, subscribers that of interests, brokers both. They follow from a root, and so does the next
-epoch's root.
+events, subscribers that of interests, brokers both. MAC keys are derived from a root, and so is the
+next epoch's root.
 
 Hazard: a change of key is a secret between key server and broker.
 """
@@ -51,9 +51,9 @@ class KeyServer(Confined):
         >>> again.publisher_key() == server.publisher_key()
         True
 
-    Save `key` after every change of key, and, with matchers whose users have keys of their own,
-    after every user's. From an older one the server takes another way: its next keys are refused
-    where those of the way not taken are in use.
+    Save `key` after every rotation, and, with matchers whose users have keys of their own, after
+    every user's key. A server restored from an older `key` may rotate to other keys, which are
+    refused where the keys lost are in use.
 
     Attributes:
         epoch: epoch of the keys that are given out now.
@@ -92,6 +92,9 @@ class KeyServer(Confined):
         Args:
             name: name of the publisher.
             options: options of the matcher: `TagMatch` takes ``groups=[0, 2]``.
+
+        Raises:
+            ParameterError: the matcher does not take an option or its value.
         """
         return self._issued("publisher", name, options)
 
@@ -102,6 +105,9 @@ class KeyServer(Confined):
         Args:
             name: name of the subscriber.
             options: options of the matcher: `TagMatch` takes ``group=2``.
+
+        Raises:
+            ParameterError: the matcher does not take an option or its value.
         """
         return self._issued("subscriber", name, options)
 
@@ -112,7 +118,7 @@ class KeyServer(Confined):
 
     @confined
     def rotate(self) -> KeyUpdate | None:
-        """Step to the next epoch: keys given out from now on are new ones.
+        """Step to the next epoch, whose keys are given out from now on.
 
         Events and interests of the old epoch are matched by brokers of the old epoch, and refused
         by those of the new one.

@@ -50,24 +50,24 @@ MATCHER_FIELDS: Final = {"scheme", "scheme_version", "schema", "parameters"}
 MAX_TEXT: Final = 1 << 24
 """Greatest number of characters of a matcher's text."""
 MAX_TEXT_BYTES: Final = 1 << 26
-"""Greatest number of bytes of a message of a matcher that is made of a text."""
+"""Greatest number of bytes of a message of a matcher that is made from a text."""
 ANSWERS_ONLY: Final = frozenset(
     {Protects.EVENT, Protects.EQUALITY_OF_EVENTS, Protects.EQUALITY_OF_INTERESTS}
 )
-"""Data that all schemes protect whose brokers learn the answers only."""
+"""Data that every scheme protects whose broker learns only the answers."""
 _again: ContextVar[bool] = ContextVar("_again", default=False)
-"""True while a matcher is made again, after somebody was told that it is broken."""
+"""True while a matcher is made again: a warning that it is broken was given the first time."""
 _from_text: ContextVar[bool] = ContextVar("_from_text", default=False)
-"""True while a matcher is made of a text, which anybody may have written."""
+"""True while a matcher is made from a text, which is untrusted."""
 
 
 @contextmanager
 def making(*, again: bool = False, from_text: bool = False) -> Iterator[None]:
-    """Tell constructors of matchers, while the block runs, what they are called for.
+    """Tell constructors of matchers, while the block runs, the purpose of their call.
 
     Args:
-        again: True for no warnings of broken schemes: their cards and reprs say it.
-        from_text: True for the limits of texts.
+        again: True to give no warnings of broken schemes.
+        from_text: True to apply the limits of texts.
     """
     tokens = _again.set(again or _again.get()), _from_text.set(from_text)
     try:
@@ -78,21 +78,21 @@ def making(*, again: bool = False, from_text: bool = False) -> Iterator[None]:
 
 
 def from_text() -> bool:
-    """Tell whether a matcher is being made of a text, which must not cost much."""
+    """Return True while a matcher is made from a text, which must not cost much."""
     return _from_text.get()
 
 
 def within_text(size: int) -> None:
-    """Refuse a matcher of a text whose messages are too long.
+    """Refuse a text whose matcher would have messages that are too long.
 
-    Anybody may have written a text, and a few of its bytes can ask for very much. Schemes call this
-    and `from_text` before they build anything large.
+    A text is untrusted, and a few bytes of it can ask for very long messages. Schemes call this and
+    `from_text` before they build anything large.
 
     Args:
         size: bytes of a message.
 
     Raises:
-        ParameterError: there are more than `MAX_TEXT_BYTES`, and a text asks for them.
+        ParameterError: `size` exceeds `MAX_TEXT_BYTES`, and the matcher is made from a text.
     """
     if from_text() and size > MAX_TEXT_BYTES:
         raise ParameterError(
@@ -105,7 +105,7 @@ def matcher_fields(text: str) -> dict[str, Any]:
     """Return the fields of a text of `Matcher.to_json`.
 
     Raises:
-        DecodeError: it is not such a text.
+        DecodeError: the text is not a matcher's.
     """
     fields = read_description("matcher", text, MATCHER_FIELDS, most=MAX_TEXT)
     if not isinstance(fields["parameters"], dict):
@@ -185,7 +185,7 @@ class Matcher(Scheme):
         return round_bytes(self)
 
     def traffic(self, events: int, subscriptions: int, *, topics: int | None = None) -> Traffic:
-        """Return the bytes of each link for events that each meet all subscriptions.
+        """Return the bytes on each link, where every event meets every subscription.
 
         Args:
             events: number of events.
@@ -204,7 +204,7 @@ class Matcher(Scheme):
         interest: Any = None,
         topics: int | None = None,
     ) -> Estimate:
-        """Estimate bytes and, by trying all roles for about a tenth of a second, seconds.
+        """Count bytes, and estimate seconds by running all roles for about a tenth of a second.
 
         Example:
             >>> from ccbps import Schema, UInt
@@ -219,12 +219,12 @@ class Matcher(Scheme):
         Args:
             events: number of events.
             subscriptions: number of subscriptions that each event meets.
-            interest: a subscription to try, as `Subscriber.encode` takes it; None for bytes alone.
-                Its constants do not leave the process.
+            interest: a subscription to try, as `Subscriber.encode` takes it; None to count bytes
+                only. Its constants do not leave the process.
             topics: number of a publisher's topics, where the matcher has sessions.
 
         Raises:
-            ParameterError: a number is not positive, or the interest is not one.
+            ParameterError: a number is not positive, or `interest` has a wrong type.
             PredicateError: the matcher does not take the interest.
         """
         from ccbps.matching.contract import estimate
@@ -243,7 +243,7 @@ class Matcher(Scheme):
         )
 
     def __dir__(self) -> list[str]:
-        # What users need; authors of schemes know the other names from the contract.
+        # Names for users; authors of schemes know the others from the contract.
         role = "key_server" if isinstance(self, ServerScheme) else "deferred"
         roles = [role] if hasattr(type(self), role) else []
         return [*_SHOWN, *roles, *(name for name in super().__dir__() if name.startswith("_"))]
@@ -264,7 +264,7 @@ class Matcher(Scheme):
             randomness: source of a fresh key: the operating system, unless a test says otherwise.
 
         Raises:
-            ParameterError: the matcher has none.
+            ParameterError: the matcher has no key server.
             KeyMismatchError: the key is not a master key of this matcher.
         """
         if not isinstance(self, ServerScheme):
@@ -287,13 +287,13 @@ class Matcher(Scheme):
         Args:
             key: with rounds, the seed that is shared with the subscriber, or a master of many
                 pairs; with a key server, `KeyServer.publisher_key`.
-            ledger: with rounds, path of a file that remembers them across roles, processes and
-                restarts (`ccbps.rounds.disk_ledger`), created if missing; None to remember them in
-                memory, as long as the role lives.
+            ledger: with rounds, path of a file that records used rounds across roles, processes
+                and restarts (`ccbps.rounds.disk_ledger`), created if missing; None to record them
+                in memory, for the lifetime of the role.
             randomness: source of random bytes: the operating system, unless a test says otherwise.
 
         Raises:
-            KeyMismatchError: it is another matcher's or role's key.
+            KeyMismatchError: the key belongs to another matcher or role.
             LedgerError: the file cannot be used.
         """
         return Publisher(self, key, ledger, randomness)
@@ -322,7 +322,7 @@ class Matcher(Scheme):
     # -- as text --------------------------------------------------------------------------------
 
     def to_json(self) -> str:
-        """Return all public parameters as text, for parties that distrust one another's pickles."""
+        """Return all public parameters as text, which is safe to read where a pickle is not."""
         fields = {
             "scheme": self.name,
             "scheme_version": self.version,
@@ -336,7 +336,7 @@ class Matcher(Scheme):
         """Make the matcher of a text from `to_json`; `ccbps.matching.from_json` takes any scheme's.
 
         Raises:
-            DecodeError: it is not such a text, or another scheme's.
+            DecodeError: the text is not a matcher's, or describes another scheme.
             ParameterError: the parameters are not possible, or messages would have more than
                 64 MiB, which only a constructor may ask for.
         """
@@ -381,7 +381,7 @@ class Matcher(Scheme):
         return self._explain([])
 
     def _explain(self, lines: Iterable[tuple[str, str]]) -> str:
-        """Return the text of `explain`: title, the scheme's own lines, then those of all."""
+        """Return the text of `explain`: title, the scheme's own lines, then the common lines."""
         reusable = "one-time" if self.keying is Keying.ROUNDS else "reusable"
         covering = ", covering" if self.covering else ""
         mac = f", {MAC_BYTES} MAC" if self.keying is Keying.SERVER else ""

@@ -111,7 +111,7 @@ class Party:
 
 
 def distinct(matcher: Any, interests: Sequence[Any]) -> list[Any]:
-    """Return the first of the interests that come to the same."""
+    """Return the first of each set of interests that are prepared alike."""
     unlike: dict[Any, Any] = {}
     for interest in interests:
         unlike.setdefault(repr(matcher.prepare(interest)), interest)

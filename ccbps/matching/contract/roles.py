@@ -57,7 +57,7 @@ class MatcherRole(Confined):
 
     @property
     def hellos(self) -> tuple[bytes, bytes, bytes]:
-        """Messages by which brokers 0, 1 and 2 get this client's keys, once.
+        """Messages that give brokers 0, 1 and 2 this client's keys; send each once.
 
         Raises:
             ParameterError: the matcher does not have three brokers.
@@ -76,13 +76,13 @@ class MatcherRole(Confined):
         return self._shares.client.keys.client
 
     def seal(self, messages: Bytes) -> Bytes:
-        """Seal messages for a way through broker 0, which cannot read the parts of the others.
+        """Seal messages that pass through broker 0, which cannot read the other brokers' parts.
 
         Args:
             messages: messages that this role made, shape (count, bytes).
 
         Returns:
-            shape (count, sealed bytes).
+            uint8, shape (count, sealed bytes).
 
         Raises:
             ParameterError: the matcher does not have three brokers.
@@ -141,7 +141,7 @@ class Publisher(MatcherRole):
         Args:
             events: `Events`, or any records `Schema.encode` takes.
             rounds: a round for each event, where the matcher has rounds.
-            pairs: a pair label for each event, when the seed is a master for many pairs.
+            pairs: a pair label for each event, where the seed is a master of many pairs.
             out: array to write to, C-contiguous uint8 of the result's shape; a new one by default.
 
         Returns:
@@ -150,8 +150,8 @@ class Publisher(MatcherRole):
         Raises:
             EventError: a record does not fit the schema.
             ParameterError: rounds are missing, or given where there are none.
-            RandomnessReuseError: a round was used before, or twice here; nothing is encoded. With
-                a ledger on disk a round may be used again for the same event.
+            RandomnessReuseError: a round was used before, or occurs twice in `rounds`; nothing is
+                encoded. With a ledger on disk a round may be used again for the same event.
             LedgerError: the ledger on disk cannot be used; nothing is encoded.
             PadExhaustedError: the one-time pad ends before a round; nothing is encoded.
         """
@@ -200,19 +200,19 @@ class Subscriber(MatcherRole):
 
         Args:
             interest: a predicate as SQL text or `Predicate`, or (where the matcher has
-                `private_names`) a mapping from private names to values; or a sequence (or
-                `DictionaryColumn`) of them.
-            rounds: numbers, where the matcher has rounds: one for each interest, or any number of
-                them for a single interest. Messages do not depend on events: provision them ahead.
-            pairs: a pair label for each round, when the seed is a master for many pairs.
+                `private_names`) a mapping from private names to values; or a sequence or
+                `DictionaryColumn` of these.
+            rounds: a round for each interest, where the matcher has rounds; or any number of rounds
+                for a single interest. Messages do not depend on events: encode them ahead.
+            pairs: a pair label for each round, where the seed is a master of many pairs.
             out: array to write to, C-contiguous uint8 of the result's shape; a new one by default.
 
         Returns:
             uint8, shape (rounds or interests, interest_bytes).
 
         Raises:
-            PredicateError: a predicate does not parse, does not fit the schema, or is more than
-                the matcher can encode; `row` says which of several.
+            PredicateError: a predicate does not parse, does not fit the schema, or is not one that
+                the matcher can encode; `row` is its place among several.
             ParameterError, RandomnessReuseError, LedgerError, PadExhaustedError: as
                 `Publisher.encode`.
         """
@@ -235,12 +235,12 @@ class Subscriber(MatcherRole):
         return out
 
     def _repeated(self, interest: Any, rows: int) -> DictionaryColumn[Any]:
-        """Prepare one interest for some rows; the last one is kept, as it may come again."""
+        """Prepare one interest for some rows; keep it, as the next call may have it again."""
         kept, column = self._last
         if kept is not interest or len(column) != rows:
             values = column.values if kept is interest else [self.matcher.prepare(interest)]
             column = DictionaryColumn(values, np.zeros(rows, dtype=np.intp))
-            # A mapping may be another one by then.
+            # A mapping may be changed by then.
             if isinstance(interest, str | Predicate):
                 self._last = interest, column
         return column
@@ -256,7 +256,7 @@ class Subscriber(MatcherRole):
         return rows[prepared.index]
 
     def _prepared(self, column: DictionaryColumn[Interest]) -> DictionaryColumn[Any]:
-        """Prepare each value of a column; errors name the first row of theirs."""
+        """Prepare each value of a column; an error names the value's first row."""
         values = []
         for number, value in enumerate(column.values):
             try:
@@ -274,7 +274,7 @@ def output(out: Bytes | None, shape: tuple[int, int]) -> Bytes:
     """Return the array to write messages to: a new one, or the caller's if it fits.
 
     Raises:
-        ShapeError: it does not fit.
+        ShapeError: `out` does not fit.
     """
     if out is None:
         return np.empty(shape, dtype=np.uint8)
@@ -296,7 +296,7 @@ def event_content(events: Events) -> Bytes:
 
 
 def is_one_interest(interest: Any) -> bool:
-    """Tell a single interest from a sequence or column. Anything else is one: it is refused."""
+    """Tell a single interest from several. Any other value counts as one, and is refused later."""
     return isinstance(interest, str | Predicate | Circuit | Mapping) or not isinstance(
         interest, DictionaryColumn | Iterable
     )
@@ -305,7 +305,7 @@ def is_one_interest(interest: Any) -> bool:
 def interest_column(
     interests: Sequence[Interest] | DictionaryColumn[Interest],
 ) -> DictionaryColumn[Any]:
-    """Return one interest per row; equal ones become one value, so that each is prepared once."""
+    """Return one interest per row; equal interests become one value, which is prepared once."""
     if isinstance(interests, DictionaryColumn):
         return interests.used()
     rows = list(interests)
@@ -319,7 +319,7 @@ def interest_column(
 
 
 def _identity(interest: Any) -> Any:
-    """Return a value that is equal for interests that are the same; best for no others."""
+    """Return a value that differs for different interests, and is equal for most equal ones."""
     if isinstance(interest, Predicate):
         return interest.identity()
     if isinstance(interest, str | Circuit):

@@ -4,18 +4,19 @@ A scheme knows nothing of headers, key files, rounds, blocks, Arrow or Spark. Th
 roles (`ccbps.matching.contract.roles`), which are the same for all. Two questions tell schemes
 apart:
 
-- *keying*: where does the randomness come from that makes messages private? From a seed that a
-  publisher and a subscriber share, used once for each pair (`Keying.ROUNDS`); from a key server,
-  again and again (`Keying.SERVER`); from an exchange between the two (`Keying.SESSION`); or from
-  keys that each client agrees on with three brokers (`Keying.BROKERS`).
-- *answers*: who finds out what? The broker, for a pair of messages (`Answers.PAIRS`); the broker,
-  for the event of a round and all interests of it (`Answers.ROUND`); the broker, for every event
-  and every interest of a table (`Answers.ALL`); or the subscriber (`Answers.SUBSCRIBER`).
+- *keying*: which secret makes messages private? A seed that publisher and subscriber share, each
+  round of which is used once (`Keying.ROUNDS`); keys from a key server, used again and again
+  (`Keying.SERVER`); keys that publisher and subscriber exchange (`Keying.SESSION`); or keys that
+  each client agrees on with three brokers (`Keying.BROKERS`).
+- *answers*: who learns which answers? The broker, for one pair of messages (`Answers.PAIRS`), for
+  the event and all interests of a round (`Answers.ROUND`), or for every event and every interest
+  of a table (`Answers.ALL`); three brokers together (`Answers.TOGETHER`); or the subscriber
+  (`Answers.SUBSCRIBER`).
 
 A scheme derives from one of `PairScheme`, `TableScheme`, `SharesScheme` and `SessionScheme`; from
 `ServerScheme` if it has a key server; and from `ccbps.matching.contract.matcher.Matcher`, which
 gives it roles, text form, equality, pickling and an explanation. All arrays of bytes are bodies:
-messages without the bytes that the roles put in front of them and behind.
+messages without the header and the MAC, which the roles add.
 """
 
 from __future__ import annotations
@@ -215,8 +216,8 @@ class Scheme(Printable, ABC):
     """The public side of a scheme, with the methods of all schemes.
 
     Attributes:
-        name: one word or a few, for fingerprints and texts; never changed.
-        version: version of the scheme's messages; others are refused as another matcher's.
+        name: short name in fingerprints and texts; never changed.
+        version: version of the scheme's messages; messages of other versions are refused.
         keying: source of the randomness.
         answers: party that learns the answers.
         covering: True if the broker can tell that one interest covers another.
@@ -263,7 +264,7 @@ class Scheme(Printable, ABC):
         """Make the scheme with these `parameters`, which are the constructor's unless overridden.
 
         Raises:
-            ParameterError: they are not this scheme's.
+            ParameterError: the parameters are not this scheme's.
         """
         return cls(schema, **parameters)
 
@@ -351,8 +352,8 @@ class Scheme(Printable, ABC):
         A scheme takes exactly the interests that this method takes.
 
         Raises:
-            PredicateError: it cannot be used.
-            ParameterError: it is not an interest at all.
+            PredicateError: the interest cannot be used.
+            ParameterError: `interest` is no interest at all.
         """
 
     def meaning(self, interest: Any, events: Events) -> Bools:
@@ -410,14 +411,14 @@ class ServerScheme(Scheme):
     ) -> dict[str, Any]:
         """Make the key data of one party. A broker's never holds more than the broker may know.
 
-        May change `master`, where the server remembers its clients. The options that `key_options`
+        It may change `master`, where the server remembers its clients. Options that `key_options`
         names come as keywords.
         """
 
     def check_key_data(self, role: Role, data: Mapping[str, Any]) -> None:
         """Check the key data of one role, or the master key's, which anybody may have altered.
 
-        Whatever this lets pass, all other methods must take.
+        All other methods must accept data that pass this check.
 
         Raises:
             LookupError, TypeError, ValueError: it is not what `generate` or `issue` gives. The
@@ -430,9 +431,9 @@ class ServerScheme(Scheme):
     def rotate(
         self, master: Mapping[str, Any], randomness: Randomness
     ) -> tuple[dict[str, Any], Any]:
-        """Make the next epoch's master key, and the change that brings stored interests there.
+        """Make the next epoch's master key, and the change that updates stored interests to it.
 
-        The latter is None if they must be encoded again.
+        The change is None if interests must be encoded again.
         """
         return self.generate(randomness), None
 
@@ -454,7 +455,7 @@ class ServerScheme(Scheme):
         raise ParameterError(f"{type(self).__name__} has no users of their own")
 
     def admit(self, key: dict[str, Any], newer: Mapping[str, Any]) -> None:
-        """Add to a broker's key the users of a newer one of the same epoch, but forgotten ones."""
+        """Add a newer key's users, except forgotten ones, to a broker's key of the same epoch."""
         key.update(newer)
 
     def users(self, key: Mapping[str, Any]) -> tuple[str, ...]:
@@ -495,7 +496,7 @@ class PairScheme(Scheme):
         """
 
     def match_behind(self, events: Bytes, interests: Bytes, heads: Bytes) -> tuple[Bools, Bytes]:
-        """Answer pairs of bodies that stand behind other bytes, and copy these.
+        """Answer pairs of bodies that follow other bytes, and copy these other bytes.
 
         Override this where a kernel does both in one pass over the memory. That makes
         FormulaMatch about 1.05 times as fast as two passes, and BranchingMatch 1.15 times.
@@ -551,7 +552,7 @@ class TableScheme(Scheme):
         """Answer all pairs of the forms of `open_events` and `table`, shape (events, interests)."""
 
     def match_rows(self, key: Mapping[str, Any], events: Bytes, interests: Bytes) -> Bools:
-        """Answer row i of one with row i of the other, shape (batch,); all are well-formed."""
+        """Answer events[i] with interests[i], shape (batch,); all bodies are well-formed."""
         bodies = np.ascontiguousarray(interests)
         # Rows as single items: `unique` compares them at once, and along an axis byte by byte.
         items = bodies.view(f"V{bodies.shape[1]}").reshape(-1)
@@ -578,17 +579,18 @@ class TableScheme(Scheme):
         return out
 
     def covers(self, key: Mapping[str, Any], wide: Any, narrow: Any) -> Bools:
-        """Return the pairs in which an interest of one table covers another's, (wide, narrow).
+        """Return the pairs in which a wide interest covers a narrow one, shape (wide, narrow).
 
-        Every match of the narrow one is a match of the wide one. Called where `covering` is true.
+        To cover is to match every event that the narrow interest matches. Called only where
+        `covering` is true.
         """
         raise ParameterError(f"{type(self).__name__} does not support covering")
 
 
 class SharesScheme(Scheme):
-    """A scheme whose messages are shared between three brokers, which answer together.
+    """A scheme whose messages are secret-shared between three brokers, which answer together.
 
-    `Draw.shared` gives what is added to a body: the shares of the other two brokers.
+    `Draw.shared` gives the mask of a body: the sum of its first two shares.
     """
 
     keying = Keying.BROKERS
@@ -596,11 +598,11 @@ class SharesScheme(Scheme):
 
 
 class SessionScheme(Scheme):
-    """A scheme whose publishers and subscribers talk first; its roles keep their agreements.
+    """A scheme whose publishers and subscribers agree on keys before there are events.
 
-    Its subscriber decides, and the broker relays. The messages are the roles' own
-    (`ccbps.matching.session`): requests, answers to them, events. `sizes` are those of an event
-    before anybody has asked, and of a request.
+    The subscriber decides, and the broker relays. The roles make messages of their own
+    (`ccbps.matching.session`): requests, answers to requests, events. `sizes.event` is the size of
+    an event before any request, and `sizes.interest` that of a request.
     """
 
     keying = Keying.SESSION

@@ -5,15 +5,15 @@ interests become a part of their own; parts of about the same size are joined, s
 most about log2 n of them and every interest is prepared at most that often. Removed interests are
 passed over, and dropped for good when their part has lost half.
 
-The table keeps the messages, too: to join parts, and to be saved. So a saved table holds what the
-broker has received, nothing more; and loading it examines every message again.
+The table keeps the messages, too: to join parts, and to be saved. So a saved table holds messages
+that the broker has received, nothing more; and loading it examines every message again.
 
-Parts never change. A change makes new ones and puts them in place of the old at once, when all of
-them are there: another thread that matches meanwhile sees the table as it was or as it is, and a
+Parts are immutable. A change of the table makes all its new parts first, and then puts them in
+place of the old ones at once. So another thread sees the table before or after the change, and a
 change that fails changes nothing.
 
-Hazard: ids in a saved table are not authenticated. Whoever can write the file can say which id
-names which interest.
+Hazard: ids in a saved table are not authenticated. Whoever can write the file can give ids to other
+interests.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Part(Struct, frozen=True, dict=True):
         return (name for name, here in zip(self.ids, self.alive.tolist(), strict=True) if here)
 
     def without(self, rows: Sequence[int]) -> Part:
-        """Return the same interests, of which some more are no longer in the table."""
+        """Return the same part with some more interests removed."""
         alive = self.alive.copy()
         alive[rows] = False
         part = replace(self, alive=alive)
@@ -113,7 +113,7 @@ class Part(Struct, frozen=True, dict=True):
 
     @cached_property
     def _ascending(self) -> bool:
-        """True if ids are growing numbers, as the ones that a table gives are."""
+        """True if ids are ascending numbers, as those that a table gives are."""
         if isinstance(self.ids, range):
             return True
         if not all(type(name) is int for name in self.ids):
@@ -129,7 +129,7 @@ class Part(Struct, frozen=True, dict=True):
 class Table(Confined):
     """Interests that a broker keeps. Made by `Broker.prepare` and `Broker.load`.
 
-    Several threads may use one.
+    Several threads may use one table.
 
     Example:
         >>> from ccbps import Schema, UInt
@@ -182,19 +182,19 @@ class Table(Confined):
 
         Args:
             interests: messages, uint8, shape (interests, interest_bytes).
-            ids: a name for each, text or numbers that no other has; None to number them on.
+            ids: a unique name for each, text or number; None to continue the numbering.
 
         Raises:
             DecodeError: some bytes are not interest messages of the broker's matcher, key and
                 epoch; names rows, and adds none.
-            ParameterError: ids do not fit, or are there already.
+            ParameterError: ids do not fit, or are already in the table.
         """
         raise_for(self._access.examine(interests, "interest"))
         with self._lock:
             self._append(np.array(interests), self._named(ids, len(interests)))
 
     def remove(self, ids: Iterable[InterestId]) -> None:
-        """Keep some interests no longer.
+        """Remove some interests.
 
         Raises:
             ParameterError: an id is not in the table; removes none.
@@ -213,11 +213,11 @@ class Table(Confined):
             self.parts = self._tidy(parts)
 
     def merge(self, other: Table) -> None:
-        """Keep the interests of another table, too, of a broker with the same key.
+        """Add the interests of another table, of a broker with the same key.
 
         Raises:
-            KeyMismatchError: it is another matcher's, key's or epoch's.
-            ParameterError: an id is in both; or it is no table.
+            KeyMismatchError: the other table is of another matcher, key or epoch.
+            ParameterError: an id is in both tables; or `other` is no table.
         """
         if instance("other", other, Table).names != self.names:
             raise KeyMismatchError("the tables belong to another matcher, key or epoch")
@@ -237,10 +237,10 @@ class Table(Confined):
         return content + primitives.sha256(content).digest()
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write `to_bytes` to a file, in place of what is there, or not at all.
+        """Write `to_bytes` to a file atomically, in place of an older file.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the file cannot be written.
         """
         # Here, since few brokers save tables.
         import tempfile

@@ -21,7 +21,7 @@ class Traffic:
         publisher: bytes from the publisher to the broker.
         subscriber: bytes from all subscribers to the broker.
         brokers: bytes between brokers.
-        deliveries: bytes from the broker to all subscribers, where these find out who matches.
+        deliveries: bytes from the broker to all subscribers, where these learn the answers.
     """
 
     publisher: int

@@ -83,7 +83,7 @@ class _FixedStructureMatch(GroupMatch):
             group: "A5" (bit-sliced, the faster) or "S5" (as in the paper).
 
         Raises:
-            ParameterError: not one of depth and length is given, or it is negative or too large.
+            ParameterError: `depth` and `length` are both given or both missing, or out of range.
         """
         if (depth is None) == (length is None):
             raise ParameterError("give one of depth= and length=")

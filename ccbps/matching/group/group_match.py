@@ -10,7 +10,7 @@ A message of several segments can be made, sent and matched piece by piece (`enc
 lost or mixed up. So the segments behind the first one, and the subscriber's last element, carry the
 message's tag plus their number in the message: a segment that is from another message, or out of
 place, is refused and not multiplied. The message's tag is the round's, seven bytes that follow from
-the header of either message (`ccbps.wire`), so this tells nobody anything new.
+the header of either message (`ccbps.wire`), so the broker learns nothing new.
 
 Hazard: tags find mistakes. An attacker who alters a message can copy them.
 """
@@ -360,7 +360,7 @@ class GroupMatch(Matcher, PairScheme):
             the answer, and the cause for refusing the bodies, or `Cause.NONE`.
 
         Raises:
-            DecodeError: a body ends too early, or goes on.
+            DecodeError: a body is too short or too long.
         """
         product, valid = np.zeros(1, dtype=np.uint8), True
         for number, segment in enumerate(self.encoding.segments):
@@ -399,8 +399,8 @@ def formula(schema: Schema, interest: Any) -> Predicate | Circuit:
     """Return a subscription to a matcher that hides its formula: a predicate, or a circuit.
 
     Raises:
-        PredicateError: it does not parse, or has no value for a private constant.
-        ParameterError: it is neither, or of another schema.
+        PredicateError: the predicate does not parse, or a private constant has no value.
+        ParameterError: `interest` is neither, or of another schema.
     """
     if isinstance(interest, Circuit):
         return interest
@@ -456,7 +456,7 @@ class PiecePublisher(Publisher):
 
         Args:
             event: one record, a mapping; or events as `encode` takes them, with one row.
-            round: its round, which counts as used as soon as this is called.
+            round: round of the event, which counts as used as soon as this is called.
             pair: a pair label, when the seed is a master for many pairs.
 
         Returns:
@@ -523,7 +523,7 @@ class PieceBroker(Broker):
         Args:
             events: pieces that `encode_chunks` gave, in order, as uint8 arrays of one dimension or
                 as bytes; they may be cut elsewhere.
-            interests: likewise.
+            interests: pieces of the interest, likewise.
 
         Raises:
             DecodeError: the pieces are not two whole messages of one pair and round, in order, or
@@ -549,7 +549,7 @@ class PieceReader:
         """Return the next `count` bytes, shape (1, count).
 
         Raises:
-            DecodeError: there are fewer, or a piece is not of bytes.
+            DecodeError: fewer bytes are left, or a piece is not of bytes.
         """
         parts, have = [self._rest], len(self._rest)
         while have < count:

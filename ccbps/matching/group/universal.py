@@ -1,8 +1,8 @@
-"""UGPMatch: the predicate as data, run by a universal circuit, which is run as a group program.
+"""UGPMatch: a universal circuit, evaluated as a group program, with the predicate as its input.
 
 The subscriber turns the predicate into a group program over S5 (Barrington's transform), writes
 that as bits (each element 5 x 5 one-hot bits, each index in binary) and feeds them to a public
-circuit, which selects and multiplies and so tells the program's value. That circuit is matched
+circuit, which selects and multiplies, and so computes the program's value. That circuit is matched
 like any public function: Barrington's transform again, then blinding. The broker learns n and the
 length of the inner program.
 

@@ -4,7 +4,7 @@ Publisher and subscriber share one-time randomness. Each sends one message; from
 computes whether the event matches the predicate, and learns nothing else: not the event, not the
 constants, and (for `BranchingMatch.box`) not even which attributes are constrained.
 
-`ccbps.matching.templates` says what templates and boxes are.
+`ccbps.matching.templates` explains templates and boxes.
 
 Security: perfect against the broker, given fresh shared randomness for every pair of messages
 (`OneTimePad`); with a `SharedSeed`, computational. Broker and one client together learn the other
@@ -33,7 +33,7 @@ LAYOUT: Final = 2
 
 
 class BranchingMatch(TemplateScheme):
-    """Public side: schema, template or box, program. It makes the three roles.
+    """One-time matcher of templates and boxes, by branching programs.
 
     Example:
         A template: everybody sees the formula, and only the subscriber its constants.
@@ -71,8 +71,8 @@ class BranchingMatch(TemplateScheme):
             schema: schema of the events.
             template: SQL, with ``:name`` wherever the subscriber has a private constant. Required:
                 the matcher without a template is `BranchingMatch.box(schema)`.
-            max_nodes: most nodes of the program. A message takes a sixteenth of their square in
-                bytes: a megabyte for the 4,096 nodes that are allowed by default.
+            max_nodes: greatest number n of nodes of the program. A message takes n^2 / 16 bytes:
+                a megabyte for the 4,096 nodes that are allowed by default.
 
         Raises:
             ParameterError: there is no template, it is for another schema or already bound, or the
@@ -97,7 +97,7 @@ class BranchingMatch(TemplateScheme):
 
         Args:
             schema: schema of the events; for B bits the program has 2 B + 1 nodes.
-            max_nodes: as for a template.
+            max_nodes: greatest number of nodes of the program.
 
         Raises:
             ParameterError: the program would have more than `max_nodes` nodes.

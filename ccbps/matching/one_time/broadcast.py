@@ -7,8 +7,8 @@ and any interest of that round the broker computes whether they match, and learn
 
 Security: computational (AES-128 is a pseudorandom function; events that are chosen after seeing
 interests need it to be an ideal cipher). Trust: as with any group key, each holder of the seed can
-read every message of its rounds that he sees, events and others' interests. So messages are for the
-broker alone, over encrypted links. Sources and proof: `ccbps.encodings.broadcast.window_slots`.
+read every message of its rounds that they see, events and others' interests. So send messages to
+the broker alone, over encrypted links. Sources and proof: `ccbps.encodings.broadcast.window_slots`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ENCODE_ROWS: Final = 128
 
 
 class BroadcastMatch(FormulaScheme):
-    """Public side: schema, template, sizes. It makes the three roles.
+    """Matcher of formulas of comparisons whose event messages serve all interests of a round.
 
     Example:
         One event message, any number of interests:
@@ -111,8 +111,8 @@ class BroadcastMatch(FormulaScheme):
 
         Args:
             schema: schema of the events.
-            window: as for a template.
-            max_gates: as for a template.
+            window: bits of a digit, 1 to 4.
+            max_gates: largest number of AND gates of the formula.
 
         Raises:
             ParameterError: a value is not possible.

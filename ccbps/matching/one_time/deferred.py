@@ -1,9 +1,9 @@
-"""Event messages of a `FormulaMatch` in two parts: one ahead, for each subscription, and labels.
+"""Event messages of a `FormulaMatch` in two parts: messages ahead, and labels of events.
 
-A publisher writes a message for each subscription and round before there are events. An event is
-then encoded once, whatever the number of subscriptions: as labels, from a seed that the publisher
-alone has. With the labels the broker completes each message ahead to the event message of that pair
-and round, and goes on as ever; subscribers notice nothing.
+A publisher writes a message ahead for each subscription and round, before there are events. An
+event is then encoded once, whatever the number of subscriptions: as labels, from a seed that the
+publisher alone has. With the labels the broker completes each message ahead to the event message of
+its pair and round, and matches it as usual. Nothing changes for subscribers.
 
 ==============  ===========================================================================
 labels          header of 8 bytes (`ccbps.wire`); 16 bytes for each event bit that is used
@@ -17,8 +17,8 @@ from the matcher's.
 Security: computational (AES-128 is a pseudorandom function; events that are chosen by somebody who
 has seen messages ahead need it to be an ideal cipher).
 
-Hazards: labels of a round serve one event. Anybody else who has the publisher's own seed reads all
-labels that he sees, and can make some.
+Hazards: labels of a round serve one event. Anybody else who has the publisher's own seed can read
+all labels that they see, and can forge labels.
 """
 
 from __future__ import annotations
@@ -185,8 +185,8 @@ class DeferredPublisher(Confined):
         Raises:
             ParameterError: rounds are not numbers, or not as many; labels do not fit the seed.
             RandomnessReuseError: a pair's round was used before, here or by its publisher; nothing
-                is written. With a ledger on disk a round may be used again for the same event
-                round.
+                is written. With a ledger on disk a round may be used again for the same round of
+                an event.
             LedgerError: the ledger on disk cannot be used; nothing is written.
             PadExhaustedError: the one-time pad ends before a round; nothing is written.
         """

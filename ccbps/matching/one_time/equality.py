@@ -43,7 +43,7 @@ MOST_MEMBERS: Final = 1 << 12
 
 
 class MembershipMatch(Matcher, EncodedScheme):
-    """Public side: schema, attributes, number of values. It makes the three roles.
+    """One-time matcher of membership in a private set of values.
 
     Example:
         >>> from ccbps import Category, Schema, SharedSeed, UInt
@@ -76,12 +76,13 @@ class MembershipMatch(Matcher, EncodedScheme):
             schema: schema of the events.
             attributes: names of the attributes whose values are compared, all that a predicate
                 may constrain; None for all attributes.
-            members: greatest number of values of an interest: of combinations, where there are
-                several attributes. The next power of two is taken. A message has so many elements.
+            members: greatest number of values of an interest (of combinations, where there are
+                several attributes), rounded up to a power of two. A message has as many elements.
 
         Raises:
             ParameterError: an attribute is not in the schema, there are none, their codes have
-                more than 1,024 bits together, or there are more than 4,096 members.
+                more than 1,024 bits together (1,023 if all codes are values), or there are more
+                than 4,096 members.
         """
         slots = 1 << (whole("members", members, 1, MOST_MEMBERS) - 1).bit_length()
         self._use(schema, attributes, slots)
@@ -105,7 +106,7 @@ class MembershipMatch(Matcher, EncodedScheme):
         self._set_up(schema, self._encoded_sizes(EqualityEncoding(width, slots)))
 
     _exact = False
-    """Whether an element is no longer than needed for values, even if none of it is unused."""
+    """True if an element is no longer than values need, even if then no element is unused."""
 
     def parameters(self) -> dict[str, Any]:
         return {"attributes": list(self.attributes), "members": self.members}
@@ -240,7 +241,7 @@ class MembershipMatch(Matcher, EncodedScheme):
 
 
 class EqualityMatch(MembershipMatch):
-    """Public side of the matcher for one private value. It makes the three roles.
+    """One-time matcher of equality with one private value.
 
     Example:
         >>> from ccbps import Schema, SharedSeed, UInt

@@ -2,7 +2,7 @@
 
 Publisher and subscriber share one-time randomness. Each sends one message; from the two the broker
 computes whether the event matches the predicate, and learns nothing else. There are three kinds of
-matchers. They differ in what everybody may see of a subscription:
+matchers. They differ in the public part of a subscription:
 
 - `FormulaMatch.box`: nothing. Every attribute lies in a private interval; which attributes are
   constrained stays hidden.
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class FormulaMatch(FormulaScheme):
-    """Public side: schema, template, sizes. It makes the three roles.
+    """One-time matcher of formulas of comparisons.
 
     Example:
         A template: everybody sees the formula, and only the subscriber its constants.
@@ -185,7 +185,7 @@ class FormulaMatch(FormulaScheme):
             randomness: source of randomness: the operating system's, unless a test says otherwise.
 
         Raises:
-            ParameterError: own_seed is not a seed, or is the pairs', too.
+            ParameterError: `own_seed` is not a seed, or equals `pair_seed`.
             LedgerError: the file cannot be used.
         """
         rows = self._form.event_rows
@@ -194,10 +194,10 @@ class FormulaMatch(FormulaScheme):
         return DeferredPublisher(self, self._ahead, rows, own_seed, pair_seed, ledger, randomness)
 
     def complete(self, labels: Bytes, ahead: Bytes) -> Bytes:
-        """Complete event messages from their two parts. All of this is public: for the broker.
+        """Complete event messages from their two parts. The broker does this: all data is public.
 
         Args:
-            labels: labels from `DeferredPublisher.encode`, shape (batch, label_bytes), or those of
+            labels: labels from `DeferredPublisher.encode`, shape (batch, label_bytes), or labels of
                 one event for all messages.
             ahead: messages from `DeferredPublisher.prepare`, shape (batch, ahead_bytes).
 

@@ -1,6 +1,6 @@
 """Base of `FormulaMatch` and `BroadcastMatch`: schemes of formulas over GF(2).
 
-There are three kinds of matchers. They differ in what everybody may see of a subscription:
+There are three kinds of matchers. They differ in the public part of a subscription:
 
 - a *template*: a formula with ``:name`` for constants that only the subscriber knows;
 - a *box*: every attribute lies in a private interval;

@@ -3,7 +3,7 @@
 Publisher and subscriber share one-time randomness. The subscriber garbles a public circuit, with
 its own bits folded in, and the publisher sends a label for each bit of the event. The broker
 evaluates the circuit on labels, learns one output, and nothing else. There are three kinds of
-matchers. They differ in what everybody may see of a subscription:
+matchers. They differ in the public part of a subscription:
 
 - `GarbledMatch.box`: nothing. Every attribute lies in a private interval.
 - ``GarbledMatch(schema, template)``: the template, with ``:name`` for constants that only the
@@ -62,7 +62,7 @@ KEY_BITS: Final = 128 - BLOCK_BITS - (HASHES_A_GATE - 1).bit_length()
 
 
 class GarbledMatch(TemplateScheme):
-    """Public side: schema, template or circuit. It makes the three roles.
+    """One-time matcher of templates, boxes and public circuits, by garbling.
 
     Example:
         A Hamming distance of 64 bits takes 63 ANDs for counting, and a few for comparing:
@@ -129,7 +129,7 @@ class GarbledMatch(TemplateScheme):
 
         Args:
             schema: schema of the events; B bits take about 2 B ANDs.
-            max_gates: as for a template.
+            max_gates: largest number of ANDs.
 
         Raises:
             ParameterError: the circuit would have more than `max_gates` ANDs.

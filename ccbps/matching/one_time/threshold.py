@@ -55,7 +55,7 @@ class _Sum(NamedTuple):
 
 
 class ThresholdMatch(Matcher, EncodedScheme):
-    """Public side: schema and attribute, or conditions and a bound. It makes the three roles.
+    """One-time matcher of Hamming distances and of weighted scores.
 
     Example:
         A distance to a private value, with a private limit:

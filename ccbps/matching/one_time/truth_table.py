@@ -34,7 +34,7 @@ from ccbps.predicates.bound import bound_predicate
 
 
 class TruthTableMatch(Matcher, EncodedScheme):
-    """Public side: the schema. It makes the three roles.
+    """One-time matcher of any predicate on events of few bits.
 
     Example:
         >>> from ccbps import Schema, SharedSeed, UInt

@@ -202,7 +202,7 @@ class SessionRole(Confined):
         key: the role as it was saved.
 
     Raises:
-        KeyMismatchError: it is the key of another matcher or role, or damaged.
+        KeyMismatchError: `key` is of another matcher or role, or damaged.
     """
 
     _role: ClassVar[Literal["publisher", "subscriber"]]

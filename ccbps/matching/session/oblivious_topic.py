@@ -41,7 +41,7 @@ make it again. There is no key server, and no broker that matches.
 
 Hazards: the number of requests, topics and events and all sizes are public, and so are the events'
 numbers. Events are not signed. A subscriber tries a topic for each request that is answered:
-publishers limit them. An identity that came by way of the broker may be the broker's. A publisher
+publishers limit them. An identity that came through the broker may be the broker's. A publisher
 that loses its key must open new sessions; one that is restored from an old key must not count
 through the same event numbers again (`ccbps.matching.session.roles`). Not constant time.
 Source: [DCSTW13]; [Survey] section 4.6. There, each message is encrypted anew for each subscriber,
@@ -114,7 +114,7 @@ class ObliviousTopicMatch(Matcher, SessionScheme):
         attributes: names of the topic's attributes.
         payload_bytes: longest payload of an event; all events have the same length.
         group: group of prime order.
-        event_bytes: bytes of an event before anybody has asked; see `event_bytes_for`.
+        event_bytes: bytes of an event before any request; see `event_bytes_for`.
         interest_bytes: bytes of a request.
     """
 
@@ -314,14 +314,14 @@ class ObliviousTopicMatch(Matcher, SessionScheme):
             key: a publisher's `ObliviousPublisher.key`.
             ledger: None. The role remembers the event numbers that it has used, and its key holds
                 the next one.
-            randomness: nothing is drawn from it; answers and events follow from key and number.
+            randomness: not used: answers and events follow from key and number.
 
         Hazard: its counter goes on where it stood when the key was saved. If events were encoded
         by the counter since then, save the key again after them, or give `encode` numbers that
         were not used; smaller numbers than the counter's are refused.
 
         Raises:
-            KeyMismatchError: it is the key of another matcher or role, or damaged.
+            KeyMismatchError: `key` is of another matcher or role, or damaged.
             ParameterError: there is a ledger.
         """
         self._refuse(ledger)
@@ -342,7 +342,7 @@ class ObliviousTopicMatch(Matcher, SessionScheme):
             randomness: the operating system's, unless a test says otherwise.
 
         Raises:
-            KeyMismatchError: it is the key of another matcher or role, or damaged.
+            KeyMismatchError: `key` is of another matcher or role, or damaged.
             ParameterError: there is a ledger.
         """
         self._refuse(ledger)

@@ -111,9 +111,9 @@ class ObliviousPublisher(SessionRole):
 
     @property
     def key(self) -> RoleKey:
-        """All of this role, to save it: topics, whom it admits, sessions, and the next number.
+        """Saved form of this role: topics, admitted subscribers, sessions, and the next number.
 
-        Save it again after `admit` and `answer`, or a restored role lacks what they did; and after
+        Save it again after `admit` and `answer`, or a restored role lacks their effects; and after
         `encode` without `numbers`, or a restored role counts through the same numbers again.
         """
         with self._lock:
@@ -141,15 +141,15 @@ class ObliviousPublisher(SessionRole):
         return len(self._answered)
 
     def admit(self, identity: bytes, requests: int | None = None) -> None:
-        """Let a subscriber ask. Call it again, with another number, to change how often.
+        """Admit a subscriber, whose requests are answered. Call it again to change their number.
 
         Args:
-            identity: the subscriber's `identity`, received in a way that no broker can tamper with.
+            identity: the subscriber's `identity`, from a channel that no broker can tamper with.
             requests: number of its requests to answer in all; None for any number.
 
         Raises:
-            ParameterError: not an identity, or one with another's name (one chance in 2^64);
-                requests is not a number.
+            ParameterError: `identity` is none, or has the name of another one (one chance in
+                2^64); `requests` is not a number.
         """
         identity = check_identity(identity)
         if requests is not None:
@@ -390,7 +390,7 @@ class ObliviousSubscriber(SessionRole):
 
     @property
     def key(self) -> RoleKey:
-        """All of this role, to save it: whom it trusts, requests with secrets, and sessions.
+        """Saved form of this role: trusted publishers, requests with secrets, and sessions.
 
         Save it again after `trust`, `encode` and `accept`.
         """
@@ -415,10 +415,10 @@ class ObliviousSubscriber(SessionRole):
         """Take sessions from a publisher from now on.
 
         Args:
-            identity: the publisher's `identity`, received in a way that no broker can tamper with.
+            identity: the publisher's `identity`, from a channel that no broker can tamper with.
 
         Raises:
-            ParameterError: not an identity, or one with another's name (one chance in 2^64).
+            ParameterError: `identity` is none, or has the name of another one (one chance in 2^64).
         """
         identity = check_identity(identity)
         if self._publishers.setdefault(name_of(identity), identity) != identity:
@@ -527,7 +527,7 @@ class ObliviousSubscriber(SessionRole):
         return answers
 
     def open(self, events: Bytes) -> Opened:
-        """Read events as far as they are of this subscriber's topics.
+        """Open the events that are of this subscriber's topics.
 
         Raises:
             DecodeError: some bytes are not events of this matcher, or of a publisher whose sessions

@@ -2,17 +2,17 @@
 
 An event is a nonce N and, for each attribute and each length, the tag F(F(k, prefix), N) of the
 prefix of that length: 64 bits each, sorted. An interval is the disjoint union of at most
-2 (bits - 1) prefixes; a subscription is F(k, prefix) for each, among decoys that are shared as
-prefixes are (`ccbps.matching.tag.tag_words`), filled up to that number. The broker computes
-F(y, N) for the keys y of a subscription and looks for them among the event's tags; an event matches
-if every attribute has one.
+2 (bits - 1) prefixes. A subscription is F(k, prefix) for each of them, filled up to that number
+with decoys, which subscriptions share as they share prefixes (`ccbps.matching.tag.tag_words`). The
+broker computes F(y, N) for the keys y of a subscription and looks for them among the event's tags;
+an event matches if there is a hit for every attribute.
 
 *Topic* attributes are compared as a whole (= or anything) and are joined into every prefix:
 "issue = IBM and price begins with 0110" is one word. Where the topic differs, nothing can be
 learned about the other attributes.
 
-*Groups* of subscribers, and epochs, have a key k each. Keys of different groups are not seen to
-belong together::
+Each *group* of subscribers has a key k of its own in each epoch. Keys of different groups show no
+link by themselves::
 
     matcher = TagMatch(schema, groups=8)
     server = matcher.key_server()
@@ -26,18 +26,18 @@ group, and subscriptions of that group; with events that reach several groups th
 subscriptions of all of these, by their hits.
 
 All keys of an epoch are derived from its root by HMAC-SHA-256, and so is the next epoch's root:
-servers restored from one saved key rotate to the same keys, and from the key of an epoch no earlier
-one follows. Subscriptions must be sent anew; until they are, a broker of the old epoch can serve
-the existing ones, with events made under the old key.
+servers restored from one saved key rotate to the same keys, and the key of an epoch gives no
+earlier key. Subscriptions must be sent anew. Until then, a broker of the old epoch can serve the
+existing ones, with events made under the old key.
 
 A broker's view can be computed from the card's `learns` (`leakage`) and nothing else: tags that no
 key fits are random numbers, new in every event. Equal events look unrelated; an event that no
 interval of any subscription touches shows nothing.
 
-Hazard: keys of subscriptions are deterministic in a group and epoch, so subscriptions are seen to
-be equal and bounds to begin alike, which gives constants away where their distribution is known or
-intervals have two bounds; with some events at hand, hits give them away even where nothing is
-known. Any client has its group's key, which makes the group's subscriptions and its events: it can
+Hazard: keys of subscriptions are deterministic in a group and epoch, so the broker sees equal
+subscriptions and common prefixes of bounds. This gives constants away where their distribution is
+known or intervals have two bounds; with some events at hand, hits give them away without prior
+knowledge. Any client has its group's key, which makes the group's subscriptions and events: it can
 forge either. Tags may agree by chance: see `TagMatch.false_positive_rate`, 2^-52 for 36 bits.
 Source: the nonces of [RR06] and [Goh03]; intervals as prefixes and their tokens: see [DPPDG16]. The
 combination and the decoys are this project's own.
@@ -160,7 +160,7 @@ class TagMatch(ReusableMatcher):
 
     @property
     def false_positive_rate(self) -> float:
-        """Upper bound on the chance that a pair seems to match and does not: keys * tags / 2^64."""
+        """Upper bound on the chance of a false match of a pair: keys * tags / 2^64."""
         return float(self.keys * self.tags) / 2**64
 
     @property
@@ -299,7 +299,7 @@ class TagMatch(ReusableMatcher):
     def rotate(
         self, master: Mapping[str, Any], randomness: Randomness
     ) -> tuple[dict[str, Any], None]:
-        """Return the next root, which follows from this one. Interests are encoded again."""
+        """Return the next root, derived from this one. Interests must be encoded again."""
         return {"root": _derived(master["root"], "next epoch", ROOT_BYTES)}, None
 
     # -- events -----------------------------------------------------------------------------

@@ -6,7 +6,7 @@ per attribute), sets are rows of keys. A key that fits is expanded to the sets t
 keys fit.
 
 Sets are the clauses of an interest (`ccbps.matching.contract.clauses`): a pair ends at the first
-one in which no key fits, and the time shows it.
+set in which no key fits, and the time shows this.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _EVENTS: Final = (8, 256)
 
 
 def _distinct(rows: Words) -> tuple[Index, Index]:
-    """Return the first place of each distinct row, and for every row the number of its like.
+    """Return the first place of each distinct row, and every row's number among the distinct ones.
 
     Rows (n, w) are compared as a whole where their hashes agree. Whoever sends interests can make
-    different rows of equal hashes. Then like rows are kept apart, and answers stay right.
+    different rows of equal hashes. Then equal rows may be kept apart, and answers stay right.
     """
     factors = np.random.default_rng(1).integers(0, 1 << 64, rows.shape[1], np.uint64) | np.uint64(1)
     hashes = rows @ factors

@@ -9,12 +9,12 @@ So a bound has a node, hence a key, at *every* length, whether a cover has a pre
 or not. The cover of x < c has, at length n, the prefix c[:n-1] + "0" if bit n of c is 1. If it is
 0, a *decoy* stands in its place: a node that is named by c[:n] and that no event has. Either way
 the key stands for c[:n], so two bounds share it if, and only if, they begin with the same n bits.
-Keys therefore show common prefixes of bounds. Whichever way the tree of all codes is turned at any
-of its nodes, the broker would see the same. For x > c the roles of 0 and 1 are exchanged; a prefix
-that ends in 0 is always from an upper bound.
+Keys therefore show common prefixes of bounds. If the two children of any node in the tree of all
+codes are swapped, the broker's view stays the same. For x > c the roles of 0 and 1 are exchanged; a
+prefix that ends in 0 is always from an upper bound.
 
-An interval with two bounds c < x < d has these nodes from the first bit on after the one in which c
-and d part. Equality has one node, the whole code. No condition has the empty prefix.
+An interval with two bounds c < x < d has these nodes for all bits after the first one in which c
+and d differ. Equality has one node, the whole code. "No condition" has the empty prefix.
 
 NULL is code 0 of its attribute. Events that are NULL have tags for that code and for the empty
 prefix only, so that `x < c` needs no second bound to leave NULL out. All others have one more tag.
@@ -24,9 +24,9 @@ and their codes. Its blocks are (number, head): the topics in use, their codes, 
 head tells the kind of its block and the blocks still to come, so no word is the beginning of
 another.
 
-Hazard: intervals with two bounds show which way the tree is turned where their bounds part: the
-upper one is on the side of 1. So does the end of a domain that is no power of two, or that bounds
-fill, as no key is beyond it.
+Hazard: intervals with two bounds show the order of the two children of the node at which their
+bounds part: the upper bound is on the side of 1. So does the end of a domain that is no power of
+two, or that bounds fill, as no key is beyond it.
 Not protected: F(k, word) is the same whenever a word comes back. `ccbps.matching.tag.tag` makes
 tags of it with nonces.
 """

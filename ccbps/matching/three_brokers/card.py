@@ -1,4 +1,4 @@
-"""What the leakage cards of `ThreeBrokerMatch` say, by who learns the answers, and on grants."""
+"""Texts of `ThreeBrokerMatch`'s leakage cards: by the party that learns answers, and on grants."""
 
 from __future__ import annotations
 
@@ -50,4 +50,4 @@ GRANTS: Final[Mapping[str, tuple[str, ...]]] = {
         "clients pass on what they may see",
     ),
 }
-"""Lines more where clients need grants."""
+"""Further lines where clients need grants."""

@@ -27,7 +27,7 @@ _REFUSED_GRANTS: Final = (
 
 
 class LocalBrokers(Confined):
-    """Three brokers in threads of this process. Who can read the process reads everything.
+    """Three brokers in threads of this process. Whoever can read the process reads everything.
 
     Example:
         >>> from ccbps import Schema, UInt
@@ -58,7 +58,7 @@ class LocalBrokers(Confined):
         """Take a client's hellos, for brokers 0, 1 and 2.
 
         Raises:
-            DecodeError: they are not for these brokers and their public parameters.
+            DecodeError: `hellos` are not for these brokers and their public parameters.
         """
         for party, (key, hello) in enumerate(zip(self._keys, hellos, strict=True)):
             keys = key.open(party, hello, self._matcher.digest)
@@ -69,7 +69,7 @@ class LocalBrokers(Confined):
         """Name the client that gives grants, by its hellos for brokers 0, 1 and 2.
 
         Raises:
-            DecodeError: they are not for these brokers and their public parameters.
+            DecodeError: `hellos` are not for these brokers and their public parameters.
         """
         for party, (key, hello) in enumerate(zip(self._keys, hellos, strict=True)):
             key.open(party, hello, self._matcher.digest)
@@ -156,7 +156,7 @@ class LocalBrokers(Confined):
         authority: Sequence[bytes] | None,
         grants: Sequence[Bytes],
     ) -> list[Any]:
-        """Return what each of the three brokers makes of messages."""
+        """Return the result of each of the three brokers for messages."""
 
         def serve(number: int, lower: LocalLink, upper: LocalLink) -> tuple[Any, Bools]:
             try:

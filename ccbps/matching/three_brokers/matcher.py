@@ -4,11 +4,11 @@ An event is encoded once for all subscriptions, and an interest once for all eve
 reusable schemes. Yet a broker learns no more than with the one-time ones. The price: three brokers,
 no two of which work together. Each client shares its messages between them (`ccbps.shares`). For
 each pair of an event and an interest a broker sends a few dozen bits to another one, in a few
-messages, and all three learn the answer. Clients have no key in common with one another; they know
-the three brokers' public keys.
+messages, and all three learn the answer (or, by choice, the subscriber alone does). Clients have no
+key in common with one another; they know the three brokers' public keys.
 
-There are three kinds of matchers, which differ in what everybody may see of a subscription: a box
-(the schema, and how many intervals an attribute has), a template (its formula, but for private
+There are three kinds of matchers, which differ in the public part of a subscription: a box (the
+schema, and how many intervals an attribute has), a template (its formula, but for private
 constants), and hidden formulas (the number and kind of leaves).
 
 Security: against any one broker that follows the protocol, alone or with any clients. Two brokers
@@ -79,13 +79,13 @@ DIGITS = 4
 COMPARED_DIGITS: Final = (2, 3, 4, 5, 6)
 """Bits of a digit that a planner compares."""
 COMPARED_BYTES: Final = 32
-"""Bytes that a broker sends another one to compare what they hold of an event."""
+"""Bytes that a broker sends to another one to compare their parts of an event."""
 PREPARED = 1 << 12
 """Interests whose tables are filled at a time."""
 
 
 class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
-    """Public side: schema, template, digits, sizes. It makes the roles.
+    """Reusable matcher of boxes, templates and hidden formulas, for three brokers.
 
     Example:
         >>> from ccbps import Schema, UInt
@@ -148,9 +148,9 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
                 longer, and take fewer gates and layers.
             reveal: parties that learn the answers: "brokers", or "subscriber" for nobody else, at
                 16 bytes a pair from each broker to the subscriber.
-            grants: True if each client needs a grant: an authority says, unknown to the brokers,
-                which events it may see at all. A grant is a box: of one interval for an attribute,
-                or of as many as the matcher's, where it is a box.
+            grants: True if each client needs a grant: an authority limits the events that the
+                client may see, unknown to the brokers. A grant is a box, with one interval for an
+                attribute, or with as many as the matcher's boxes have.
             max_gates: largest number of gates.
 
         Raises:
@@ -323,7 +323,7 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
     def traffic(self, events: int, subscriptions: int, *, topics: int | None = None) -> Traffic:
         """Return the bytes of each link, without hellos, grants, and comparisons of batches.
 
-        The latter are 64 bytes and two bits an event. Brokers 1 and 2 get messages, and broker 0
+        Comparisons are 64 bytes and two bits an event. Brokers 1 and 2 get messages, and broker 0
         the heads. Lanes are filled up to whole words.
         """
         pairs, words = events * subscriptions, -(-subscriptions // WORD)
@@ -511,8 +511,8 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
         """Make one of the three brokers.
 
         Args:
-            party: its number: 0, 1 or 2.
-            key: its key.
+            party: number of the broker: 0, 1 or 2.
+            key: key of the broker.
             ring: connections to the other two, made for the matcher's `digest`.
             authority: hello of the authority for this broker, by which the broker knows it, where
                 clients need grants.
@@ -533,7 +533,7 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
         )
 
     def local(self) -> LocalBrokers:
-        """Make three brokers in this process, for tests and notebooks."""
+        """Make all three brokers in this process, for tests and notebooks."""
         return LocalBrokers(self)
 
     # -- interests, grants and messages -----------------------------------------------------------

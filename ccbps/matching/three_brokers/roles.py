@@ -1,4 +1,4 @@
-"""Publishers and subscribers of three brokers, with what they need where no broker learns answers.
+"""Publishers and subscribers of three brokers, with payload keys where no broker learns answers.
 
 The publisher encrypts each event's payload under its payload key, and sends it to every subscriber,
 with the commitment. The key opens the payload for those who match.
@@ -46,8 +46,8 @@ class ThreeBrokerPublisher(Publisher):
     def payload_keys(self, messages: Bytes) -> Bytes:
         """Return the payload keys of events, shape (count, 16).
 
-        Only matching subscribers get them from the brokers. Nothing has to be kept for this: keys
-        follow from the messages' heads.
+        Only matching subscribers get them from the brokers. They need not be stored: they follow
+        from the messages' heads and the client's key.
 
         Args:
             messages: messages that this role made, shape (count, bytes).
@@ -109,10 +109,10 @@ class ThreeBrokerSubscriber(Subscriber):
 
 
 class ThreeBrokerAuthority(MatcherRole):
-    """Says which events clients may see at all; made by `ThreeBrokerMatch.authority`.
+    """Limits the events that clients may see at all; made by `ThreeBrokerMatch.authority`.
 
-    Brokers know it by its hellos, which they get when they are made. They do not learn what it
-    grants.
+    Each broker is made with the authority's hello, by which it knows the authority. Brokers do not
+    learn the content of grants.
 
     Example:
         >>> from ccbps import Schema, UInt
@@ -137,8 +137,8 @@ class ThreeBrokerAuthority(MatcherRole):
     ) -> Bytes:
         """Make grants, sealed for the three brokers (`ccbps.shares.clients.sealed_part`).
 
-        A grant takes the place of the client's earlier one, also for subscriptions that the brokers
-        have. Brokers see for whom it is and when it came, and nothing of what it says.
+        A grant replaces the client's earlier one, also for subscriptions that the brokers have.
+        Brokers see its client and the time when it came, and nothing of its content.
 
         Args:
             predicate: the events that the clients may see, as a predicate that a box takes; None

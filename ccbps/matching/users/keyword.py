@@ -7,9 +7,9 @@ the clear. The broker re-encrypts every message once with its half of the sender
 product and one hash per equality.
 
 Which side is encrypted and which makes trapdoors? [DRD08] and [IRC12] encrypt events, and
-subscribers make trapdoors; [N1] prints it the other way round and says that both work. The side
-that sends trapdoors shows which of its values are equal. There are more events than interests, and
-they say more, so `trapdoors="interests"` is the default; ``"events"`` is there for comparison.
+subscribers make trapdoors; [N1] describes the reverse and says that both work. The side that sends
+trapdoors shows which of its values are equal. There are more events than interests, and events say
+more, so `trapdoors="interests"` is the default; ``"events"`` is there for comparison.
 
 Hazard: the broker and one user together read everything. Attribute numbers and the number of
 equalities are in the clear. Not constant time.

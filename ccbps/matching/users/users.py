@@ -14,9 +14,9 @@ Save the server's key again whenever a user was given a key or revoked. A server
 key gives revoked users their keys again. Its broker keys lack the users that it does not know,
 until they are given the same keys once more.
 
-Hazard: identifiers are the same in all messages of a user: the broker knows who sent what. A user
-who was revoked can still read what the broker shows to it, and everything with the help of one
-broker that did not forget it.
+Hazard: identifiers are the same in all messages of a user: the broker knows who sent what. A
+revoked user can still read whatever the broker shows it, and everything with the help of one broker
+that did not forget the user.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class ProxySearchMatcher(ReusableMatcher):
     def rotate(
         self, master: Mapping[str, Any], randomness: Randomness
     ) -> tuple[dict[str, Any], None]:
-        """Return a master key without users; revoked ones stay so. Interests are encoded again."""
+        """Return a master key without users; revoked ones stay revoked. Encode interests again."""
         return self.generate(randomness) | {"revoked": list(master["revoked"])}, None
 
     def issue(
@@ -253,7 +253,7 @@ class ProxySearchMatcher(ReusableMatcher):
         """Open the slots in use of those interests whose users are served.
 
         Returns:
-            for each slot: its interest, its place there, its number, and what `_opened` returns.
+            for each slot: its interest, its place there, its number, and the result of `_opened`.
         """
         numbers, rows = self._slots(bodies)
         halves, used = self._halves(key, bodies), np.asarray(rows.any(axis=2))

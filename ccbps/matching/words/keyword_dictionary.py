@@ -10,7 +10,7 @@ the values given as its dictionary. Equalities are exact; ranges are widened as 
 
 Hazard: positions are deterministic and a broker sees each word's result. With partitions it is
 broken: ranges alone show the order of all cells. Any client can read everything.
-Source: [RR06] by way of [Survey] section 4.1, after [CM05].
+Source: [RR06] as in [Survey] section 4.1, after [CM05].
 """
 
 from __future__ import annotations

@@ -11,14 +11,14 @@ and compares.
 Conventions: a topic is the values of all attributes together, or of those named. The body of a
 message of CommutativeMatch is 8 random bytes that name the client's layer and one element, most
 significant byte first.
-Differs from [SOM09]: one key for all publishers and subscribers stands for a key of each pair, so
+Differs from [SOM09]: one key for all publishers and subscribers replaces a key for each pair, so
 that an event is encrypted once and not once for each subscriber; and the broker derives the keys it
 shares with clients from one secret, so that clients may join later. Chains of several brokers, with
 any number of layers and the keys of the paper, are in `ccbps.overlay.commutative_tree`.
 
 Hazard: both are deterministic: the broker sees which topics are equal, and how often each occurs.
 Two nodes in a row break the layers: the broker and any one client read all topics that they can
-think of.
+guess.
 Source of the layers: [SOM09]; [Survey] section 4.5.
 """
 
@@ -144,7 +144,7 @@ class MaskedTopicMatch(TopicMatcher):
         hex_bytes(value, 32)
 
     def _bodies(self, key: Mapping[str, Any], topics: Words) -> Bytes:
-        # HMAC stands for H(topic XOR k). It leaks the same, and XOR shows related topics, too.
+        # HMAC replaces H(topic XOR k). It leaks the same; XOR would show related topics, too.
         base, codes = HMAC(bytes.fromhex(key["key"]), SHA256()), topics.astype("<u8").tobytes()
         width, tokens = 8 * topics.shape[1], []
         for start in range(0, len(codes), width):

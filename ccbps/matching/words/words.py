@@ -1,16 +1,16 @@
 """Matchers of words: KeywordFilterMatch, and the base that KeywordDictionaryMatch shares with it.
 
-A vocabulary (`ccbps.forms.words`) says events and conjunctions in words. Clients have a secret key
-for words and the key of a permutation, for nonces; a broker has the second. Events start with a
-nonce N of 16 bytes, drawn for each.
+A vocabulary (`ccbps.forms.words`) writes events and conjunctions as words. Clients have a secret
+key for words and the key of a permutation, for nonces; a broker has only the permutation's. Events
+start with a nonce N of 16 bytes, drawn for each.
 
 *Filter*: an event's words in a Bloom filter that only trapdoors can read. Keys k_1 .. k_t are
 shared by all clients. A subscription to word w is y_i = F(k_i, w). An event is N and m bits; each
 of its words sets the bits F(F(k_i, w), N) mod m, and random bits pad it to u words. The broker
 tests the bits F(y_i, N) mod m. Events with the same words look unrelated. An answer may be a false
-positive, never a false negative: a word that is absent is found with probability
-(1 - e^(-tu/m))^t, a conjunction of w absent words with that to the power w.
-Source: [RR06] by way of [Survey] section 4.1, after [Goh03].
+positive, never a false negative: an absent word is found with probability p = (1 - e^(-tu/m))^t, a
+conjunction of w absent words with probability p^w.
+Source: [RR06] as in [Survey] section 4.1, after [Goh03].
 
 Equalities are exact; ranges are widened, see `ccbps.forms.words`.
 
@@ -69,7 +69,7 @@ Clauses = tuple[Clause, ...] | None
 
 
 class WordMatcher(ReusableMatcher):
-    """A matcher of conjunctions that a vocabulary says in words.
+    """A matcher of conjunctions that a vocabulary writes as words.
 
     Attributes:
         vocabulary: the words of the schema.

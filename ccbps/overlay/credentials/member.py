@@ -14,29 +14,29 @@ the other children of its parent, and takes over those whose requests it opens: 
 its proof, connect to it, and only then leave their former parent.
 
 Each member that is asked learns one bit: whether its credential covers the newcomer's. A parent
-learns as much about a child, and its credential only where the child shows it. A request answers
-nobody but the newcomer whose name is sealed in it, so names must be those that connections prove.
+learns the same bit about a child, and the child's credential only if the child shows it. A request
+serves only the newcomer whose name is sealed in it, so connections must authenticate names.
 
-A member that joins again may be asked to be below one of its own descendants. So before it
-connects, it asks its way up from the member that it chose to the root, and chooses another one if
-it meets itself or a member that is looking for a parent, too.
+A member that joins again might end up below one of its own descendants. So before it connects, it
+asks its way up to the root from the member that it chose. It chooses another one if it meets itself
+or another member that is looking for a parent.
 
 *Splits*: a newcomer may split its credential into parts, each with a member of its own
 (`split_credential`), and show parents the parts. The requests of a split have a common tag, sealed
 inside. A parent that has a child with this tag answers "taken", and the walk goes on. So each
-parent knows one part. Against parents that lie about it there is no defence here.
+parent knows one part. There is no defence against parents that give false answers.
 
-When a member leaves, its children join again from its parent on. It forwards events to them until
-they have.
+When a member leaves, its children join again, starting at its parent. The leaving member forwards
+events to them until they have joined.
 
-Every event bears the publisher's certificate and signature inside, and members drop events that
+Every event holds the publisher's certificate and signature inside, and members drop events that
 were forged, not advertised, or seen before.
 
 Leak: neighbours know each other's names. A member that opens an event reads its whole leaf. A
 member that opens the requests of several parts of a split sees that they belong together.
 Anybody can make a request for any credential, as that takes public keys only. So strangers can
-join, though events stay sealed for them, and can find out a member's credential by trying nodes.
-Hazard: a member that crashes is not noticed. An overlay holds for one epoch; for the next one,
+join, though they cannot open events, and can find out a member's credential by trying nodes.
+Hazard: the crash of a member is not detected. An overlay holds for one epoch; for the next one,
 members are made anew and join again.
 Source: [TKR14]; the walk of requests is corrected.
 """
@@ -62,7 +62,7 @@ from ccbps.overlay.credentials.tree import (
 from ccbps.overlay.seen_numbers import WINDOW, SeenNumbers
 
 MOST_ASKED: Final = 1 << 12
-"""Most members that one walk asks, since a member may name others without end."""
+"""Largest number of members that one walk asks, since members may name others without end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Attach:
 
     Attributes:
         request: its request.
-        shown: its credential's node, or None if it does not show it.
+        shown: node of its credential; None if the newcomer does not show it.
     """
 
     request: bytes
@@ -196,15 +196,16 @@ class Member(Printable):
         name: name of the member for its neighbours.
         tree: public part of the credentials.
         credential: credential of the member; a person with several has a member for each.
-        send: function from a neighbour's name and a message, which sends it.
-        connect: function from a name, which connects to that member. Other members tell names, so
-            it should connect to known members or places only.
-        deliver: function from an event that the member opened.
+        send: function that takes a neighbour's name and a message, and sends it.
+        connect: function that takes a name, and connects to that member. Names come from other
+            members, so it should connect to known members or places only.
+        deliver: function that takes an event that the member opened.
         root: True for the root, whose credential is that of everything.
         show: True to show the credential to the parent.
-        tag: `split_tag` of the pseudonym of a split; members of its other parts have it, too.
-        tags: set of the tags of all children, if several members of one person share it.
-        most_children: number of children. Further newcomers are declined, and look elsewhere.
+        tag: `split_tag` of the pseudonym of a split, common to the members of all its parts.
+        tags: set of the tags of all children, shared by several members of one person.
+        most_children: largest number of children. Further newcomers are declined, and look
+            elsewhere.
 
     Raises:
         ParameterError: an argument does not fit.
@@ -360,7 +361,7 @@ class Member(Printable):
         """Take a message from a neighbour.
 
         Raises:
-            DecodeError: a request is none.
+            DecodeError: a request is malformed.
         """
         handler = self._handlers.get(type(message))
         if handler is None:

@@ -1,34 +1,34 @@
-"""Credentials as nodes of a tree: who can read an event, ask for a place, or publish.
+"""Credentials as nodes of a tree: rights to read events, to ask for a place, and to publish.
 
 The events of a topic are leaves of a binary tree (`ccbps.forms.decomposition`), or of a trie of
 strings (`ccbps.forms.trie`). A *credential* is a node, with the key of identity-based encryption
-to the name of topic, node and epoch. A subscription is the few credentials that cover it.
+for the name of topic, node and epoch. A subscription is the few credentials that cover it.
 
 Event
     For each prefix of its leaf, the empty one first, an encapsulation of one fresh key to the
-    credential of that prefix. So the position tells the length of the credential, and the holder of
-    one tries a single position. The body is sealed under the key, and only inside of it are leaf,
-    number, payload, the publisher's certificate and signature.
+    credential of that prefix. So the position equals the length of the credential, and its holder
+    tries a single position. Leaf, number, payload, and the publisher's certificate and signature
+    are in the body, which is sealed under the key.
 
 Request
     The same D + 1 positions, for a newcomer with a credential: to each of its prefixes, an
     encapsulation of one nonce. The holder of a node opens its position iff its own node is a prefix
-    of the newcomer's, and answers a hash of the nonce. The newcomer's name is sealed inside, too,
-    so a request answers nobody else who repeats it.
+    of the newcomer's, and answers with a hash of the nonce. The newcomer's name is sealed inside,
+    too, so nobody else can use a request by repeating it.
 
-Positions beyond the end of a leaf or of a credential hold encapsulations to random names. (Random
-bytes in their place, as the source has them, are no elements of the group: everybody could count
-the positions that are, and so the length.) IBE messages do not show their names, so without keys
+Positions beyond the end of a leaf or of a credential hold encapsulations to random names. (The
+source has random bytes in their place, which are no elements of the group: everybody could count
+the other positions, and so learn the length.) IBE messages do not show their names, so without keys
 all positions are alike.
 
 Certificate
-    The signature of the issuer below a publisher's identity and the nodes that it may publish to.
-    An event is refused unless one of these is a prefix of its leaf.
+    The issuer's signature of a publisher's identity and the nodes that it may publish to. An event
+    is refused unless one of these is a prefix of its leaf.
 
-Leak: the number of positions is that of the tree. Who opens an event reads its whole leaf. The
-authority makes all keys. Whoever holds two credentials has their union, and no more: one tree
-binds all attributes to one another. IBE keys of several trees, one for each attribute, do not: two
-users, each with one of them, open what neither may read.
+Leak: the number of positions is that of the tree. Whoever opens an event reads its whole leaf. The
+authority makes all keys. A holder of two credentials has their union, and no more: one tree binds
+all attributes to one another. IBE keys of several trees, one for each attribute, do not: two users,
+each with one of them, open events that neither may read.
 Sources: [TKR14]; [BF01].
 """
 
@@ -70,7 +70,7 @@ Identity = Annotated[bytes, Meta(min_length=IDENTITY_BYTES, max_length=IDENTITY_
 
 
 class Certificate(Message, frozen=True):
-    """The nodes that a publisher may publish to; `CredentialTree.certify` makes it.
+    """Certificate of the nodes that a publisher may publish to, from `CredentialTree.certify`.
 
     Attributes:
         tree: name of the tree.
@@ -126,7 +126,7 @@ class _Challenge(SecretRecord, frozen=True):
     """The content of the positions of a request.
 
     Attributes:
-        purpose: `_LABEL`. Without it, a node that answers would decrypt what others sealed.
+        purpose: `_LABEL`. Without it, nodes would be decryption oracles for other messages.
         owner: hash of the newcomer's name.
         nonce: random nonce.
         tag: hash of the pseudonym of a split credential.
@@ -250,7 +250,7 @@ class CredentialTree(Printable):
             epoch: epoch in which the certificate holds.
 
         Raises:
-            ParameterError: the key is another one's, or a node is longer than the tree is deep.
+            ParameterError: the key is not the issuer's, or a node is longer than the tree is deep.
         """
         if instance("issuer", issuer, SigningKey).identity != self.issuer:
             raise ParameterError("issuer must be the key of the tree's issuer")
@@ -279,7 +279,7 @@ class CredentialTree(Printable):
             leaf: leaf of the event. Its length does not show.
             key: signing key of the publisher.
             certificate: certificate of the publisher, whose epoch is that of the event.
-            number: number of the event, which no other one of this publisher has in the epoch.
+            number: number of the event, unique for the publisher in the epoch.
             pad_to: number of bytes. The body is padded to a multiple of it; 1 shows its length.
             randomness: source of uniform bytes.
 
@@ -353,7 +353,7 @@ class CredentialTree(Printable):
         tag: bytes = NO_TAG,
         randomness: Randomness = os.urandom,
     ) -> tuple[bytes, bytes]:
-        """Return a request that does not show its credential, and its nonce.
+        """Return a request that hides its credential, and its nonce.
 
         Args:
             credential: credential of the newcomer.
@@ -374,8 +374,8 @@ class CredentialTree(Printable):
         """Open the request of a newcomer with a name, and return its nonce and tag.
 
         Returns:
-            None unless the credential covers that of the request, which it does not tell in any
-            other way, and the request is of that newcomer.
+            nonce and tag if the credential covers the request's and the request is of that
+            newcomer; otherwise None, which reveals nothing else about the request's credential.
 
         Raises:
             DecodeError: it is no request.
@@ -441,7 +441,7 @@ def split_tag(pseudonym: bytes) -> bytes:
 
 
 def request_proof(nonce: bytes, name: str) -> bytes:
-    """Return the proof of the node with a name that it opened a request."""
+    """Return the proof of the member with a name that it opened a request."""
     return hmac.digest(nonce, _LABEL + b"opened\0" + name.encode(), "sha256")
 
 

@@ -12,7 +12,7 @@ step      message                    checks
 4         keys                       X25519, and HKDF bound to the quote and both keys
 ========  =========================  ===================================================
 
-The platform's public key stands for the service that tells which keys real hardware has. Step 3 is
+The platform's public key stands for the service that certifies the keys of real hardware. Step 3 is
 not in the source. Without it, the host of an enclave could take the place of the next hop and have
 the secret encrypted for himself. For the same reason the recipients of an enclave are part of its
 policy, and not of requests.
@@ -52,8 +52,8 @@ QUOTE: Final = b"ccbps simulated enclave quote\0"
 def measure(package: Path | None = None) -> bytes:
     """Compute the SHA-256 of the code that enclaves run.
 
-    That is the source of this whole package, since importing a part of it runs more than the part.
-    The interpreter, NumPy and cryptography are not measured.
+    It covers the source of this whole package, since importing a part of it runs more than that
+    part. The interpreter, NumPy and cryptography are not measured.
 
     Args:
         package: folder of the package's source; this package's by default.
@@ -71,16 +71,16 @@ class Policy(Message, frozen=True):
         measurement: `measure` of the code that enclaves run, 32 bytes.
         k: number of fragments of each split that are needed.
         n: number of fragments into which an enclave splits a secret.
-        members: identities of those who may have sessions with enclaves, by name; `ENCLAVE` for
-            another enclave.
+        members: identities of the parties that may have sessions with enclaves, by name; `ENCLAVE`
+            for another enclave.
         routes: receivers of each enclave: n names for fragments 1 to n, or one name for the whole
             secret.
         sources: senders to each enclave: n names, of which the first sends fragments of point 1,
             and so on; or one name, which sends all fragments.
-        splits: number of splits that fragments went through before they come to each enclave.
+        splits: number of splits that fragments went through before they arrive at each enclave.
         checked: True if fragments carry checks of one another.
-        replicas: number of replicas of some enclaves, by name; 1 of the others. They split secrets
-            with common coins, so that receivers may take each fragment from any of them.
+        replicas: number of replicas of enclaves, by name; 1 if missing. Replicas split secrets with
+            common coins, so receivers may take each fragment from any of them.
     """
 
     front: ClassVar[bytes] = b""
@@ -133,10 +133,10 @@ class Policy(Message, frozen=True):
 
     @property
     def window(self) -> int:
-        """Number of messages by which others of a session may be overtaken.
+        """Number of messages of a session by which another one may be overtaken.
 
-        A receiver waits for the fragments of up to `WAITING` secrets. So many secrets may be
-        overtaken, with all the fragments that one sender may have of each.
+        A receiver waits for the fragments of up to `WAITING` secrets, of each of which one sender
+        may have several. All of these may overtake a message.
         """
         each = max([self.n, *(int(self.n**splits) for splits in self.splits.values())])
         return min(WAITING * each, MOST_WINDOW)
@@ -147,7 +147,7 @@ class Policy(Message, frozen=True):
         Args:
             enclave: name of the enclave.
             sender: name of the sender.
-            fragment: fragment that came.
+            fragment: fragment that arrived.
         """
         sources = self.sources[enclave]
         if sender not in sources:
@@ -250,12 +250,12 @@ class Challenger(Confined):
         self._challenges: dict[str, bytes] = {}
 
     def challenge(self, enclave: str, *, randomness: Randomness = os.urandom) -> bytes:
-        """Return a fresh challenge for an enclave. The last one counts, and once."""
+        """Return a fresh challenge for an enclave. Only the last one is valid, once."""
         self._challenges[enclave] = randomness(CHALLENGE_BYTES)
         return self._challenges[enclave]
 
     def agree(self, enclave: str, quote: bytes) -> tuple[Session, Quote, bytes]:
-        """Check the quote that came for the challenge, and agree on the keys of a session.
+        """Check the quote that answers the challenge, and agree on the keys of a session.
 
         Returns:
             this end of the session, the quote, and a fresh public key that the enclave needs.
@@ -278,7 +278,7 @@ class Member(Challenger):
 
     Args:
         name: name in the policy.
-        key: key that signs, whose identity is in the policy.
+        key: signing key, whose identity is in the policy.
         policy: agreement of all members.
 
     Raises:

@@ -3,11 +3,11 @@
 An enclave joins the fragments of a secret and splits the secret afresh. `SimulatedEnclave` is the
 broker's handle. The enclave is a process of its own (`ccbps.overlay.enclave.enclave_process`), with
 only a pipe to the broker, which sees nothing but ciphertexts. This **simulates** Intel SGX, and
-protects against no owner of the machine: he reads the process's memory, and takes the platform's
-key from his own. The protocol, the cryptography and the separation of processes are real, so that
+does not protect against the owner of the machine: he can read the memory of both processes, and so
+the platform's key. The protocol, the cryptography and the separation of processes are real, so
 counts, messages and faults are real, too.
 
-Fragments wait in a `SealedQueue` until enough have come for the broker to enter the enclave.
+Fragments wait in a `SealedQueue` until enough have arrived for the broker to enter the enclave.
 
 Source: [Survey] sections 2.2, 8.4.
 """
@@ -35,9 +35,9 @@ from ccbps.records import read, write
 
 ROOT: Final = Path(__file__).parents[3]
 SECONDS: Final = 30.0
-"""Time limit of an answer (seconds). The first one takes as long as Python takes to start."""
+"""Time limit of an answer, seconds. The first answer takes as long as Python takes to start."""
 PER_PATH: Final = 4
-"""Largest number of ciphertexts of one path that wait. The first one may be an altered one."""
+"""Largest number of ciphertexts of one path that wait. The first may have been altered."""
 
 
 class SimulatedPlatform(Confined):
@@ -200,7 +200,7 @@ class SimulatedEnclave(Confined):
             replicas, one for each of them, in the order of their sessions.
 
         Raises:
-            DecodeError: some were altered or sent before (`rows` tells which), or they do not
+            DecodeError: some were altered or sent before (at the places `rows`), or they do not
                 recover a secret, or the next hop has no session yet. Nothing was used up.
         """
         self.entries += 1
@@ -264,10 +264,10 @@ def replicate(first: SimulatedEnclave, *others: SimulatedEnclave) -> None:
 class SealedQueue(Printable):
     """Sealed fragments that wait outside until there are enough of a secret to enter the enclave.
 
-    Of a split k fragments are enough, or with checks more than half of n. If some were altered they
-    are not enough, and the enclave says so. Then the queue returns all fragments again with each
-    one more, until `done`. Everything that the queue looks at is public, and nothing of it is
-    authenticated, so the fragments that the enclave refuses must be removed with `drop`.
+    Of a split k fragments are enough, or with checks more than half of n. If some were altered, the
+    enclave reports that they are not enough. Then the queue returns all fragments again with each
+    further one, until `done`. The queue reads public parts only, which it cannot authenticate. So
+    the fragments that the enclave refuses must be removed with `drop`.
 
     Args:
         agreed: parameters of fragments, from `Policy.agreed` of the enclave.
@@ -287,9 +287,9 @@ class SealedQueue(Printable):
         """Add a fragment, and return all of its secret's fragments once there are enough.
 
         Args:
-            ciphertext: sealed fragment that came.
-            number: number of its sender among the n brokers of the previous hop, as its link
-                tells; None if unknown.
+            ciphertext: sealed fragment that arrived.
+            number: number of its sender among the n brokers of the previous hop, by its link; None
+                if unknown.
 
         Raises:
             DecodeError: it is no sealed fragment, or not as agreed.

@@ -6,9 +6,10 @@ refuses a request holds no part of a secret.
 
 Replicas of an enclave have one seed, which leaves them only in a session between two of them. The
 coins of a split are a pseudorandom function, under the seed, of the secret's name *and value*. So
-replicas that joined the same secret send the same fragments. With coins of the name alone, the seed
-and one fragment would give the secret at any later time, and two secrets of one name would show
-their difference. As it is, seed and fragment confirm a guess of the secret, and no more.
+replicas that joined the same secret send the same fragments. If the coins depended on the name
+alone, the seed and one fragment would give the secret at any later time, and two secrets of one
+name would reveal their difference. With the value, seed and fragment only confirm a guess of the
+secret.
 
 Messages on a pipe are frames: four bytes of length, little-endian, and as many bytes.
 """
@@ -54,7 +55,7 @@ DONE: Final = b"\0"
 REFUSED: Final = b"\1"
 """First byte of a refusal; the reason and the places of the refused ciphertexts follow."""
 FAILED: Final = b"\2"
-"""Answer after an error that is not the caller's. Its text stays inside."""
+"""Answer after an internal error, whose text stays inside."""
 LENGTH_BYTES: Final = 4
 SEED_BYTES: Final = 32
 MOST_BYTES: Final = 1 << 24
@@ -128,7 +129,7 @@ class _Inside(Challenger):
         return [public]
 
     def open(self, message: bytes) -> list[bytes]:
-        """Open a session, after it has been checked whose the other end is."""
+        """Open a session, after checking the other end's identity."""
         opening = Opening.from_bytes(message)
         name, public = opening.name, opening.public
         if opening.enclave not in self.pending:

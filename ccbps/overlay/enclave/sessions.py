@@ -1,14 +1,14 @@
 """Sessions: keys that an enclave and another party share, and fragments encrypted under them.
 
 Each direction has a key of its own. The cipher is AES-256-GCM, and the nonce is the number of the
-message. Two messages of one number would show the difference of their fragments and let others be
-forged. So a session seals in the process that made it only, not in forked children, and several
-threads may use it.
+message. Two messages of one number would reveal the difference of their fragments and let others be
+forged. So a session seals only in the process that made it, not in forked children. Several threads
+may use it.
 
 Everything but the value of a fragment is readable for routing, and authenticated together with the
 direction. A message that was opened is refused from then on. Messages may overtake one another, but
-not by a window's length or more, since a receiver remembers a bit for each message. The window
-follows from the plan: `Policy.window`.
+not by a window's length or more, since a receiver remembers a bit for each message. The length of
+the window is `Policy.window`.
 
 Source: [Survey] section 8.3 asks for session keys and names no cipher; [SP800-38D], [RFC5869].
 """
@@ -36,9 +36,9 @@ from ccbps.wire import Kind
 ID_BYTES: Final = 8
 KEY_BYTES: Final = 32
 WAITING: Final = 1 << 16
-"""Secrets whose fragments may wait for others at one place."""
+"""Largest number of secrets whose fragments wait for others at one place."""
 MOST_WINDOW: Final = 1 << 26
-"""Longest window: 8 MB of memory, of which the part is used that messages fall into."""
+"""Longest window: 8 MB of memory, of which only parts with messages are used."""
 
 SessionKeys = tuple[bytes, bytes, bytes]
 """Name of the session, key to the enclave, and key from it."""
@@ -72,8 +72,8 @@ class Session(Confined):
     Args:
         keys: keys from `derive_keys`.
         enclave: True if this end is the enclave's.
-        window: number of messages, a multiple of 8. A message that is behind the newest one by so
-            many is refused as old.
+        window: number of messages, a multiple of 8. A message that is this many behind the newest
+            one is refused as old.
 
     Attributes:
         name: name of the session, 8 bytes, which is in all its messages.
@@ -136,7 +136,7 @@ class Session(Confined):
         return replace(sealed.fragment, value=value)
 
     def spend(self, sealed: SealedFragment) -> None:
-        """Refuse a message from now on, after `peek` accepted it."""
+        """Refuse a message from now on that `peek` accepted."""
         if sealed.counter > self._newest:
             self._forget(max(self._newest + 1, sealed.counter - self._window + 1), sealed.counter)
             self._newest = sealed.counter
@@ -177,7 +177,7 @@ def derive_keys(own: X25519PrivateKey, other: bytes, quote: bytes, publics: byte
         publics: both public keys, the enclave's first.
 
     Raises:
-        DecodeError: the other end's key is no public key with which a key can be agreed on.
+        DecodeError: the other end's key is no valid public key.
     """
     try:
         shared = own.exchange(X25519PublicKey.from_public_bytes(other))

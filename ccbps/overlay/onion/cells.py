@@ -7,8 +7,8 @@ body. Under its layers a body holds::
 
 **Keys.** A client sends X = g^x to a relay with the static key S = g^s, and the relay answers with
 Y = g^y (X25519). Both hash X^y, X^s, S, X and Y by HKDF-SHA256 to a key for AES-256-CTR and a key
-for digests in each direction, and a key by which the relay proves to have computed them. Only the
-owner of s can. With x and y erased, nobody can later, s or not.
+for digests in each direction, and a key for the relay's proof that it computed them. That takes the
+secret s. Once x and y are erased, nobody can compute the keys any more, even with s.
 
 **Layers.** A direction's layer is a single key stream, from the first cell to the last, so no part
 of it is used twice. The digest is HMAC-SHA256, cut to 16 bytes, over the number of the cell in that
@@ -44,14 +44,14 @@ BODY_BYTES: Final = CELL_BYTES - ID_BYTES
 DIGEST_BYTES: Final = 16
 HEAD_BYTES: Final = DIGEST_BYTES + 3
 DATA_BYTES: Final = BODY_BYTES - HEAD_BYTES
-"""Most bytes of data in a cell."""
+"""Largest number of bytes of data in a cell."""
 KEY_BYTES: Final = 32
 REQUEST_BYTES: Final = KEY_BYTES + DIGEST_BYTES
 """Bytes of X and its digest."""
 ANSWER_BYTES: Final = 2 * KEY_BYTES
 """Bytes of Y and its proof."""
 CONTROL: Final = bytes(ID_BYTES)
-"""Identifier of cells that close another circuit, whose identifier they carry."""
+"""Identifier of cells that close a circuit whose identifier they carry."""
 
 
 class Command(IntEnum):
@@ -93,7 +93,7 @@ class RelayKey(ExchangeKey):
         """
         public = request[:KEY_BYTES]
         static = self.agree(public)
-        # First, since everybody can send what is no request, and make a relay compute powers.
+        # First, since everybody can send a false request, and make a relay compute powers.
         digest = _request_digest(static, public)
         if not hmac.compare_digest(digest, request[KEY_BYTES:REQUEST_BYTES]):
             raise DecodeError("a request is not for this relay's key")
@@ -210,14 +210,14 @@ class _Direction:
 
 
 def cell_of(circuit: bytes, content: bytes, randomness: Randomness = os.urandom) -> bytes:
-    """Return a cell that is not under a layer: random bytes fill it up."""
+    """Return a cell without layers, filled up with random bytes."""
     return circuit + content + randomness(BODY_BYTES - len(content))
 
 
 def shuffled(
     things: Iterable[T], randomness: Randomness = os.urandom, count: int | None = None
 ) -> list[T]:
-    """Return things, or some of them, in an order that is uniform but for a bias below 2^-100."""
+    """Return all or some items in an order that is uniform but for a bias below 2^-100."""
     left: list[T] = [*things]
     order: list[T] = []
     while left and len(order) != count:

@@ -1,17 +1,18 @@
 """A client's circuit through relays, each of which knows its neighbours only.
 
-A circuit is built relay by relay, like a telescope: the client agrees on keys with the first one,
+A circuit is built relay by relay, like a telescope: the client agrees on keys with the first relay,
 then through it with the second. That takes k (k + 1) messages for k relays, where an onion with all
-requests would take 2k. But each relay answers with a fresh key, so nobody who steals its static key
-later can open old cells, and a relay need not remember requests to refuse repeated ones: a repeated
-request gives a circuit to which only the first sender's keys would fit.
+requests would take 2k. But each relay answers with a fresh key, so a later theft of its static key
+opens no old cells. Nor need a relay remember requests to refuse repeated ones: a repeated request
+gives a circuit to which only the first sender's keys would fit.
 
 The code does no input or output: `Circuit.receive` takes cells of the link to the first relay, and
-functions take what leaves. A circuit serves one connection, or one address of a rendezvous.
+functions take the cells and data that leave. A circuit serves one connection, or one address of a
+rendezvous.
 
-Leak: whoever watches both ends of a circuit, or owns its first and its last relay, links them by
-times and volumes: a share m (m - 1) / (N (N - 1)) of circuits, with m of N relays and distinct
-relays in a circuit. Cells hide contents and routes only; nothing hides that circuits are used.
+Leak: an adversary that watches both ends of a circuit, or owns its first and last relay, links them
+by times and volumes. With m of N relays, it owns both in a share m (m - 1) / (N (N - 1)) of
+circuits of distinct relays. Cells hide contents and routes only; nothing hides the use of circuits.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from ccbps.overlay.onion.relay import COOKIE_BYTES, VISITOR_BYTES, cookie_of
 
 T = TypeVar("T")
 NAME_BYTES: Final = DATA_BYTES - REQUEST_BYTES
-"""Most bytes of a relay's name."""
+"""Largest number of bytes of a relay's name."""
 
 
 def draw_path(relays: Sequence[T], hops: int, randomness: Randomness = os.urandom) -> list[T]:
@@ -60,13 +61,13 @@ class Circuit(Confined):
     """A client's side of a circuit. It begins to build the circuit at once.
 
     Args:
-        path: name and public key of each relay. Each name is that of a link of the relay before.
+        path: name and public key of each relay. Each name is that of a link of the previous relay.
         send: function that sends a cell to the first relay.
-        notify: function that takes what happens, and data: "built", "ready" (the last relay serves
-            the request), "data", "credit" (2 bytes, a number of cells; at a rendezvous the number
-            of a visitor before them) and, once, "closed".
-        circuit: identifier on the first link, 4 bytes other than 0, and no other circuit's there;
-            None to draw one.
+        notify: function that takes the name of an event, and data: "built", "ready" (the last relay
+            serves the request), "data", "credit" (2 bytes, a number of cells; at a rendezvous a
+            visitor's number before them) and, once, "closed".
+        circuit: identifier on the first link, 4 bytes other than 0, unique on that link; None to
+            draw one.
         randomness: source of uniform bytes.
 
     Attributes:
@@ -76,7 +77,7 @@ class Circuit(Confined):
 
     Raises:
         ParameterError: the path is empty, has a relay twice, or a name is too long.
-        KeyMismatchError: a public key is none.
+        KeyMismatchError: a public key is invalid.
     """
 
     def __init__(
@@ -121,7 +122,7 @@ class Circuit(Confined):
         """Ask the last relay to be a rendezvous; return the cookie, by which others find it.
 
         Args:
-            secret: 16 random bytes or more. The same ones give the same cookie.
+            secret: 16 random bytes or more, which determine the cookie.
         """
         if len(octets("secret", secret)) < COOKIE_BYTES:
             raise ParameterError(f"secret must be {COOKIE_BYTES} random bytes or more")
@@ -179,7 +180,7 @@ class Circuit(Confined):
                 if layer is self._layers[-1]:
                     self._take(*content)
                     return
-                break  # no relay on the way has anything to say
+                break  # relays on the way never send cells
         self.changed += 1
         self.close()
 

@@ -2,20 +2,22 @@
 
 A clove is a message under a layer for each relay of its path. Each layer holds instructions: the
 next relay or, for the last one, a topic, and a delay. A *bulb* is b cloves, encrypted for one
-relay. The relay opens it, opens the cloves, and keeps them in a pool. When so many bulbs have come,
-it shuffles the pool, and sends it on in new bulbs, one or more to each next relay, whatever bulbs
-the cloves came in. Dummies fill bulbs up; the next relay drops them. All bulbs have one size.
+relay. The relay opens it, opens the cloves, and keeps them in a pool. When a set number of bulbs
+has come, it shuffles the pool, and sends it on in new bulbs, one or more to each next relay,
+independent of the bulbs that the cloves came in. Dummies fill bulbs up; the next relay drops them.
+All bulbs have one size.
 
-All cloves have as many layers. A relay learns which layer it opened, so its place on the path.
+All cloves have the same number of layers. A relay learns the layer that it opened, and so its place
+on the path.
 
 Layers and bulbs are X25519 with a fresh key each, HKDF-SHA256 and AES-256-GCM.
 
 With larger bulbs fewer of them travel, so a relay waits for the cloves of more senders before it
-sends: who watches all links has more senders to choose from, and messages take longer.
-A relay drops bulbs and cloves that it opened before, as long as it has its key: whoever could send
-a clove again would see where two of the same go. It keeps `MOST_KEPT` cloves at most.
-Hazards: an attacker that fills a pool with own bulbs but for one knows what becomes of that one.
-Relays that collude follow their cloves.
+sends. This gives an observer of all links more candidates for the sender, and delays messages.
+As long as it has its key, a relay drops bulbs and cloves that it opened before: a replayed clove
+would reveal its way. It keeps `MOST_KEPT` cloves at most.
+Hazards: an attacker that fills a pool with own bulbs but for one can trace that one. Relays that
+collude can trace their cloves.
 Source: [Survey] chapter 6, as future work.
 """
 
@@ -39,12 +41,12 @@ from ccbps.keys.secret import Confined
 from ccbps.overlay.onion.cells import KEY_BYTES, RelayKey, shuffled
 
 TEXT_BYTES: Final = 48
-"""Most bytes of a relay's name or of a topic."""
+"""Largest number of bytes of a relay's name or of a topic."""
 HEAD_BYTES: Final = 4 + TEXT_BYTES
 LAYER_BYTES: Final = KEY_BYTES + 16
 LENGTH_BYTES: Final = 2
 MOST_KEPT: Final = 1 << 16
-"""Cloves that a relay keeps in its pool, or for a delay."""
+"""Largest number of cloves that a relay keeps in its pool, or for a delay."""
 PASS_ON: Final = 0
 DELIVER: Final = 1
 
@@ -56,7 +58,7 @@ class Garlic(Printable):
         relays: public key of each relay by name.
         cloves: number b of cloves in a bulb.
         hops: number of relays on each path.
-        content_bytes: most bytes of a message.
+        content_bytes: largest number of bytes of a message.
         randomness: source of uniform bytes.
 
     Attributes:
@@ -98,7 +100,7 @@ class Garlic(Printable):
         return f"<Garlic: {self.cloves} cloves, {self.bulb_bytes} bytes>"
 
     def size(self, layers: int) -> int:
-        """Return the bytes of a clove with so many layers."""
+        """Return the number of bytes of a clove with `layers` layers."""
         return LENGTH_BYTES + self.content_bytes + layers * (LAYER_BYTES + HEAD_BYTES)
 
     def clove(
@@ -110,7 +112,7 @@ class Garlic(Printable):
             path: names of `hops` distinct relays.
             topic: topic that the last relay delivers it under.
             content: message.
-            delays: time that each relay keeps it at least, 0 to 65,535; empty for none.
+            delays: least time that each relay keeps it, 0 to 65,535; empty for no delays.
 
         Raises:
             ParameterError: an argument is malformed, or too long.
@@ -191,7 +193,7 @@ class GarlicRelay(Confined):
         return f"<GarlicRelay: {len(self._pool)} cloves in its pool>"
 
     def receive(self, bulb: bytes) -> None:
-        """Take a bulb. Whatever it holds, nothing is raised."""
+        """Take a bulb. No content of it raises an error."""
         if not isinstance(bulb, bytes) or len(bulb) != self._garlic.bulb_bytes:
             self.dropped["bulb"] += 1
             return

@@ -2,26 +2,26 @@
 
 The code does no input or output. `Relay.receive` takes the cells of all links, and a function sends
 cells. A first cell for an identifier that is new on its link asks for a circuit; the digest in it
-shows that its sender knew this relay's key. What is not a cell, belongs to no circuit or was
-changed is dropped and counted, and never raises. A changed cell ends its circuit, at the relay that
-notices it: the one at the end. CTR is malleable, so relays before it cannot.
+shows that its sender knew this relay's key. Cells that are malformed, belong to no circuit or were
+changed are dropped and counted, and raise no error. Only the relay at the end of a circuit detects
+a changed cell, and ends the circuit. CTR is malleable, so relays before it cannot.
 
 The relay at the end serves the circuit in one of these ways, once:
 
 - BEGIN: it hands the data to an exit, which may connect to a server.
-- OFFER: it keeps the circuit under an address, a cookie of 16 bytes. The client shows the secret
-  of which the cookie is a hash. So others cannot take the address over when the circuit has ended.
+- OFFER: it keeps the circuit under an address, a cookie of 16 bytes, which is a hash of a secret
+  that the client shows. So others cannot take the address over when the circuit has ended.
 - MEET: it joins the circuit to the one that was offered under a cookie. The offering client gets
   each visitor's number, 4 bytes, before its data, and answers by number.
 
-A rendezvous reads what it joins: encrypt it. It does not know either client. It passes on at most
-`WINDOW` cells from one client to another that the receiver has given no credit for, and `MOST_MET`
-from all visitors together, and closes the visitor's circuit if there are more. So visitors do not
-fill the queues of links. Credit goes with the visitor's number between the rendezvous and the
-offering client.
+A rendezvous reads the data that it passes on: encrypt them. It does not know either client. Without
+credit from the receiver it passes on at most `WINDOW` cells from one client to another, and
+`MOST_MET` from all visitors together, and closes the visitor's circuit if there are more. So
+visitors do not fill the queues of links. Credit goes with the visitor's number between the
+rendezvous and the offering client.
 
-Hazard: a client may build circuits that pass the same relays many times, each of which costs every
-relay as much as a cell costs the client.
+Hazard: a client may build circuits that pass the same relays many times. Each pass costs a relay as
+much as a cell costs the client.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class End(Protocol):
         """Take note that the client has room for more cells, from a visitor of a rendezvous."""
 
     def close(self) -> None:
-        """End: the circuit has ended."""
+        """End, since the circuit has ended."""
 
 
 class Stream(Printable):
@@ -130,8 +130,8 @@ class Relay(Confined):
             raises ends the circuit.
         leave: exit for circuits that end here; None to serve no targets.
         rendezvous: True to let circuits meet here.
-        most_circuits: number of circuits at a time. Further requests are dropped.
-        most_of_link: number of those that come over one link, so that one client leaves some.
+        most_circuits: largest number of circuits at a time. Further requests are dropped.
+        most_of_link: largest number of circuits that come over one link, so no client takes all.
         randomness: source of uniform bytes.
 
     Attributes:
@@ -198,7 +198,7 @@ class Relay(Confined):
         return self._by_link.total()
 
     def receive(self, link: str, cell: bytes) -> None:
-        """Take a cell. Whatever it holds, nothing is raised."""
+        """Take a cell. No content of it raises an error."""
         if not isinstance(cell, bytes) or len(cell) != CELL_BYTES:
             self.dropped["malformed"] += 1
             return
@@ -269,7 +269,7 @@ class Relay(Confined):
         except CcbpsError:
             self._close(place, told=way)
 
-    # -- what a client asks for ---------------------------------------------------------------
+    # -- requests of clients ------------------------------------------------------------------
 
     def _obey(self, place: _Place, kind: Command, data: bytes) -> None:
         try:
@@ -312,7 +312,7 @@ class Relay(Confined):
         raise DecodeError("the request is not served here")
 
     def _close(self, place: _Place, told: tuple[str, bytes] | None = None) -> None:
-        """Forget a circuit, and tell the links of it that do not know."""
+        """Forget a circuit, and close it on those of its links that do not know."""
         if self._places.pop(place.before, None) is None:
             return
         link, _ = place.before
@@ -398,12 +398,12 @@ class _Visit:
         self.offer.visits.pop(self.number, None)
 
     def spend(self, receiver: str) -> bool:
-        """Take room for a cell to one of both clients; tell whether there was any."""
+        """Take room for a cell to one of the two clients; tell whether there was any."""
         self._room[receiver] -= 1
         return self._room[receiver] >= 0
 
     def earn(self, receiver: str, count: int) -> bool:
-        """Give room that one of both clients tells; tell whether so much can be missing."""
+        """Return room by a client's credit; tell whether that much can have been taken."""
         if not 0 < count <= WINDOW - self._room[receiver]:
             return False
         self._room[receiver] += count

@@ -10,7 +10,7 @@ names the link by 16 random bytes. Threads carry the cells, several to a frame i
 At most `WINDOW` cells of data are on their way in each direction of a circuit: the receiver gives
 credit as it passes them on. So a slow server holds its client back, and no queue grows.
 
-The operator of an exit lists the servers that it reaches. It is their client for all the world.
+The operator of an exit lists the servers that it reaches. To them the exit is the client.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from ccbps.overlay.onion.relay import WINDOW, Relay, Stream
 
 _log: Final = logging.getLogger(__name__)
 BATCH: Final = 32
-"""Most cells in a frame."""
+"""Largest number of cells in a frame."""
 MOST_WAITING: Final = 1 << 14
-"""Most cells that wait for a link. With more, the circuits that send them end."""
+"""Largest number of cells that wait for a link. With more, the circuits that send them end."""
 UP: Final = b"u"
 DOWN: Final = b"d"
 NAME_BYTES: Final = 16
 IDLE_SECONDS: Final = 1e6
-"""Time in which a link may be silent. TCP notices machines that are gone."""
+"""Seconds for which a link may be silent. TCP detects lost machines."""
 
 Place = tuple[str, Certificate]
 """Address of a relay's server, ``host:port``, and its certificate."""
@@ -163,7 +163,7 @@ class _Pump:
             threading.Thread(target=task, daemon=True).start()
 
     def receive(self, data: bytes) -> None:
-        """Take data of the circuit; end it if there is more than the window."""
+        """Take data of the circuit; end it if they exceed the window."""
         if self._waiting.qsize() >= 2 * WINDOW:
             self._end()
         elif data:
@@ -263,15 +263,15 @@ class RelayServer(Closable):
     Args:
         key: static key of the relay.
         credentials: network identity of this relay, and certificates of the relays and clients that
-            it lets in. Clients that should not be told apart share one identity.
+            it lets in. Clients that share one identity cannot be told apart.
         relays: address and certificate of each relay that circuits may go on to, by name.
         targets: addresses of the servers that this relay reaches, ``host:port``; none for a relay
             that is no exit.
         rendezvous: True to let circuits meet here.
         host: name or number to listen at.
         port: port to listen at; 0 for any that is free.
-        links: number of links at a time.
-        connections: number of connections to servers at a time. Each takes three threads.
+        links: largest number of links at a time.
+        connections: largest number of connections to servers at a time. Each takes three threads.
 
     Raises:
         ParameterError: a target is no address.
@@ -356,7 +356,7 @@ class RelayServer(Closable):
     def _serve(self, channel: Channel) -> None:
         hello = bytes(channel.receive(1 + NAME_BYTES))
         # Half a surrogate pair is in no name that a circuit can ask for. Otherwise a client could
-        # make the circuit go on over its own link, to whatever it likes.
+        # make the circuit go on over its own link, to any destination.
         link = f"\udc00{channel.peer.fingerprint}/{hello[1:].hex()}"
         with self._lock:
             cells = self._came.setdefault(link, _Cells())

@@ -1,13 +1,13 @@
-"""Onions that every node makes new: universal re-encryption, with proofs for a verifier.
+"""Onions that every node re-randomizes: universal re-encryption, with proofs for a verifier.
 
-A path is n_1 ... n_k, with public keys y_n = g^x_n. Two blocks are for each node i, ciphertexts of
+A path is n_1 ... n_k, with public keys y_n = g^x_n. Each node i has two blocks, ciphertexts of
 `ccbps.ciphers.universal` under the product of the keys of n_1 ... n_i: one of the element that
 names n_(i+1), but not for the last node, and one of a random element, the seed e_i. Blocks of
-random elements fill the onion up, so it has one size, whatever k is. Nodes before i take their
-parts of the key away. A node
+random elements fill the onion up, so its size does not depend on k. Nodes before i remove their
+parts of the key. A node
 
-- peels all blocks with its secret. Those whose c is 1 open: a name and a seed, or a seed alone at
-  the end of the path;
+- peels all blocks with its secret. Blocks whose c is then 1 open: to a name and a seed, or to a
+  seed alone at the end of the path;
 - removes the mask SHAKE256(e_i) from the body;
 - replaces the opened blocks by elements that are hashed from the onion, of which nobody knows a
   logarithm, encrypts all blocks again and permutes them.
@@ -20,19 +20,19 @@ place of the last seed. Anybody replaces (a, b, c, d) there by (m c^r, d^r, c^s,
 encrypts m under the same key. The client knows the seeds of its path, and removes their masks.
 
 **Attacks.** The same step lets a node put markers under keys that it does not know. A colluder
-further on opens them: 20 of 20 (tests/security/test_attack_universal_onion.py). So does an element
-that is multiplied by a factor. So without a verifier there is anonymity against nodes that follow
-the rules and watch, and against no others.
+further on opens them: 20 of 20 (tests/security/test_attack_universal_onion.py). An element that is
+multiplied by a factor serves as a marker, too. So without a verifier there is anonymity only
+against passive nodes, which follow the rules.
 
 **Proofs.** A node proves for all blocks at once that it peeled with its own secret (Chaum and
 Pedersen: log_g y_n = log_b(a / a') = log_d(c / c') for each block), and for each block that it
 knows the exponents with which it encrypted again. With the opened elements and the mask of the
-body, that fixes all that leaves the node but for randomness. A verifier checks it, and with it
-markers and factors are refused. The verifier sees which onion left as which: it must be trusted
-not to collude. Elements are checked to be members of the group, and c, d other than 1.
+body, that determines the node's output but for randomness. A verifier checks the proof, and so
+refuses markers and factors. The verifier can link the onions before and after a node: it must be
+trusted not to collude. Elements are checked to be members of the group, and c, d other than 1.
 
-**Replays.** A seed stays what it is through every re-encryption. A node refuses one that it saw
-before, for as long as it has its key.
+**Replays.** Re-encryption does not change seeds. A node refuses a seed that it saw before, for as
+long as it has its key.
 Hazards: keys need proofs of possession, which are checked here once. Times and volumes are not
 hidden. Not constant time.
 Sources: [GJJS04]; [Survey] section 4.2 and chapter 6; [CP92] for the proofs.
@@ -64,7 +64,7 @@ BOUND: Final = b"ccbps 1 universal onion"
 
 @dataclass(frozen=True, slots=True)
 class Onion:
-    """An onion, on its way between two nodes.
+    """An onion on its way between two nodes.
 
     Attributes:
         blocks: ciphertexts, of which each node opens its own.
@@ -90,7 +90,7 @@ class ReturnOnion:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """Proof that a node treated an onion by the rules. For a verifier only: it links both onions.
+    """Proof that a node followed the rules, for a verifier only: it links the two onions.
 
     Attributes:
         peeled: blocks without the node's layer, in the order in which they came.
@@ -129,10 +129,10 @@ class UniversalOnions(Printable):
 
     Args:
         group: group of the keys.
-        nodes: public key of each node and the proof that somebody knows its secret, by name:
+        nodes: public key of each node and the proof of possession of its secret, by name:
             ``cipher.proofs.prove(secret, context(name))``.
-        most_hops: most nodes on a path.
-        payload_bytes: most bytes of a payload.
+        most_hops: largest number of nodes on a path.
+        payload_bytes: largest number of bytes of a payload.
 
     Attributes:
         cipher: cipher of the blocks.
@@ -231,7 +231,7 @@ class UniversalOnions(Printable):
     def fill(
         self, given: ReturnOnion, payload: bytes, randomness: Randomness = os.urandom
     ) -> Onion:
-        """Return an onion of a return onion, with a payload for whoever made it.
+        """Return an onion made of a return onion, with a payload for its maker.
 
         Args:
             given: return onion of `return_from_bytes`, which checks its elements.
@@ -405,7 +405,7 @@ class UniversalOnions(Printable):
         after: Onion,
         randomness: Randomness,
     ) -> Passage:
-        """Return the proof of a node that treated an onion by the rules."""
+        """Return the proof of a node that it followed the rules."""
         group, bases = self.cipher.group, self.bases(onion, peeled)
         nonces = group.random_exponents(1 + 2 * len(bases), randomness)
         k, pairs = nonces[0], [*zip(nonces[1::2], nonces[2::2], strict=True)]
@@ -426,12 +426,12 @@ class UniversalOnions(Printable):
         )
 
     def verify(self, name: str, before: Onion, step: Step) -> bool:
-        """Tell whether a node treated an onion by the rules.
+        """Tell whether a node followed the rules.
 
         Args:
             name: name of the node.
             before: onion that it received, from `from_bytes` or from a verified step.
-            step: onion that it made of it, with its passage; whatever it holds, nothing is raised.
+            step: onion that the node sent, with its passage. No content of it raises an error.
         """
         # The node chose all of the step: numbers that are no elements, blocks of other lengths.
         with suppress(CcbpsError, TypeError, ValueError, IndexError, AttributeError):
@@ -555,15 +555,15 @@ class OnionNode(Confined):
 
     @confined
     def handle(self, onion: Onion) -> Step:
-        """Remove the layer of an onion, and make it new for the next node or read it.
+        """Remove the layer of an onion; re-randomize it for the next node, or read it.
 
         Args:
-            onion: onion of `UniversalOnions.from_bytes`, which refuses what are no elements of the
-                group. Through others, anybody could recognize it on the links that follow.
+            onion: onion of `UniversalOnions.from_bytes`, which refuses elements outside the group.
+                These would make the onion recognizable on later links.
 
         Raises:
             DecodeError: it has another form, or is not for this node, or was changed.
-            ReplayError: it passed here before, in whatever encryption.
+            ReplayError: it passed here before, in any encryption.
         """
         onions, cipher, group = self._onions, self._onions.cipher, self._onions.cipher.group
         if len(onion.blocks) != onions.blocks or len(onion.body) != onions.body_bytes:

@@ -5,9 +5,9 @@ and publications have a *route* in addition: bytes of a filter, and of an event,
 the network read (`Relation`). Brokers between the edges route by it, and carry the publication as
 it is. The match is made where the subscriber is, once, by the scheme of that edge.
 
-A receipt says that the publisher's edge has a publication. What matches is delivered exactly once,
-even if brokers between the edges crash. Edges with a file (`path`) may crash as well: publications
-that are on their way are in the file of their publisher's edge.
+A receipt says that the publisher's edge has a publication. Publications that match are delivered
+exactly once, even if brokers between the edges crash. Edges with a file (`path`) may crash as well:
+publications on their way are in the file of their publisher's edge.
 
 Names of clients belong to the whole network: each edge vouches for the names of its clients.
 """
@@ -35,9 +35,9 @@ from ccbps.overlay.routing.served import PATIENCE, Place, ServedRouter
 
 _log: Final = logging.getLogger(__name__)
 PAUSE_SECONDS: Final = 0.05
-"""Time until an event that cannot be taken now is tried again."""
+"""Seconds until an event that cannot be taken now is tried again."""
 LATER: Final = ("rate", "cost", "queue")
-"""Reasons for refusing an event that pass."""
+"""Temporary reasons for refusing an event."""
 
 
 class EdgeBroker(MatchingBroker):
@@ -163,10 +163,11 @@ class EdgeBroker(MatchingBroker):
     def subscribe(self, client: str, subscription: Subscription | bytes) -> None:
         """Register a subscription, as `MatchingBroker.subscribe` does, and tell the network.
 
-        Events of other edges come from the moment on at which all brokers between know its route.
+        Events of other edges arrive once all brokers on their way know its route.
 
         Raises:
-            DecodeError: it has no route, or a malformed one; and as there.
+            DecodeError: it has no route, or a malformed one.
+            CcbpsError: as for `MatchingBroker.subscribe`.
         """
         with self._door.counting():
             if not isinstance(subscription, Subscription):
@@ -277,7 +278,7 @@ class EdgeBroker(MatchingBroker):
         self._store.arrived([self._done.popleft() for _ in range(len(self._done))])
 
     def _send_again(self) -> None:
-        """Send what was on its way when an earlier broker ended."""
+        """Send the publications that were on their way when an earlier broker ended."""
         while self._unsent and not self._ending.is_set():
             before, publisher, message = self._unsent[0]
             try:

@@ -1,6 +1,6 @@
-"""What a broker of an overlay can tell about subscriptions, advertisements and events.
+"""Relations among subscriptions, advertisements and events, as far as brokers can evaluate them.
 
-A `Relation` reads their bytes, and answers four questions about what it read. The broker that asks
+A `Relation` reads their bytes, and answers four questions about the contents. The broker that asks
 does not know whether it routes plaintext or ciphertexts:
 
 =================  =============================================================================
@@ -42,13 +42,13 @@ MOST_BITS: Final = 62
 class Relation(Printable, ABC):
     """A broker's knowledge of the content of messages.
 
-    Arguments named `others` are what `read_filter` returned for several filters, as the rows of one
-    array or in a sequence, and answers about them have the shape (others,).
+    Arguments named `others` are results of `read_filter` for several filters, as the rows of one
+    array or in a sequence. Answers about them have the shape (others,).
 
     Attributes:
-        exact: True if `covers` finds all covers. Otherwise it may miss some, and is never wrongly
-            true.
-        advertising: True if `intersects` answers.
+        exact: True if `covers` finds all covers. Otherwise it may miss some, but is never wrongly
+            True.
+        advertising: True if the relation can answer `intersects`.
     """
 
     exact: ClassVar[bool] = False
@@ -59,7 +59,7 @@ class Relation(Printable, ABC):
         """Read a subscription or an advertisement, as an array of one shape for all.
 
         Raises:
-            DecodeError: the content is none.
+            DecodeError: the content is malformed.
         """
 
     @abstractmethod
@@ -71,7 +71,7 @@ class Relation(Printable, ABC):
         """Tell which other filters match only events that this one matches, too."""
 
     def any_covers(self, wide: Others, others: Others) -> Bools:
-        """Tell which other filters some of these covers."""
+        """Tell which other filters are covered by at least one of some filters."""
         covered = np.zeros(len(others), dtype=np.bool_)
         if len(others) < len(wide):
             for place, other in enumerate(others):
@@ -86,7 +86,7 @@ class Relation(Printable, ABC):
         """Tell which other filters match all events that this one matches."""
 
     def prepared(self, others: NDArray[Any]) -> Any:
-        """Return filters in the form in which `matches` takes many events soonest."""
+        """Return filters in the form in which `matches` is fastest for many events."""
         return others
 
     @abstractmethod
@@ -106,8 +106,8 @@ class Relation(Printable, ABC):
 
         Args:
             filters: filters, none of which covers another.
-            slack: greatest number of events, of all that a filter of the result matches, that none
-                of its parts matches.
+            slack: largest number of events that a filter of the result matches, but none of the
+                filters merged into it.
 
         Raises:
             ParameterError: the relation cannot merge.
@@ -119,13 +119,14 @@ class PlainRelation(Relation):
     """Boxes and records in plaintext, or the leading bits of their codes.
 
     With `bits`, a filter is widened to whole blocks of codes with the same leading bits, and an
-    event shows these bits only. So events reach more edges than match, and edges make the match: by
-    one-time messages or those of three brokers, for instance, which inner brokers pass on unread.
+    event shows these bits only. So events also reach edges without a match, and the edges match:
+    by one-time messages or those of three brokers, for instance, which inner brokers pass on
+    unread.
 
     Args:
         schema: attributes of at most 62 bits each.
-        bits: number of leading bits that brokers see of some attributes, and nothing of others;
-            None for all bits of all attributes. An empty mapping floods.
+        bits: number of leading bits that brokers see, by attribute; they see nothing of others.
+            None for all bits of all attributes. With an empty mapping every event is flooded.
 
     Raises:
         ParameterError: an attribute has more than 62 bits, or fewer than `bits` says.
@@ -169,7 +170,7 @@ class PlainRelation(Relation):
         """
         ranges = bound_predicate(self.schema, text).box().ranges
         empty = any(low > high for low, high in ranges.values())
-        # Where no bit is shown, there is one code, and no range without any.
+        # An attribute without visible bits has a single code, and so no empty range.
         bounds = [
             (1, 0) if empty and most else tuple(code >> shift for code in ranges[name])
             for (name, shift), most in zip(self._shifts.items(), self._highest, strict=True)
@@ -242,10 +243,10 @@ class PlainRelation(Relation):
 
 
 class MatcherRelation(Relation):
-    """Messages of a matcher, whose broker finds out which interest covers which.
+    """Messages of a matcher whose broker can tell which interest covers which.
 
     Args:
-        broker: broker of a reusable matcher that finds out which interest covers which.
+        broker: broker of a reusable matcher, with the method `covers`.
 
     Raises:
         ParameterError: the matcher's brokers cannot tell.
@@ -307,7 +308,7 @@ def _stacked(others: Others, like: NDArray[Any]) -> NDArray[Any]:
 
 
 def _waste(box: Codes, others: Codes) -> Reals:
-    """Return the events in the hull of a box and each other one that are in neither."""
+    """Return the number of events in the hull of a box and each other box that are in neither."""
     hull = np.stack([np.minimum(box[0], others[:, 0]), np.maximum(box[1], others[:, 1])], axis=1)
     both = np.stack([np.maximum(box[0], others[:, 0]), np.minimum(box[1], others[:, 1])], axis=1)
     return _volume(hull) - _volume(box[None]) - _volume(others) + _volume(both)

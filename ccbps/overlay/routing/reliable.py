@@ -1,27 +1,28 @@
 """A router that loses no event when links break or brokers crash, and delivers none twice.
 
 A `ReliableRouter` is a `Router` with a protocol on each link. It does no input or output: its owner
-says which links opened, closed and gave a message, be they simulated (`ccbps.overlay.Links`) or
-real (`ccbps.overlay.ServedRouter`). A link is two one-way connections, each of which keeps order
-while it is open, and may lose what was on its way when it breaks.
+reports the links that opened or closed, and their messages. Links are simulated
+(`ccbps.overlay.Links`) or real (`ccbps.overlay.ServedRouter`). A link is two one-way connections,
+each of which keeps order while it is open, and may lose messages on their way when it breaks.
 
-*Custody.* A broker acknowledges an event once all brokers behind it have. Until then the broker
-before it keeps the event, and sends it again over a connection that opens anew. So events that a
-crashed broker held are with its neighbours. At most `WINDOW` events of a connection are without
-acknowledgement. So no queue grows: a broker that is away holds back the publishers whose events go
-there.
+*Custody.* A broker acknowledges an event once all brokers behind it have acknowledged it. Until
+then the previous broker keeps the event, and sends it again when its connection has opened anew. So
+the neighbours of a crashed broker have the events that it held. At most `WINDOW` events of a
+connection are without acknowledgement. So no queue grows: a broker that is away holds back the
+publishers whose events go there.
 
 *Repair.* When a connection opens, its sender sends all filters that the receiver should have, and
-says when these are all. Until then the receiver keeps what it had, and afterwards withdraws the
-rest. A broker that has just started says so only when its other neighbours have told it theirs, and
-routes no event of a link before that. So no broker lacks a filter, not even for a moment.
+then a message that these are all. Until then the receiver keeps its old filters, and afterwards
+withdraws those that were not sent again. A broker that has just started sends that message only
+when its other neighbours have sent it theirs, and routes no event of a link before that. So no
+broker lacks a filter, not even for a moment.
 
-A neighbour that does not come back is given up: what came over its link is withdrawn, and events
+A neighbour that does not come back is given up: the filters of its link are withdrawn, and events
 for it are lost.
 
 Hazard: events that a broker has taken from its own clients are lost with the broker, unless its
-owner keeps them until they have `arrived`. Numbers of events begin with the clock: when a broker
-starts again with a clock that was set back, others drop its events until it has caught up.
+owner keeps them until they have `arrived`. Numbers of events begin with the clock: if a broker
+starts again with its clock set back, others drop its events until the clock has caught up.
 """
 
 from __future__ import annotations
@@ -52,16 +53,16 @@ from ccbps.records import Message, Number
 from ccbps.wire import Kind
 
 WINDOW: Final = 256
-"""Most events of a connection that are without acknowledgement."""
+"""Largest number of events of a connection without acknowledgement."""
 WINDOW_BYTES: Final = 1 << 23
-"""Bytes of these events; a single event may be larger."""
+"""Largest number of bytes of these events; a single event may be larger."""
 MOST_OWN: Final = 1 << 12
-"""Most events of a broker's own clients that are on their way."""
+"""Largest number of events of a broker's own clients on their way."""
 MOST_FILTERS: Final = 1 << 20
-"""Most subscriptions, and most advertisements, that a neighbour may send."""
+"""Largest number of subscriptions, and of advertisements, that a neighbour may send."""
 EPOCH_BYTES: Final = 8
 HERE: Final = ""
-"""Stands for the broker's own clients where a neighbour may stand."""
+"""Place of the broker's own clients among its neighbours."""
 
 Epoch = Annotated[bytes, Meta(min_length=EPOCH_BYTES, max_length=EPOCH_BYTES)]
 _Key: TypeAlias = tuple[str, int]
@@ -88,10 +89,10 @@ class Settled(Message, frozen=True):
 
 
 class Acknowledge(Message, frozen=True):
-    """Message: the first events of a connection have arrived wherever they should.
+    """Message: the first events of a connection have arrived at all their receivers.
 
     Attributes:
-        epoch: name of the connection, which is the one in the other direction.
+        epoch: name of the connection, the one in the other direction.
         count: number of these events.
     """
 
@@ -130,9 +131,9 @@ class _In:
 
     Attributes:
         received: number of events that came.
-        done: number of the first ones that have arrived wherever they should.
-        finished: places of others that have.
-        stale: names of filters that came over earlier connections and not over this one.
+        done: number of first events that have all arrived at all their receivers.
+        finished: places of later events that have, too.
+        stale: names of filters that came over earlier connections but not over this one.
         held: events that wait until all neighbours have sent their filters, and their places.
     """
 
@@ -149,7 +150,7 @@ class _Custody:
     """An event that is kept.
 
     Attributes:
-        origin: the neighbour that it came from, the epoch and its place; None for a client's.
+        origin: neighbour that it came from, the epoch and its place; None for a client's.
         waiting: neighbours, and `HERE`, that have not acknowledged it.
     """
 
@@ -163,16 +164,16 @@ class ReliableRouter(Printable):
     Args:
         relation: knowledge of the content of filters and events.
         neighbours: names of all neighbours.
-        send: function from a neighbour's name and a message. It is called for open connections
+        send: function that sends a neighbour, by name, a message. It is called for open connections
             only, and must not call the router.
-        deliver: function from a publication and the names of this broker's clients that it is for.
-            When they have it, its owner calls `delivered`.
+        deliver: function that takes a publication and the names of the receivers among this
+            broker's clients. When they have it, the owner calls `delivered`.
         advertise: True if subscriptions go only where advertisements come from.
         slack: see `Router`.
         arrived: function that is called with the number of each event of this broker's clients that
-            has arrived wherever it should, or was lost where a neighbour was given up.
-        clock: source of nanoseconds. The numbers of events begin with it, so that those of a broker
-            that starts again are greater.
+            has arrived at all its receivers, except those behind a neighbour that was given up.
+        clock: source of nanoseconds. The numbers of events begin with it, so a broker that starts
+            again has greater ones.
 
     Attributes:
         router: the router; its tables are for reading.
@@ -215,19 +216,19 @@ class ReliableRouter(Printable):
 
     @property
     def is_ready(self) -> bool:
-        """Whether all neighbours have sent their filters, so that clients may publish."""
+        """True if all neighbours have sent their filters, so clients may publish."""
         return self._is_ready(HERE)
 
     def publish(self, client: str, content: bytes, payload: bytes = b"") -> int:
         """Take an event from a client, who was authenticated.
 
         Returns:
-            number of the event, which no other one of this broker's clients has.
+            number of the event, unique among the events of this broker's clients.
 
         Raises:
             RefusedError: it is outside of the client's advertisements; the broker has not heard
                 from all neighbours since it started; or too many events are on their way.
-            DecodeError: the content is none.
+            DecodeError: the content is malformed.
         """
         if not self.is_ready:
             raise RefusedError("not all neighbours have sent subscriptions: wait", reason="order")
@@ -262,7 +263,7 @@ class ReliableRouter(Printable):
         self._out[neighbour].is_open = False
 
     def give_up(self, neighbour: str) -> None:
-        """Forget what came from a neighbour, and the events for it. It may come back later."""
+        """Forget a neighbour's filters, and the events for it. It may come back later."""
         out = self._out[neighbour]
         gone = [*out.queue]
         self._in[neighbour] = _In()
@@ -279,7 +280,7 @@ class ReliableRouter(Printable):
         """Take a message from a neighbour.
 
         Raises:
-            DecodeError: its content is malformed, or no such message can come now. Close the
+            DecodeError: its content is malformed, or the message is not allowed now. Close the
                 connection from this neighbour.
         """
         came = self._in[neighbour]
@@ -307,7 +308,7 @@ class ReliableRouter(Printable):
     # -- repair ---------------------------------------------------------------------------------
 
     def _advance(self) -> None:
-        """Resume what waited for the filters of a neighbour."""
+        """Resume the work that waited for the filters of a neighbour."""
         self._settle()
         for neighbour, came in self._in.items():
             if came.held and self._is_ready(neighbour):
@@ -419,7 +420,7 @@ class ReliableRouter(Printable):
         self._pump(neighbour)
 
     def _finish(self, key: _Key, by: str) -> None:
-        """Take note that one of those that an event goes to has it."""
+        """Take note that one of the receivers of an event has it."""
         custody = self._pending.get(key)
         if custody is None:
             return

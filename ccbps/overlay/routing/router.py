@@ -2,27 +2,28 @@
 
 The overlay is a tree whose links keep the order of messages. A broker has links to neighbours and
 to clients, and keeps for each link L the subscriptions T[L] and advertisements A[L] that came over
-it. To a neighbour N it sends the *maximal* ones of all that came over other links: those that no
-other one covers. Of two equal ones, the one with the lesser name stays. Subscriptions go only where
-an advertisement that intersects them came from.
+it. To a neighbour N it sends the *maximal* filters of all other links, those that no other filter
+covers. Of two equal filters, the one with the lesser name stays. Subscriptions go only where an
+advertisement that intersects them came from.
 
-What changes at N is sent before what it replaces is withdrawn (make before break), so that no event
-gets lost between the two. An event goes once over each link where some subscription matches it.
+New filters are sent to N before the filters that they replace are withdrawn (make before break), so
+no event gets lost in between. An event goes once over each link where some subscription matches it.
 
 Only the owner of a name may withdraw it: names hold the client's name, which the edge checks. An
 event outside of its publisher's advertisements is refused at the edge. A client that moves may have
 one name at two brokers for a while; if its contents differ there, one of them travels under a hash.
 
-When a link breaks, all that came over it is withdrawn. When it is there again, both ends send all
-that the other should have. Events carry their publisher's name and a number; a broker drops a
-number that it has seen, or that is far below the latest one, so nothing arrives twice.
+When a link breaks, all filters that came over it are withdrawn. When it is there again, both ends
+send all filters that the other should have. Events carry their publisher's name and a number; a
+broker drops a number that it has seen, or that is far below the latest one, so nothing arrives
+twice.
 
-Where a relation does not find all covers, brokers send more filters, and lose no event.
+If a relation does not find all covers, brokers send more filters, but lose no event.
 
 Leak: a broker sees which subscriptions cover which, and which events match them. It keeps some 600
 bytes for each publisher that it has heard of.
-Hazard: one client that withdraws a wide subscription makes brokers send all that it covered. Quotas
-of withdrawals are the edge's business.
+Hazard: a client that withdraws a wide subscription makes brokers send all those that it covered.
+The edge must limit withdrawals.
 Source: [CRW01] (Siena) for covering and advertisements, with corrections.
 """
 
@@ -58,7 +59,7 @@ KINDS: Final[tuple[Subject, Subject]] = ("advertisement", "subscription")
 
 
 class Add(Message, frozen=True):
-    """Message: a subscription or advertisement that the sender wants events for, or has.
+    """Message: a subscription of the sender for events, or its advertisement of events.
 
     Attributes:
         kind: "subscription" or "advertisement".
@@ -87,7 +88,7 @@ class Publication(Message, frozen=True):
 
     Attributes:
         publisher: name of the client.
-        number: number of the event, 0 or more, which no other event of this publisher has.
+        number: number of the event, 0 or more, unique for this publisher.
         content: bytes of the event.
         payload: bytes that brokers pass on.
     """
@@ -104,7 +105,7 @@ RoutingMessage: TypeAlias = Add | Withdraw | Publication
 
 
 class _Filters(dict[K, bytes]):
-    """The contents of filters by key, and what the relation read of them as rows of one array.
+    """The contents of filters by key, and their forms in the relation as rows of one array.
 
     Attributes:
         keys_of_rows: key of each row.
@@ -118,11 +119,11 @@ class _Filters(dict[K, bytes]):
 
     @property
     def rows(self) -> NDArray[Any]:
-        """Rows that the relation read, one for each filter; they hold until the next change."""
+        """Rows that the relation read, one for each filter; valid until the next change."""
         return self._space[: len(self)]
 
     def row(self, key: K) -> NDArray[Any]:
-        """Return what the relation read of one filter."""
+        """Return the row that the relation read of one filter."""
         return np.array(self._space[self._places[key]])
 
     def places(self, keys: Iterable[K]) -> NDArray[np.intp]:
@@ -154,12 +155,12 @@ class Router(Printable):
 
     Args:
         relation: knowledge of the content of filters and events.
-        send: function from a neighbour's name and a message, which sends it.
-        deliver: function from a client's name and a publication, which delivers it.
+        send: function that sends a neighbour, by name, a message.
+        deliver: function that delivers to a client, by name, a publication.
         advertise: True if subscriptions go only where advertisements come from.
-        slack: number of events. Subscriptions are merged into one, on their way to a neighbour,
-            where it matches at most so many events that none of them matches. None merges nothing,
-            and 0 only those that together are one filter.
+        slack: number of events. On their way to a neighbour, subscriptions are merged into one that
+            matches at most this many events beyond theirs. None merges nothing, and 0 only
+            subscriptions whose union is one filter.
 
     Raises:
         ParameterError: the relation cannot do what `advertise` or `slack` asks for.
@@ -204,7 +205,7 @@ class Router(Printable):
     # -- links ----------------------------------------------------------------------------------
 
     def connect(self, neighbour: str) -> None:
-        """Take up a link to a neighbour, as a new one, and send it what it should have.
+        """Take up a new link to a neighbour, and send all filters that it should have.
 
         Raises:
             ParameterError: a client has that name.
@@ -219,9 +220,9 @@ class Router(Printable):
             self._sync(kind, neighbour)
 
     def resume(self, neighbour: str) -> None:
-        """Send a neighbour all that it should have, after a break without `disconnect`.
+        """Send a neighbour all filters that it should have, after a break without `disconnect`.
 
-        What came over the link before stays.
+        Filters that came over the link before stay.
         """
         for kind in KINDS:
             self.sent[kind][neighbour] = _Filters()
@@ -229,7 +230,7 @@ class Router(Printable):
             self._sync(kind, neighbour)
 
     def disconnect(self, link: str) -> None:
-        """Forget a neighbour or a client, and withdraw all that came over its link."""
+        """Forget a neighbour or a client, and withdraw all filters of its link."""
         for kind in KINDS:
             self.sent[kind].pop(link, None)
         for kind in KINDS:
@@ -241,10 +242,10 @@ class Router(Printable):
                 self._sync(kind, neighbour)
 
     def receive(self, neighbour: str, message: RoutingMessage) -> None:
-        """Take a message from a neighbour; of a link that is not taken up it is dropped.
+        """Take a message from a neighbour, or drop it if the link was not taken up.
 
         Raises:
-            DecodeError: the content is none that the relation reads.
+            DecodeError: the relation cannot read the content.
         """
         if neighbour not in self.sent["subscription"]:
             return
@@ -270,7 +271,7 @@ class Router(Printable):
         self._add(kind, self._checked(client), (client, whole("number", number, 0)), content)
 
     def withdraw(self, kind: Subject, client: str, number: int) -> None:
-        """End a client's subscription or advertisement; one that is not there is no error.
+        """End a client's subscription or advertisement; a missing one is no error.
 
         Raises:
             ParameterError: no client may have that name.
@@ -303,7 +304,7 @@ class Router(Printable):
         self._forward(client, Publication(client, number, content, payload))
 
     def _checked(self, client: str) -> str:
-        """Refuse a client with the name of a neighbour, or one that stands for no client."""
+        """Refuse a client with the name of a neighbour, or a name reserved for non-clients."""
         if client in self.sent["subscription"] or client.startswith(MERGED):
             raise ParameterError(
                 f"client must not begin with {MERGED!r} or have a neighbour's name, got {client!r}"
@@ -373,7 +374,7 @@ class Router(Printable):
         return any(name in self.tables[kind].get(at, ()) for at in (name[0], *self.sent[kind]))
 
     def _rows(self, kind: Subject, link: str) -> NDArray[Any]:
-        """Return what the relation read of the filters of a link."""
+        """Return the rows that the relation read of the filters of a link."""
         filters = self._all[kind]
         return filters.rows[
             filters.places((link, name) for name in self.tables[kind].get(link, ()))
@@ -435,7 +436,7 @@ class Router(Printable):
         covered = self.relation.any_covers(sent.rows, rest.rows)
         for place in np.flatnonzero(covered).tolist()[::-1]:
             rest.drop(rest.keys_of_rows[place])
-        # A stale name with a new content comes last: it no longer covers what it did.
+        # A stale name with a new content comes last: it no longer covers the same filters.
         for name in sorted(self._maximal(rest), key=stale.__contains__):
             if name not in sent:
                 self._offer(kind, neighbour, name, rest[name], rest.row(name))
@@ -444,7 +445,7 @@ class Router(Printable):
                 self._send(neighbour, Withdraw(kind, name))
 
     def _sync(self, kind: Subject, neighbour: str) -> None:
-        """Send a neighbour all that it should have and does not, then withdraw the rest."""
+        """Send a neighbour all filters that it lacks, then withdraw superfluous ones."""
         wanted, sent = self._candidates(kind, neighbour), self.sent[kind][neighbour]
         if not self._merges(kind):
             stale = [name for name in sent if wanted.get(name) != sent[name]]
@@ -480,7 +481,7 @@ class Router(Printable):
         return self.slack is not None and kind == "subscription"
 
     def _merged(self, filters: _Filters[Name]) -> _Filters[Name]:
-        """Merge filters. What is merged is named by its content, so that a change is a new name."""
+        """Merge filters. A merged filter is named by its content, so a change is a new name."""
         names = {content: name for name, content in filters.items()}
         merged = _Filters[Name]()
         for content in self.relation.merged(filters.rows, self.slack or 0.0):
@@ -503,5 +504,5 @@ class Router(Printable):
 
 
 def _hashed(content: bytes) -> Name:
-    """Return a name that follows from a content."""
+    """Return the name of a filter by a hash of its content."""
     return MERGED + sha256(content).hexdigest(), 0

@@ -2,12 +2,12 @@
 
 Each side of a link opens one connection (`ccbps.network`), over which it sends; so each direction
 breaks and is repaired by itself. All connections are between pinned certificates. A frame is one
-message, which may have `LIMITS` bytes at most for its kind. A connection over which malformed bytes
-came is refused; its sender opens another one after a pause, and begins anew.
+message, which has at most `LIMITS` bytes for its kind. A connection over which malformed bytes came
+is refused; its sender opens another one after a pause, and begins anew.
 
-The router is the one that runs over simulated links: `ReliableRouter`.
+The router is a `ReliableRouter`, as over simulated links.
 
-Lengths and times of messages are open to whoever sees the cables.
+Leak: an observer of the network sees lengths and times of messages.
 """
 
 from __future__ import annotations
@@ -50,21 +50,21 @@ LIMITS: Final[dict[type[LinkMessage], int]] = {
     Settled: 32,
     Acknowledge: 32,
 }
-"""Bytes of a message at most, by its class."""
+"""Largest number of bytes of a message, by its class."""
 _CLASSES: Final[dict[bytes, type[LinkMessage]]] = {kind.front: kind for kind in LIMITS}
 _FRONT_BYTES: Final = 3
 _NUMBER_BYTES: Final = 8
 """Bytes that an event's number may add."""
 MOST_WAITING: Final = 1 << 14
-"""Most messages that wait for a connection. With more, it ends, and begins with all filters."""
+"""Largest number of messages that wait for a connection. With more, it ends and begins anew."""
 IDLE_SECONDS: Final = 1e6
-"""Time in which a neighbour may be silent. TCP notices machines that are gone."""
+"""Seconds for which a neighbour may be silent. TCP detects lost machines."""
 SEND_SECONDS: Final = 30.0
-"""Time in which a neighbour must take a message."""
+"""Seconds within which a neighbour must take a message."""
 PAUSES: Final = (0.05, 0.1, 0.3, 1.0)
 """Seconds before the first, second ... attempt to connect again."""
 POLL_SECONDS: Final = 0.1
-"""Time after which a connection that has nothing to send checks whether it has ended."""
+"""Seconds after which an idle connection checks whether it has ended."""
 PATIENCE: Final = 300.0
 """Seconds after which a neighbour that is away is given up."""
 
@@ -76,7 +76,7 @@ def read_message(frame: bytes) -> LinkMessage:
     """Read a message between brokers.
 
     Raises:
-        DecodeError: it is none, or longer than one of its kind may be.
+        DecodeError: it is malformed, or too long for its kind.
     """
     kind = _CLASSES.get(frame[:_FRONT_BYTES])
     if kind is None or len(frame) > LIMITS[kind]:
@@ -98,7 +98,7 @@ def _require_size(message: LinkMessage) -> None:
 
 
 class _Way(Confined):
-    """The connection over which a neighbour gets messages, which comes back by itself.
+    """The connection over which a neighbour gets messages, which reconnects by itself.
 
     Attributes:
         since: time of the monotonic clock since which it has been closed; None while it is open.
@@ -106,7 +106,7 @@ class _Way(Confined):
     Args:
         place: the neighbour.
         identity: identity of this side.
-        lock: lock of the router, which is held when the router is called, and by who calls `put`.
+        lock: lock of the router, held when the router is called, and by callers of `put`.
         opened: function that is called when a connection has opened.
         closed: function that is called when it has closed.
     """
@@ -181,7 +181,7 @@ class _Way(Confined):
                     self._waiting.clear()
                     if self._is_stale or self._ending.is_set():
                         return
-                # Nothing ever comes over it but its end.
+                # Nothing ever arrives over it but its end.
                 if not channel.is_quiet():
                     return
                 for message in messages:
@@ -199,10 +199,10 @@ class ServedRouter(Closable):
         relation: knowledge of the content of filters and events, the same at all brokers.
         identity: network identity of this broker.
         neighbours: address and certificate of each neighbour, by a name for it.
-        deliver: function from an event and the names of this broker's clients that it is for. It is
-            called in a thread of its own, one event after another; what it raises is logged, and
-            the event counts as delivered. None for a broker without clients.
-        filters: filters of this broker's clients that it begins with, as arguments of `add`.
+        deliver: function that takes an event and the names of the receivers among this broker's
+            clients. It is called in a thread of its own, one event after another. Its errors are
+            logged, and the event counts as delivered. None for a broker without clients.
+        filters: initial filters of this broker's clients, as arguments of `add`.
         advertise: True if subscriptions go only where advertisements come from.
         slack: see `Router`.
         arrived: see `ReliableRouter`; must return at once.
@@ -307,7 +307,7 @@ class ServedRouter(Closable):
 
         Raises:
             RefusedError: it is too large for a message.
-            DecodeError: the content is none.
+            DecodeError: the content is malformed.
         """
         _require_size(Add(kind, (client, number), content))
         with self.lock:
@@ -322,8 +322,8 @@ class ServedRouter(Closable):
         """Take an event from a client, and return its number, as `ReliableRouter.publish` does.
 
         Raises:
-            RefusedError: it is too large for a message; and as there.
-            DecodeError: the content is none.
+            RefusedError: it is too large for a message; or as for `ReliableRouter.publish`.
+            DecodeError: the content is malformed.
         """
         _require_size(Publication(client, 0, content, payload))
         with self.lock:
@@ -358,7 +358,7 @@ class ServedRouter(Closable):
         self._ways[neighbour].put(message)
 
     def _serve(self, channel: Channel) -> None:
-        """Take what comes over a connection; a new one takes the place of an old one."""
+        """Take the messages of a connection; a new connection replaces an old one."""
         name = self._names[channel.peer]
         with self.lock:
             old, self._came[name] = self._came.get(name), channel

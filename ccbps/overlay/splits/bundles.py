@@ -94,8 +94,8 @@ class Bundle(Printable):
             scheme: scheme of the split.
             to: name of the logical broker.
             randomness: source of uniform bytes.
-            of: number of all secrets, for unsplit secrets some of which may be missing. Then each
-                secret is given the coins of its number, whichever others are here.
+            of: number of all secrets, for unsplit secrets of which some may be missing. Then each
+                secret gets the coins of its number, independent of the others here.
         """
         if of is not None:
             every = np.zeros((of, self.value.shape[1]), dtype=np.uint8)
@@ -138,10 +138,10 @@ class Bundle(Printable):
 
 
 def recovered(bundles: Iterable[Bundle], scheme: Scheme) -> Bundle:
-    """Recover all secrets that some fragments give, whatever splits they are of.
+    """Recover all secrets that some fragments give, of any splits.
 
-    A split of which too few fragments are there, or of which more were altered than can be
-    corrected, gives nothing. Nor do sealed fragments.
+    A split with too few fragments, or with more altered ones than can be corrected, gives nothing.
+    Nor do sealed fragments.
 
     Returns:
         a bundle after no split, a row for each secret.

@@ -1,15 +1,15 @@
 """Sets of colluding brokers that learn a secret under SSPS, ISSPS and HyShare, and their risk.
 
-Colluding brokers follow the protocol, and put together what they receive. Of every split that its
-logical broker is sent, physical broker i of m receives the points i, i + m, i + 2m and so on.
+Colluding brokers follow the protocol, and pool the fragments that they receive. Of every split that
+its logical broker is sent, physical broker i of m receives the points i, i + m, i + 2m and so on.
 
 - In ISSPS the colluders learn the secret if and only if those of *some* logical broker have k
-  points together. Then they know k children of each fragment of the previous logical broker, so
-  all these fragments, and at last the secret. Otherwise no split tells them anything.
+  points together. Then they know k children of each fragment of the previous logical broker, and
+  so all these fragments, and finally the secret. Otherwise they learn nothing from any split.
 - HyShare is the same without its enclaves: the host of an enclave sees ciphertexts. An enclave
-  splits afresh, so knowledge from before it and from after it does not add up.
-- In SSPS a fragment stays on brokers of one number. So the numbers of the colluders count, in
-  whichever logical brokers, and these numbers must hold k points.
+  splits afresh, so fragments from before it and from after it do not combine.
+- In SSPS a fragment stays on brokers of one number. So the colluders learn the secret if their
+  numbers, in any logical brokers, hold k points.
 
 *Errata*, [Survey] section 8.2:
 
@@ -51,7 +51,7 @@ class Collusion(Printable):
 
     Args:
         protocol: protocol by which the secret travels.
-        topology: network. All its subscribers are sent the secret.
+        topology: network, to all of whose subscribers the secret is sent.
 
     Attributes:
         brokers: physical brokers of the route, in its order. The host of an enclave is one of them.
@@ -150,7 +150,8 @@ class Collusion(Printable):
         """Tell for each of many sets of brokers whether it learns the secret.
 
         Args:
-            chosen: True for the members of a set, shape (sets, brokers), columns as in `brokers`.
+            chosen: True for the members of each set, shape (sets, brokers), columns as in
+                `brokers`.
 
         Returns:
             True for each set that learns it, shape (sets,).
@@ -179,9 +180,9 @@ class Collusion(Printable):
 
         The counts are the coefficients of a polynomial, (sum over s of light_s ((1 + x)^c -
         1)^s)^g (1 + x)^e: a number is touched as soon as one of its c brokers colludes, g groups
-        are independent, and e enclaves do not matter. light_s counts the sets of s numbers that
-        hold fewer than k points. In ISSPS c is 1 and g is the number of hops, in SSPS the other
-        way round. The value at a power of 256 that is great enough has the coefficients as its
+        are independent, and e enclaves do not matter. light_s is the number of sets of s numbers
+        that hold fewer than k points. In ISSPS c is 1 and g is the number of hops, in SSPS the
+        other way round. The value at a large enough power of 256 has the coefficients as its
         digits. Its size grows with the square of the number of brokers: half a megabyte for 2,000.
 
         Example:
@@ -230,8 +231,8 @@ class Collusion(Printable):
     def risk(self, share: ArrayLike) -> Reals:
         """Return the probability that the secret is recovered, for independent colluders.
 
-        It is computed from sums of positive terms, so that small values are as exact as large ones:
-        to 1e-12 of themselves, down to 1e-200.
+        It is computed from sums of positive terms, so its relative error is 1e-12 even for small
+        values, down to 1e-200.
 
         Args:
             share: probability of each broker to collude, any shape.
@@ -268,7 +269,7 @@ class RiskEstimate(NamedTuple):
 
     Attributes:
         risk: share of the samples in which the secret was recovered.
-        error: standard error, as if there were one more sample of either result: never 0.
+        error: standard error, computed with one more sample of either result, so never 0.
 
     Example:
         >>> from ccbps.overlay import ISSPS, Collusion, Topology, estimate_risk
@@ -300,8 +301,8 @@ def estimate_risk(
         samples: number of samples.
         seed: seed of the samples. The same seed gives the same estimate.
         share: probability of each machine to collude, independently of the others.
-        count: number of machines of the route that collude, instead of a share. All sets of so
-            many machines have the same probability.
+        count: number of machines of the route that collude, instead of a share. All sets of that
+            size have the same probability.
         machines: machine of each broker. All brokers of a machine collude together. A broker
             without an entry has a machine of its own.
 

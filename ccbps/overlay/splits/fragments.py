@@ -143,13 +143,13 @@ class Fragment(SecretRecord, Message, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Agreed:
-    """Parameters that all parties agreed on, and that a receiver expects of every fragment.
+    """Parameters that all parties agreed on, and that a receiver demands of every fragment.
 
     Attributes:
         k: number of fragments of each split that are needed.
         n: number of fragments of each split.
-        splits: number of splits that a fragment went through before it comes here.
-        checked: whether fragments carry checks of one another.
+        splits: number of splits that a fragment went through before it arrives here.
+        checked: True if fragments carry checks of one another.
     """
 
     k: int
@@ -161,9 +161,9 @@ class Agreed:
         """Explain why a fragment is not as agreed; return None if it is.
 
         Args:
-            fragment: fragment that came.
-            number: number of its sender among the n brokers of the previous hop; None if unknown. A
-                broker has only fragments of its own point, and could replace those of others.
+            fragment: fragment that arrived.
+            number: number of its sender among the n brokers of the previous hop; None if unknown.
+                It is compared with the point, so no broker can send fragments of another one's.
         """
         checked = self.n if self.checked else 0
         if (fragment.k, fragment.checked) != (self.k, checked):
@@ -182,10 +182,10 @@ def join_fragments(fragments: Iterable[Fragment], agreed: Agreed) -> bytes:
     """Recover a secret from its fragments.
 
     A split of which too few fragments came, or too many were altered, counts as lost. So k of every
-    split that is needed must be there, from the last split to the first. Left out are fragments
-    that are not as agreed, fragments of another name or length than most have, and paths with two
-    different fragments. Without checks, an altered fragment among exactly k gives a wrong secret
-    without notice.
+    split that is needed must be there, from the last split to the first. Fragments are left out if
+    they are not as agreed, if their name or length differs from that of most, or if another one has
+    the same path. Without checks, an altered fragment among exactly k silently gives a wrong
+    secret.
 
     Hazard: accept from each broker only fragments of that broker's own point (`Agreed.misfit`).
     Otherwise one broker can send fragments in the names of all others.

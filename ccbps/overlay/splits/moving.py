@@ -1,11 +1,11 @@
-"""Enclaves that move to where traffic is, if that saves more messages than moving takes.
+"""Enclaves that follow the traffic, if that saves more messages than moving takes.
 
-Brokers count the secrets of each route in windows of time. After each window, the best places for
-the traffic of the last W windows are found (`fewest_messages`). Enclaves move to some of them if
-the messages that they would have saved in these windows are more than those of their attestation at
-the new places, 2 each and one for each link; and if there is none of these windows in which they
-would have cost messages. A move has to be worth while after two windows in a row. So enclaves
-follow traffic that changes slower than W, and stay where it changes faster.
+Brokers count the secrets of each route in windows of time. After each window, `fewest_messages`
+finds the best places for the traffic of the last W windows. Enclaves move to some of these places
+if that would have saved, in these windows, more messages than their attestation there takes: 2 each
+and one for each link. No single one of the windows may have cost more messages. A move must pay off
+after two windows in a row. So enclaves follow traffic that changes over more than W windows, and
+stay if it changes faster.
 
 Source: [Survey] chapter 10 (future work).
 """
@@ -33,11 +33,11 @@ class MovingEnclaves(Printable):
         routes: topologies, one for each publisher; brokers of one name are one broker.
         protocol: ISSPS, whose brokers the enclaves replace.
         enclaves: first places.
-        windows: number W of windows that count, and in which a move has to pay.
-        patience: windows in a row in which a move has to be worth while.
+        windows: number W of latest windows in which a move must pay off.
+        patience: number of windows in a row after which a move must pay off.
 
     Attributes:
-        enclaves: places now.
+        enclaves: present places.
         moves: number of moves so far.
 
     Example:
@@ -96,7 +96,7 @@ class MovingEnclaves(Printable):
         return self.enclaves
 
     def messages(self, secrets: Sequence[int], enclaves: Iterable[str] | None = None) -> int:
-        """Count the messages of a window, with the enclaves of now or others."""
+        """Count the messages of a window, with the present enclaves or others."""
         places = self.enclaves if enclaves is None else frozenset(enclaves)
         return sum(a * b for a, b in zip(secrets, self._each(places), strict=True))
 

@@ -1,15 +1,15 @@
 """Placement of HyShare's enclaves, where they save most messages.
 
-Messages grow with the number of brokers in a row that split, so an enclave is worth most where it
-breaks the longest rows that most secrets take. The source names three ways: breadth-first from the
-root of a tree, against the longest unbroken chain, and where there is most traffic.
+Messages grow with the number of consecutive brokers that split, so an enclave saves most where it
+breaks the longest chains that most secrets take. The source names three ways: breadth-first from
+the root of a tree, against the longest unbroken chain, and where there is most traffic.
 
-For one route the best places are found exactly, by dynamic programming. Messages after an enclave
-depend only on what stands between it and the next ones, and a route is a tree. So the messages of a
-subtree depend on its shape, on how many enclaves it has, and on how many brokers in a row have
-split before it. Subtrees of one shape are planned once: of a tree with the same fan-out everywhere,
-one for each level. Of a line every part has a shape of its own: 400 brokers and 200 enclaves take
-some 3 s and 0.8 GB.
+For one route, dynamic programming finds the best places exactly. Messages after an enclave depend
+only on the brokers between it and the next enclaves, and a route is a tree. So the messages of a
+subtree depend on its shape, the number of its enclaves, and the number of consecutive brokers
+before it that split. Subtrees of one shape are planned once: in a tree of constant fan-out, one for
+each level. Every part of a line has a shape of its own: 400 brokers and 200 enclaves take some 3 s
+and 0.8 GB.
 
 *Erratum*, [Survey] section 8.5: if the first of three brokers is an enclave, its longest chain
 (LIBIB) is said to be two hops, and with the second one, zero. Between two brokers that split there
@@ -147,9 +147,9 @@ def fewest_messages(
     """Place enclaves with the fewest messages.
 
     The result is exact for one topology of any size, and for several if there are at most 20,000
-    sets to choose from. Otherwise it is a search. It starts from the best places of each topology,
-    and from brokers that are taken one by one where they save most. Then each broker is exchanged
-    for another one as long as that saves more.
+    sets to choose from. Otherwise a local search starts from the best places of each topology, and
+    from brokers that are added greedily. Then each broker is exchanged for another one as long as
+    that saves more.
 
     Args:
         topology: network; or several pairs of a network and a weight, such as one for each

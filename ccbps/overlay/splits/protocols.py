@@ -2,12 +2,12 @@
 
 A publisher splits a secret into n fragments, of which k recover it. In SSPS each fragment takes a
 path of its own. In ISSPS every broker splits each fragment again for the next logical broker, so
-that only k physical brokers of one logical broker learn something together. The price is n times as
-many messages at each hop. HyShare puts enclaves in the place of some logical brokers. They join the
-fragments and split the secret afresh, so that the number of fragments falls to n again.
+only k physical brokers of one logical broker learn something together. The price is n times as many
+messages at each hop. HyShare replaces some logical brokers by enclaves. These join the fragments
+and split the secret afresh, so the number of fragments falls to n again.
 
 The replicas of an enclave draw the same coins for a secret. So their fragments are equal, and
-receivers keep the first copy of each. A secret is lost there only if all replicas fail.
+receivers keep the first copy of each. A secret is lost at the enclave only if all replicas fail.
 
 A fragment is split afresh for each of several next hops. If two of them got the same shares, k
 brokers of both together would have k shares of one split.
@@ -42,8 +42,8 @@ class _Protocol(Printable):
         k: number of fragments of a split that recover it, at least 2.
         n: number of fragments of a split; k by default, as in the source's figures.
         m: number of physical brokers of a logical one, k to n; n by default. If it is less than n,
-            some brokers receive several fragments of one split, so that fewer than k of them may
-            learn it.
+            some brokers receive several fragments of one split, so fewer than k of them may learn
+            the secret.
 
     Raises:
         ParameterError: not ``2 <= k <= n <= 255``, or not ``k <= m <= n``.
@@ -68,7 +68,7 @@ class _Protocol(Printable):
         return Party.PUBLISHER if name == PUBLISHER else Party.BROKER
 
     def replicas(self, name: str) -> int:
-        """Return the number of replicas of an enclave, which send the same; 1 for others."""
+        """Return the number of replicas of an enclave, which send equal fragments; 1 for others."""
         return self._replicas.get(name, 1)
 
     def hosts(self, broker: str) -> list[PhysicalBroker]:
@@ -195,7 +195,7 @@ class HyShare(ISSPS):
         k: number of fragments of a split that recover it, at least 2.
         n: number of fragments of a split; k by default.
         enclaves: names of the logical brokers that are enclaves.
-        replicas: number of replicas of some enclaves, by name; 1 of the others.
+        replicas: number of replicas of enclaves, by name; 1 if missing.
         m: number of physical brokers of a logical one, k to n; n by default.
         direct: True to send the secret itself, encrypted, from a publisher or enclave to an
             enclave, and from an enclave to a subscriber: one message, not n.

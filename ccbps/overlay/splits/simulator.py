@@ -1,14 +1,14 @@
 """Simulated networks of brokers that fail, lie or collude, with every message that is sent.
 
 Messages are events in time. Every link takes one unit, and an enclave waits for late fragments.
-Fragments are real, so that what curious brokers saw can be joined, or compared as a distribution.
+Fragments are real, so the views of curious brokers can be joined, or compared as distributions.
 Messages to and from an enclave are sealed: the view of its host has numbers and paths, and no
 values. (`ccbps.overlay.enclave.enclave` has the real encryption, between real processes.)
 Replicas of an enclave join and split on their own, with common coins, and receivers keep the first
 copy of each fragment.
 
-Everything follows from the seed, even the random bytes of fragments. So secrets that are simulated
-are not secret.
+Everything derives from the seed, even the random bytes of fragments. So simulated secrets are not
+secret.
 
 Source: [Survey] sections 8.1 (brokers that are honest but curious, that collude, and that drop and
 alter messages) and 9.1 (messages are counted, for k = n).
@@ -43,11 +43,11 @@ class Behaviour:
     """Behaviour of a physical broker, honest and not curious by default.
 
     Attributes:
-        curious: True if it keeps what it sees. Colluders put together what they kept.
+        curious: True if it keeps the fragments that it sees. Colluders pool these.
         drop: share of its fragments that it does not send on, 0 to 1.
         alter: share of its fragments whose bytes it changes, before it splits them or sends them
             on. The host of an enclave changes ciphertexts, which their receivers refuse.
-        delay: time by which it sends later, in units of a link's time.
+        delay: delay of its messages, in units of a link's time.
         crash: time from which on it does nothing.
 
     Example:
@@ -81,9 +81,10 @@ class Outcome:
     Attributes:
         links: number of messages from one party to another, by both names.
         intact: True for each secret that a subscriber has, by subscriber, shape (secrets,).
-        wrong: True for each secret that a subscriber has wrong without notice, by subscriber.
-        refused: number of messages to each receiver that an enclave's host altered, which is
-            noticed.
+        wrong: True for each secret of which a subscriber has an undetected wrong value, by
+            subscriber.
+        refused: number of messages that an enclave's host altered and the receiver refused, by
+            receiver.
         views: fragments that each curious broker saw.
         time: time at which the last message arrived.
     """
@@ -121,8 +122,8 @@ class Simulation(Printable):
             left out as if they had been dropped, if they are fewer than half of a split. It takes
             some 25 us a fragment.
         patience: time that an enclave waits after the first fragment of any secret, in units of a
-            link's time. Then it joins the fragments that came, once.
-        seed: seed of everything that is random.
+            link's time. Then it joins the fragments that arrived, once.
+        seed: seed of all random choices.
 
     Example:
         A line of two hops, in which one broker of each hop is broken:
@@ -186,7 +187,7 @@ class Simulation(Printable):
         return _Run(self, Bundle.of(secrets)).run()
 
     def count(self, secrets: int = 1) -> Outcome:
-        """Count the messages of a number of secrets, as `share` sends them. They hold nothing.
+        """Count the messages of a number of secrets, as `share` sends them, but without content.
 
         Raises:
             ParameterError: a broker is not honest. Its behaviour needs fragments.
@@ -311,7 +312,7 @@ class _Run:
     def coins(self, name: str) -> tuple[Randomness, int | None]:
         """Return the source of a split for a receiver, and the secrets that have places in it.
 
-        Replicas of an enclave draw the same coins for a secret, also if one of them lost others.
+        Replicas of an enclave draw the same coins for a secret, even if one of them lost others.
         """
         if self.protocol.replicas(self.topology.senders[name]) == 1:
             return self.rng.bytes, None

@@ -21,7 +21,7 @@ SECRET_BYTES: Final = 32
 FRAGMENTS: Final = 1 << 21
 """Number of fragments of secrets that are simulated together."""
 MOST_HELD: Final = 1 << 24
-"""Largest number of messages of a trial that hold fragments. It takes some ten seconds, and at most
+"""Largest number of messages of a trial with fragments. They take some ten seconds, and at most
 1.5 GB."""
 
 
@@ -34,7 +34,7 @@ class TrialResult:
         formula: number of messages that the protocol takes without faults.
         held: True if messages held fragments, False if they were only counted.
         delivered: share of secrets that subscribers have, of all secrets and subscribers.
-        recovered: share of secrets that the colluders joined from what they saw.
+        recovered: share of secrets that the colluders recovered from their fragments.
     """
 
     messages: int
@@ -60,8 +60,8 @@ class Trial:
         secrets: number of secrets of 32 bytes that the publisher shares.
         failing: probability of each physical broker to have crashed.
         colluding: probability of each physical broker to collude with the others that do.
-        seed: seed of everything that is random.
-        most_held: number of messages. More messages are only counted, and hold nothing.
+        seed: seed of all random choices.
+        most_held: largest number of messages with fragments. More messages are only counted.
 
     Example:
         >>> from ccbps.overlay import Trial
