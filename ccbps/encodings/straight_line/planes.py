@@ -141,7 +141,7 @@ class LanePlanes:
         """Run the program on rows, as `ArrayPlanes.run`."""
         program, registers, count = self._program, self._registers, len(out)
         if self.rows == 1:
-            bits = np.unpackbits(rows.view(np.uint8), bitorder="little")
+            bits: NDArray[Any] = np.unpackbits(rows.view(np.uint8), bitorder="little")
         else:  # all is packed at once: row by row takes ten times as long
             bits = np.unpackbits(rows.view(np.uint8)[:count], axis=1, bitorder="little")
             lanes = np.zeros((bits.shape[1], 8 * registers.itemsize), dtype=np.uint8)
