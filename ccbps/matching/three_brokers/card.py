@@ -25,15 +25,15 @@ FOR_SUBSCRIBERS: Final[Mapping[str, Any]] = {
     "learns": (),
     "assumption": "SHA-256 as a commitment, ",
     "hazards": (
-        "payloads are sent to matching subscribers only, or fetched by them: their way "
+        "payloads are sent to matching subscribers only, or fetched by them: the traffic "
         "shows who matches",
         "subscribers let others see which answers do not fit a commitment: a publisher may "
-        "make wrong commitments, which only those notice who match",
-        "a broker that does not follow the protocol may turn answers: then those get an "
-        "event who do not match, or others miss it",
+        "make wrong commitments, which only matching subscribers notice",
+        "a broker that does not follow the protocol may flip answers: then subscribers that "
+        "do not match get an event, or matching subscribers miss it",
     ),
     "integrity": "a subscriber refuses an answer that does not fit the event's commitment, "
-    "so that no broker makes up a key; a broker that deviates may still turn answers",
+    "so no broker makes up a key; a broker that deviates may still flip answers",
     "answers": False,
 }
 """Where the subscriber learns the answers."""
