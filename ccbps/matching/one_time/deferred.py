@@ -140,7 +140,7 @@ class DeferredPublisher(Confined):
                 answer,
                 public,
                 "which messages belong to one pair and round",
-                "which messages ahead belong to one event, and that they do before it is there",
+                "which messages ahead belong to one event, even before there is the event",
                 "over many rounds, which messages belong to one subscription, as far as labels of "
                 "pairs and rounds tell",
             ),
@@ -157,8 +157,8 @@ class DeferredPublisher(Confined):
                 "the broker colludes with a subscriber: they read the events of that subscriber's "
                 "rounds; no other events, and no other subscriber's interests",
                 "a subscriber sees labels, and the messages ahead of its own rounds: it reads "
-                "those events, as with the broker's help",
-                "anybody else has the publisher's own seed: it reads all labels that it sees",
+                "those events without the broker's help",
+                "any other party has the publisher's own seed: it reads all labels that it sees",
             ),
         )
 

@@ -354,7 +354,7 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
     def leakage(self) -> LeakageCard:
         public, hidden, protects = self._hidden_part()
         if self.intervals is not None:
-            public += ", and how many intervals an attribute of a predicate has at the most"
+            public += ", and the greatest number of intervals of an attribute in a predicate"
         fields = dict(FOR_SUBSCRIBERS if self._for_subscribers else FOR_BROKERS)
         if self.grants:
             for name, texts in GRANTS.items():
@@ -372,10 +372,10 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
                 "each is from",
             ),
             security="computational",
-            assumption="no two brokers work together, and one of them with clients learns what "
+            assumption="no two brokers work together; one broker with clients learns only what "
             f"these clients' answers say; AES-256, HKDF-SHA256, {fields.pop('assumption')}X25519",
             hazards=("two brokers together read everything", *fields.pop("hazards")),
-            integrity="the brokers compare what two of them have in common, and refuse a message "
+            integrity="the brokers compare shares that two of them have, and refuse a message "
             f"that was altered on its way to one of them; {fields.pop('integrity')}",
             with_client="nothing",
             **fields,
