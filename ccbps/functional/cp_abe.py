@@ -26,7 +26,8 @@ x). H(w) is g1^h. Let such a sum be a s.
 3. Only (h r) x cancels h x r, and the user has h r for words of the key only.
 
 So the shares of leaves with words of this one user's key add up to s: the user needs no other one.
-Leaves of one word must differ in x: otherwise the difference of their shares takes no key for it.
+Leaves of one word must differ in x: otherwise a quotient of their C shows a difference of shares
+without a key for the word.
 
 The policy stands in every message, for everybody to read.
 """

@@ -48,7 +48,7 @@ from ccbps.errors import DecodeError, ParameterError, ShapeError
 
 SEED_BYTES: Final = 32
 REMEMBERED: Final = 1 << 14
-"""Points of each group that were read and are kept, since messages are examined, then opened."""
+"""Number of points of each group that are kept once read: messages are examined, then opened."""
 PAIRS: Final = 64
 """Pairs that a thread answers at a time."""
 WORTHWHILE: Final = 16
@@ -168,7 +168,7 @@ class InnerProducts(Printable):
         return self._raised(self.group.g1, self.group.g1_bytes, basis.times_dual(padded), factors)
 
     def tokens(self, basis: Basis, vectors: Any, randomness: Randomness = os.urandom) -> Bytes:
-        """Make tokens, as `ciphertexts`; a vector may be 0.
+        """Make tokens of vectors. Arguments are those of `ciphertexts`, but a vector may be 0.
 
         Returns:
             bytes, shape (count, token_bytes).
@@ -182,7 +182,7 @@ class InnerProducts(Printable):
         """Read a ciphertext and check its points.
 
         Raises:
-            DecodeError: it is none.
+            DecodeError: the length is wrong, or an encoding is not of a point.
         """
         return self._read(_g1, data, self.group.g1_bytes)
 
@@ -190,7 +190,7 @@ class InnerProducts(Printable):
         """Read a token and check its points.
 
         Raises:
-            DecodeError: it is none.
+            DecodeError: the length is wrong, or an encoding is not of a point.
         """
         return self._read(_g2, data, self.group.g2_bytes)
 
@@ -201,7 +201,7 @@ class InnerProducts(Printable):
         rows: Index | Sequence[int],
         columns: Index | Sequence[int],
     ) -> Bools:
-        """Return whether the product of the vectors of each pair is 0.
+        """Return whether the inner product of each pair of vectors is 0.
 
         Threads share the work where there is enough of it and the library lets them.
 
