@@ -312,7 +312,7 @@ class PublicKey(Printable):
     def _from_seed(
         self, target: Any, epoch: int | None, seed: bytes, randomness: Randomness = os.urandom
     ) -> _Sealed:
-        """Return a message with a seed and no payload; its points follow from the seed if checked."""
+        """Return a message with a seed, without payload. In checked schemes, it follows from it."""
         scheme = self.scheme
         start = seed if scheme.checked else _seed(randomness)
         data, shared = self._encapsulated(target, epoch, start)
