@@ -1,9 +1,9 @@
 """Paillier's cryptosystem: additively homomorphic encryption of integers modulo n = p q.
 
-E(m) = (1 + n)^m r^n mod n^2 for messages m modulo n. The product of two ciphertexts is one of the
-sum, a power one of a multiple. Ciphertexts are plain integers modulo n^2 here, so an addition costs
-what GMP takes. `PaillierPublicKey` adds and multiplies them. `PaillierPublicKey.check` finds
-numbers that are no ciphertexts.
+E(m) = (1 + n)^m r^n mod n^2 for messages m modulo n. The product of two ciphertexts encrypts the
+sum of their messages, a power encrypts a multiple. Ciphertexts are plain integers modulo n^2 here,
+so an addition costs one product of GMP. `PaillierPublicKey` adds and multiplies them.
+`PaillierPublicKey.check` finds numbers that are no ciphertexts.
 
 - `PaillierSecretKey.generate(bits)` draws the textbook key. With ``subgroup_bits=256`` each prime
   has a secret prime factor v of that many bits in p - 1, and the public key a generator h of the
@@ -122,7 +122,7 @@ class PaillierPublicKey(Printable):
         return a * b % self.n2
 
     def add_many(self, ciphertexts: Iterable[int]) -> int:
-        """Return a ciphertext of the sum of all; 1, which anyone can read as 0, of none."""
+        """Return a ciphertext of the sum of all; for none it is 1, which anyone reads as 0."""
         return product(ciphertexts, self.n2)
 
     def add_plain(self, a: int, m: int) -> int:
@@ -292,7 +292,7 @@ class PaillierSecretKey(SecretBytes):
         return int(m - public.n if signed and m > public.n >> 1 else m)
 
     def decrypt_many(self, ciphertexts: Iterable[int], *, signed: bool = False) -> list[int]:
-        """Return the messages of all."""
+        """Return the message of each ciphertext."""
         return [self.decrypt(ciphertext, signed=signed) for ciphertext in ciphertexts]
 
     def blinding(self, randomness: Randomness = os.urandom) -> int:
@@ -444,7 +444,7 @@ class PaillierEncryptor(Printable):
         """Return ciphertexts of all values, a sequence or one-dimensional array of integers.
 
         Raises:
-            ParameterError: one is not an integer, or not between -n and n.
+            ParameterError: a value is not an integer, or not between -n and n.
 
         Example:
             >>> from ccbps.ciphers.paillier import PaillierEncryptor, PaillierSecretKey
