@@ -221,7 +221,7 @@ def publish(
     """Publish: the publisher knows the quotes and the subscriptions' labels, not predicates.
 
     Returns:
-        The round of each quote, which a store does not tell, and the seconds that it took.
+        The round of each quote, which a store does not tell, and the seconds of the step.
     """
     started = time.perf_counter()
     events = here().createDataFrame(quotes)
