@@ -1,7 +1,7 @@
 """Records: keys, states and messages that consist of fields, declared once and read strictly.
 
-A record is a class with annotated fields, and its bytes are MessagePack. `read` accepts exactly
-what `write` gives: bytes of other types, outside the declared bounds, with a field too many or too
+A record is a class with annotated fields, and its bytes are MessagePack. `read` accepts exactly the
+bytes of `write`: bytes of other types, outside the declared bounds, with a field too many or too
 few, or spelled in another way (a long form of a number, a key that occurs twice) raise one error,
 which shows none of them.
 

@@ -242,7 +242,7 @@ class DigitForm:
             number: number of the leaf.
             low: least code of each interest, or the centre of a distance.
             high: greatest code; an interest whose range is empty never holds.
-            invert: interests in which the leaf is negated, besides what the formula negates.
+            invert: interests in which the leaf is negated, in addition to the formula.
         """
         leaf = self._leaves[number]
         if leaf.kind == "interval":
@@ -282,7 +282,7 @@ class DigitForm:
             number: number of the leaf.
             sets: intervals of each interest; those of a code of several digits have no more ends
                 than the leaf has tables for.
-            invert: interests in which the leaf is negated, besides what the formula negates.
+            invert: interests in which the leaf is negated, in addition to the formula.
         """
         leaf = self._leaves[number]
         digits, last = self._digits[leaf.name], self.schema[leaf.name].size - 1

@@ -15,12 +15,12 @@ token of the vector 0 would be identity elements, which anyone can see.
 [KLMMRW16] also gives out g1^b and g2^(a det B), with B* = det(B) (B^-1)^T. With them, anyone can
 search for small values of <x, y>. Nothing here gives them out, and no method could use them.
 
-B is L U, with a random lower and a random upper triangle: such matrices are all invertible ones but
-a fraction of n / r, each one equally likely. So a vector times B* needs no inverse, and a key is a
+B is L U, with a random lower and a random upper triangle. Such products are all invertible matrices
+but a fraction of n / r, equally likely. So a vector times B* needs no inverse, and a key is a
 seed of 32 bytes. B and B* follow from each other: there is no key that only makes tokens.
 
 Security: simulation in the generic group model, as [KLMMRW16] proves. The test
-`tests/security/test_attack_inner_product.py` looks for all linear relations that hold between what
+`tests/security/test_attack_inner_product.py` looks for all linear relations between the values that
 an observer can compute: points, and their pairings.
 
 Hazard: not constant time. A seed and the points together give all vectors of few possible values.
@@ -124,7 +124,7 @@ class InnerProducts(Printable):
     Attributes:
         group: the pairing.
         length: coordinates of a vector.
-        size: n, pairings of a test: one more, for the pad.
+        size: n, coordinates with the pad: pairings of a test.
         ciphertext_bytes: bytes of a ciphertext.
         token_bytes: bytes of a token.
 

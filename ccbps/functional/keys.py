@@ -1,4 +1,4 @@
-"""Keys and messages of functional encryption, whatever the scheme.
+"""Keys and messages of functional encryption, for all schemes.
 
 An *authority* has a master key. It publishes a public key, and gives each user a key for a record,
 a policy or an identity. Anybody encrypts under the public key to a policy, a record or an identity;
@@ -276,7 +276,7 @@ class PublicKey(Printable):
         epoch, seed = _epoch(epoch), _seed(randomness)
         target = self.scheme.target(to, epoch)
         message = self._from_seed(target, epoch, seed, randomness)
-        # A sealed payload of no bytes tells a key that fits from others.
+        # An empty sealed payload shows whether a key fits.
         sealed = seal(b"", _key(b"payload", seed, message), message.head, pad_to=1)
         key = _key(b"encapsulated", seed, message)
         return replace(message, payload=sealed).to_bytes(), key

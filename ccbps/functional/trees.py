@@ -121,7 +121,7 @@ class Tree(Record, frozen=True):
 
     @property
     def repeats(self) -> int:
-        """Number of leaves of the word that has the most of them."""
+        """Greatest number of leaves that have the same word."""
         return max(Counter(self.words).values())
 
     def draws(self) -> int:
