@@ -103,6 +103,7 @@ class Channel(Closable):
 
         Raises:
             NetworkError: the connection broke, or the peer did not read in time.
+            ParameterError: the frame is longer than `MOST_BYTES`.
         """
         # An empty view of an array cannot be cast.
         views = [view.cast("B") for part in parts if (view := memoryview(part)).nbytes]
@@ -210,6 +211,7 @@ def connect(
         KeyMismatchError: the server has no such certificate, or does not pin this side's.
         NetworkError: no server answers, or it took too long.
         PeerError: the server has another certificate.
+        ParameterError: the address is not ``host:port``.
     """
     until = time.monotonic() + seconds
     place, fingerprint = split_address(address), peer.fingerprint
@@ -235,7 +237,7 @@ def split_address(address: str) -> tuple[str, int]:
     """Split an address into host and port.
 
     Raises:
-        ParameterError: the text is no address.
+        ParameterError: the address is not ``host:port``.
     """
     host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
     if not host or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < 1 << 16:
