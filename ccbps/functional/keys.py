@@ -14,9 +14,9 @@ it::
 
 Where the opener knows the target, it computes the points again from the seed and compares (Fujisaki
 and Okamoto): a message that was not made this way, or that was altered in any place, does not open.
-The error does not tell which point was altered, or whether it was the mask or the payload. Messages
-of hidden vectors have fresh coins that do not follow from the seed: whoever opens a message has its
-seed, and could test records by it.
+The error does not tell which point was altered, or whether it was the mask or the payload. Coins of
+hidden vectors are fresh: if they followed from the seed, which every opener has, openers could test
+records.
 
 *Revocation* is by epochs. A key of epoch e opens messages of epoch e only. The authority gives keys
 of the next epoch to users who are not revoked.
@@ -249,7 +249,7 @@ class PublicKey(Printable):
             rows,
             self._sealed_row,
             workers=whole("workers", workers, 1),
-            parallel=False,  # it computes powers
+            parallel=False,  # sealing is powers, and threads may share products only
             remade=_sealer,
             key=self.to_bytes,
         )
@@ -285,8 +285,8 @@ class PublicKey(Printable):
         """Read the target of a message, as far as the message shows it.
 
         Args:
-            message: message of `seal` or `encapsulate`. Only a key can check mask and payload; the
-                other parts are checked.
+            message: message of `seal` or `encapsulate`. Its form and its points are checked; only a
+                key can check mask and payload.
 
         Returns:
             a `ccbps.functional.trees.Tree` (CpAbe), a tuple of words (KpAbe), or None.

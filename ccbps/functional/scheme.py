@@ -40,7 +40,7 @@ class FunctionalScheme(Printable, ABC):
 
     Attributes:
         name: name in public keys; never changed.
-        checked: True if the opener checks a message by making it again.
+        checked: True if the opener checks a message by making its points again.
         holdings_type: type of a key's holdings, as `ccbps.records` reads it.
         label_type: type of the part of a target that stands in messages.
         schema: as given.
