@@ -72,7 +72,7 @@ def open_sealed(sealed: bytes, key: bytes, bound: bytes, *, nonce: bytes = ONE_P
 
 
 def own_keys(secret: SecretBytes, numbers: Words, payloads: Sequence[bytes]) -> Bytes:
-    """Derive a key for each payload and event, different for all of them; shape (payloads, 16).
+    """Derive a key for each payload, shape (payloads, 16): no other payload or event has it.
 
     The key of payload p of event n is HMAC-SHA256_S(n, p), for a secret S that the sender keeps.
     """

@@ -196,7 +196,7 @@ class ProxySearch(Printable):
         return SearchForm(self.tokens(x2, ciphertexts), digests)
 
     def tokens(self, x2: int | Sequence[int], trapdoors: Bytes) -> list[Any]:
-        """Return the token T = t1^x2 t2 of each trapdoor (t1, t2), which must be well-formed.
+        """Return t1^x2 t2 of each row (t1, t2): of a well-formed trapdoor, this is the token T.
 
         Args:
             x2: other half of the users' keys, one for each row or one for all.
