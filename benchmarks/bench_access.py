@@ -1,12 +1,12 @@
 """What does access control cost? A decision, and publications with a policy and without, one core.
 
-First microseconds of one decision in a broker that is warm: the right of a client to receive
-(`Guard.right`), and whether an event in the clear passes a role's filter (`Policy.test`). Beside
-them the limit: to read the clock, and to look two things up in dictionaries. Then publications a
+First microseconds of one decision in a warm broker: the right of a client to receive
+(`Guard.right`), and the test of an event in the clear by a role's filter (`Policy.test`). Beside
+them the limit: one reading of the clock, and two look-ups in dictionaries. Then publications a
 second of a broker of TagMatch with 1,000 subscriptions of 100 clients, without a policy, and with
-one before and after matching. All brokers have the same subscriptions, and each of five roles a
-filter. All events may be published, so that all brokers deliver the same but for what receivers may
-not have. Seconds are those of the processor, and a share is the median of those of all rounds.
+one before and after matching. All brokers have the same subscriptions, and each of five roles has a
+filter. All events may be published, so deliveries differ only by events that receivers may not
+have. Seconds are those of the processor, and a share is the median over all rounds.
 
     python benchmarks/bench_access.py [--quick]
 """

@@ -2,9 +2,9 @@
 
 Subscriptions have 10,000 different predicates of TagMatch, and each client has 100 of them; in one
 more row all of 50,000 subscriptions are different. In one run: bytes of memory a subscription;
-microseconds to add one, alone and with others, and to remove one; milliseconds to find who matches
-an event, and to match and deliver it. Limits: to compare an event in the clear, in NumPy, with the
-different predicates only, as the broker does, and with all subscriptions; and to hold as many
+microseconds to add one, alone and with others, and to remove one; milliseconds to find the clients
+that match an event, and to match and deliver it. Limits: a comparison of an event in the clear, in
+NumPy, with the different predicates only, as in the broker, and with all subscriptions; and as many
 (client, name) pairs in a dictionary. Then, with the most subscriptions, the time of a publication
 while another thread subscribes and unsubscribes as fast as it can.
 

@@ -1,9 +1,9 @@
 """What does an encryption cost when an event is delivered to a group? Microseconds, one core.
 
 In one run: AES-256-GCM over 64 bytes with a cached key, which is the limit; AES-KW (RFC 3394) and
-Fernet over as many; and the sealer over what it really wraps, an event's key of 32 bytes, or 80
-where another key and its name travel with it, with a plan at hand and with planning. Then events of
-one wrap, signed alone and in batches of 16 and 256, sealed and opened, against unsigned ones.
+Fernet over as many; and the sealer over an event's key of 32 bytes, or 80 bytes where another key
+and its name travel with it, with a plan at hand and with planning. Then events of one wrap, signed
+alone and in batches of 16 and 256, sealed and opened, against unsigned ones.
 
     python benchmarks/bench_delivery.py [--quick]
 """

@@ -4,9 +4,9 @@ A scheme counts its operations (`Matcher.costs`): AES blocks, modular products, 
 pairings. The floor of a step is this count times the price of one operation, measured in the same
 run with the library that does it (OpenSSL, GMP, libsecp256k1, mcl) on large batches, without
 anything around it. One-time matchers have another floor: clients need the key stream of their
-randomness, the broker has to read both messages, as an XOR of them does, and to both comes what
-else they encipher, hash or multiply. What is above the floor is parsing, headers, authentication,
-arranging and Python.
+randomness, and the broker has to read both messages, as an XOR of them does. Their other
+encryptions, hashes and products are added. Time above the floor goes to parsing, headers,
+authentication, arranging and Python.
 
     python benchmarks/bench_floors.py [--quick] [--check]
 

@@ -3,10 +3,9 @@
 In one run: powers, pairings, products of pairings, hashes and decoding by each library alone and by
 both; pairings of peers, as far as they are installed; keys, messages and openings of all schemes;
 openings of CP-ABE beside those of its first scheme, two pairings and one power in GT for each leaf;
-the steps of an opening; and batches that two workers share. The
-words of a policy are hashed once and remembered, so both are measured: words that are known, and
-new ones. Peers are pairings only: no attribute-based encryption that is published for Python
-installs from the package index here.
+the steps of an opening; and batches that two workers share. Hashes of the words of a policy are
+kept, so both are measured: known words, and new ones. Peers are pairings only: no attribute-based
+encryption that is published for Python installs from the package index here.
 
     python benchmarks/bench_functional.py [--rounds 15] [--quick]
 """
@@ -75,7 +74,7 @@ POLICIES = {
 
 
 class Case:
-    """A scheme with an authority, what keys are for, and a message that they open."""
+    """A scheme with an authority, the holdings of keys, and a message that they open."""
 
     def __init__(self, made: Any, holds: Any, target: Any) -> None:
         self.scheme, self.holds, self.target = made, holds, target

@@ -3,10 +3,10 @@
 A plan measures a sample for some hundredths of a second (`Matcher.estimate`). Here the same roles
 encode and match a load in full, a subscription after the other, and the ratio of predicted to
 measured seconds of a processor is printed by role, for the first matcher that each scheme proposes.
-A load is as large as it takes for the scheme to be busy for some tenths of a second. It is done
-three times, and each role counts by the middle one. Tables that a publisher makes once for its key
-are no part of a plan, nor of the load. Ratios from 0.5 to 2 are the goal, for every role that takes
-a twentieth of the seconds or more. Roles that take less than a millisecond have no ratio.
+A load keeps the scheme busy for some tenths of a second. It is done three times, and the median of
+each role counts. Tables that a publisher makes once for its key are part of neither plan nor load.
+Ratios from 0.5 to 2 are the goal, for every role that takes a twentieth of the seconds or more.
+Roles that take less than a millisecond have no ratio.
 
     python benchmarks/bench_planner.py [--quick]
 """

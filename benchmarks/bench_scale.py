@@ -1,19 +1,19 @@
 """How far does it go, and what would a cluster take? 10^5 to 10^8 pairs on local[2], and local[1].
 
-Of FormulaMatch, whose messages belong to pairs and rounds: up to ten million pairs, both sides
-encoded to Parquet and matched by a join, beside which Spark's join alone is the limit, and written
-as stores from Parquet. And all sizes written as stores in place, and matched from there, by parts
-of ten million pairs. Where the disk has room (33 GB for 10^8), stores of parts stay, and those of
-the largest size, if it has ten million pairs or more, are matched by one job at the end, three
-times for all answers and three times for the matches, from memory.
-And of two reusable schemes, all events with 1,000 interests. Of each: pairs a second, bytes that
-Spark shuffled, and the peak memory of the driver, of Java and of all Python workers together.
+FormulaMatch, whose messages belong to pairs and rounds, is measured with up to ten million pairs in
+Parquet: both sides are encoded, matched by a join, and written as stores. Spark's join alone is the
+limit of the match. All sizes are written as stores in place, and matched from there, by parts of
+ten million pairs. Where the disk has room (33 GB for 10^8), the stores of parts stay. Those of the
+largest size, if it has ten million pairs or more, are matched by one job at the end, from memory:
+three times for all answers and three times for the matches. Two reusable schemes match all events
+with 1,000 interests. Of each: pairs a second, bytes that Spark shuffled, and the peak memory of the
+driver, of Java and of all Python workers together.
 
 Stores are measured beside the kernel that matches them, compiled and in NumPy, before and after
-every run, as machines that others share are not equally fast for long. The kernel and every
-session of Spark run in processes of their own; a session takes its sizes from the smallest to the
-largest. What is fitted to all but the largest size, a fixed time and a time for each pair, is
-compared with the largest; and the model of a cluster follows.
+every run: the speed of shared machines changes. The kernel and every session of Spark run in
+processes of their own; a session takes its sizes from the smallest to the largest. A fixed time and
+a time for each pair are fitted to all sizes but the largest, and compared with the largest. The
+model of a cluster follows.
 
     python benchmarks/bench_scale.py [--least 5] [--most 8] [--memory 1500m] [--quick]
 

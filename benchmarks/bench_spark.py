@@ -3,11 +3,10 @@
 FormulaMatch, and with half the events BranchingMatch and BroadcastMatch, in the same run. Of each:
 the match through Spark (Parquet to answers, both cores), the same kernel called directly on one
 core (arrays in memory), the join and the transport alone (a Spark expression over the same
-columns), and a plaintext Spark filter over the same pairs. And, over more pairs, as they are fast
-enough for Spark's fixed cost to show: the match of two message stores, files to answers, and the
-kernel and the plaintext filter again. Of a broadcast, "Spark join and match" is where workers look
-up the event of each row, and all interests of an event follow one another wherever messages are in
-arrays.
+columns), and a plaintext Spark filter over the same pairs. Message stores are fast enough for
+Spark's fixed cost to show, so they take more pairs: the match of two stores, files to answers, with
+the kernel and the plaintext filter again. With a broadcast, workers look up the event of each row
+in "Spark join and match"; in arrays, all interests of an event follow one another.
 
     python benchmarks/bench_spark.py [--events N] [--store-events N] [--subscribers N] [--quick]
 """

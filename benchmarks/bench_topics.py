@@ -1,10 +1,10 @@
-"""What does a topic that many want cost? All pairs by topic in Spark: even topics, and a hot one.
+"""What does a popular topic cost? All pairs by topic in Spark: even topics, and a hot one.
 
 TagMatch, each event with the interests of its topic. Either topics are even, or half of the events
 and half of the interests have one of them, which is a quarter of all pairs in one place. Seconds on
 local[1] and on local[2]: twice as fast is the limit, and a hot topic that one task decides is not
-faster on two cores. Beside them stands how long the longest task took, in parts of all tasks' time:
-what no number of cores gets below.
+faster on two cores. Beside them stands the longest task's share of all tasks' time: no number of
+cores gets below it.
 
     python benchmarks/bench_topics.py [--quick]
 """

@@ -2,13 +2,13 @@
 
 Pages of the documentation read their figures from this file, so one run on an idle machine renews
 all of them. Programs whose figures no page shows are left out. It also renews those of README, and
-draws the pictures that pages show. Every program runs in a process of its own. Its figures are
-written as soon as it ends, with the seconds that it took, by which the next run tells how far it
-is. The file keeps the old figures of programs that fail or are not named, and old tables and rows
-that a run lacks, since a peer or server may be missing on this machine. If a run and the file
-differ in more than figures, that is printed, and the exit status is 1. Rows that no program prints
-any more must be removed from the file by hand. All programs take about half an hour on two idle
-cores.
+draws the pictures that pages show. Every program runs in a process of its own. Its figures and its
+seconds are written as soon as it ends; from the seconds the next run computes its progress. The
+file keeps the old figures of programs that fail or are not named, and old tables and rows that a
+run lacks, since a peer or server may be missing on this machine. If a run and the file differ in
+more than figures, the differences are printed, and the exit status is 1. Rows that no program
+prints any more must be removed from the file by hand. All programs take about half an hour on two
+idle cores.
 
     python benchmarks/figures.py [--only bench_formula bench_ledger] [--quick]
 
@@ -147,7 +147,7 @@ def differences(kept: Entry | None, new: Entry, *, whole: bool = False) -> list[
     Args:
         kept: entry of the file.
         new: entry of a run.
-        whole: whether the run was not a quick one, so that it also has all that the entry has.
+        whole: True for a run that was not quick, which must also have everything of the entry.
     """
     old, printed = ({} if kept is None else kept["tables"]), new["tables"]
     texts = [f"the file has no table {title!r}" for title in printed if title not in old]

@@ -38,8 +38,8 @@ class Held(NamedTuple):
         make: function that makes a filter for a number of keys.
         add: function that adds keys, and returns the number that the filter took.
         find: function that looks keys up.
-        keyed: whether only holders of a key can ask the filter.
-        column: whether it takes an Arrow column; otherwise it takes a list of strings.
+        keyed: True if only holders of a key can ask the filter.
+        column: True if it takes an Arrow column; otherwise it takes a list of strings.
         keys: number of keys with which it is measured.
     """
 

@@ -1,6 +1,6 @@
 """Options, tables and pictures of the benchmarks.
 
-What tables print is also recorded, if the environment names a file for it (`RECORD`):
+Tables are also recorded, if the environment names a file for them (`RECORD`):
 `benchmarks/figures.py` collects the figures of all programs for the pages of the documentation.
 """
 

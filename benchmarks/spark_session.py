@@ -1,4 +1,4 @@
-"""The Spark session of the benchmarks, and what its event log tells."""
+"""The Spark session of the benchmarks, and data from its event log."""
 
 from __future__ import annotations
 

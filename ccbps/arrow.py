@@ -121,7 +121,7 @@ def row_name(names: Sequence[str], columns: Sequence[pa.Array], row: int) -> str
 def by_round(
     pairs: pa.Array, rounds: pa.Array
 ) -> tuple[NDArray[np.intp], DictionaryColumn[str], NDArray[np.int64]]:
-    """Sort rows by pair and round, so that the cipher runs longest.
+    """Sort rows by pair and round: successive rounds of a pair take one run of the cipher.
 
     Args:
         pairs: column of pair labels without NULL.

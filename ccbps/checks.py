@@ -1,8 +1,8 @@
 """Check arguments, one way for the whole package.
 
-Each check returns the argument in the type that the caller goes on with, or raises an error that
-names the argument, says what was wanted and what came, and what to do. NumPy's integers, floats and
-booleans count as Python's. Bytes are never shown: they may be secret.
+Each check returns the argument in the type that the caller goes on with, or raises an error. The
+error names the argument, the expected and the given value, and the remedy. NumPy's integers, floats
+and booleans count as Python's. Bytes are never shown: they may be secret.
 
 Convention: bounds include both ends. A `hint` ends the message, after a semicolon.
 """
@@ -122,7 +122,7 @@ def choice(name: str, value: T, options: Collection[Any], *, hint: str = "") -> 
     """Return a value that is one of some options, by equality and type.
 
     Raises:
-        ParameterError: it is none of them.
+        ParameterError: the value is none of the options.
 
     Example:
         >>> from ccbps.checks import choice
@@ -186,7 +186,7 @@ def octets(name: str, value: Any, length: int | None = None, *, hint: str = "") 
     Args:
         name: the argument's name.
         value: bytes, a bytearray or a memoryview.
-        length: the number of bytes wanted; None for any.
+        length: the number of bytes; None for any.
         hint: advice on another argument.
 
     Raises:
@@ -210,8 +210,8 @@ def array(
         name: the argument's name.
         value: the array, or a value from which NumPy makes one.
         dtype: the type of its elements. Nothing is converted.
-        shape: for each axis its length, or a word, which stands for any length. Axes with the same
-            word have the same length.
+        shape: length of each axis, or a word for any length. Axes with the same word have the same
+            length.
 
     Raises:
         ShapeError: it has another type or shape.
@@ -265,9 +265,9 @@ def shown(value: Any) -> str:
 
 
 class Printable:
-    """Base of objects that print also where a check ended their constructor half-way.
+    """Base of objects that print even if a check ended their constructor half-way.
 
-    Loggers print the locals of a traceback, and one of them is the object without its attributes.
+    Loggers print the locals of a traceback: one is the object, still without attributes.
     """
 
     __slots__ = ()
@@ -289,7 +289,7 @@ class Printable:
 
 
 class Redacted(Struct, frozen=True):
-    """Base of values that print only those of their fields that are no secret: by default, none."""
+    """Base of values that print their public fields only: by default, none."""
 
     _hidden: ClassVar[tuple[str, ...] | None] = None
     """Names of the fields that are not printed; None for all of them."""

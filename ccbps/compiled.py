@@ -33,7 +33,7 @@ _long_work = [0]
 
 @contextmanager
 def as_in_long_work() -> Iterator[None]:
-    """Choose in here as a process does that has worked for some time, to time it."""
+    """Choose kernels in this block as in a process that has worked for long, to measure them."""
     _long_work[0] += 1
     try:
         yield

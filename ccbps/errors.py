@@ -1,8 +1,8 @@
 """All errors that this package raises on purpose: one tree, rooted at `CcbpsError`.
 
 Each class also derives from the expected standard type (`ValueError`, `RuntimeError`, ...), so both
-styles of ``except`` work. A message names the argument, the expected and the given value, and what
-to do. It never contains a secret. Malformed bytes from the wire are a single `DecodeError`. A
+styles of ``except`` work. A message names the argument, the expected and the given value, and the
+remedy. It never contains a secret. Malformed bytes from the wire are a single `DecodeError`. A
 predicate that does not match is ``False``, never an exception.
 
 There is one warning: `BrokenSchemeWarning`.
@@ -93,8 +93,9 @@ class RefusedError(CcbpsError, RuntimeError):
     """A client's message that a broker refuses, by a limit or because the client is not admitted.
 
     Attributes:
-        reason: "size", "rate", "cost", "subscriptions", "queue", "order" or "revoked"; between
-            brokers "label", "hop", "link" or "domain".
+        reason: word for the cause: at a broker "size", "rate", "cost", "subscriptions", "queue",
+            "order" or "revoked"; between brokers "label", "hop", "link" or "domain". Access control
+            and other parts have further ones, such as "version".
     """
 
     def __init__(self, message: str, *, reason: str) -> None:
@@ -111,7 +112,7 @@ class NetworkError(CcbpsError, ConnectionError):
 
 
 class PeerError(NetworkError):
-    """The other side of a connection is not a pinned peer, or sent what no peer sends."""
+    """The other side of a connection is not a pinned peer, or broke the protocol."""
 
 
 class PadExhaustedError(CcbpsError, RuntimeError):

@@ -1,9 +1,9 @@
 """Records: keys, states and messages that consist of fields, declared once and read strictly.
 
-A record is a class with annotated fields, and its bytes are MessagePack. `read` accepts exactly
-what `write` gives: bytes of other types, outside the declared bounds, with a field too many or too
-few, or spelled in another way (a long form of a number, a key that occurs twice) are one error,
-which shows nothing of them.
+A record is a class with annotated fields, and its bytes are MessagePack. `read` accepts exactly the
+bytes of `write`: bytes of other types, outside the declared bounds, with a field too many or too
+few, or spelled in another way (a long form of a number, a key that occurs twice) raise one error,
+which shows none of them.
 
 Wide rows of numbers are no records: their modules define their layouts. Nor are texts of JSON that
 describe something to people: `ccbps.predicates.described` reads those.
@@ -28,16 +28,16 @@ T = TypeVar("T")
 Number = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
 MOST_BYTES: Final = 1 << 30
-"""Bytes that are parsed at most."""
+"""Greatest number of bytes that are parsed."""
 _PLACE: Final = re.compile(r"\$\[(\d+)\]")
-"""Of a field, in errors of msgspec."""
+"""Place of a field in errors of msgspec."""
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
-    """Base of records whose fields are known by their places."""
+    """Base of records; their bytes have the fields in order, without names."""
 
     def __post_init__(self) -> None:
-        """Check the types and bounds of all fields, also where nothing was read.
+        """Check the types and bounds of all fields, also of records that were not read.
 
         Raises:
             ParameterError: a field does not have its type, or is out of bounds.
@@ -77,10 +77,10 @@ class Message(Record, frozen=True):
 
     @classmethod
     def from_bytes(cls, message: bytes) -> Self:
-        """Read what `to_bytes` gave.
+        """Read a message of this class.
 
         Raises:
-            DecodeError: it is not such a message.
+            DecodeError: the bytes are not such a message.
         """
         return read(cls, message, cls.front, refusal=f"not {cls.what} of this version, or cut off")
 
@@ -105,11 +105,11 @@ def write(value: Any, front: bytes = b"", *, check: int = 0) -> bytes:
 
     Args:
         value: a record, or lists, mappings and values.
-        front: bytes that say kind and version; they stand in front.
-        check: bytes of the SHA-256 of everything else, to stand behind.
+        front: first bytes, with kind and version.
+        check: length of the checksum at the end (bytes), SHA-256 of all other bytes; 0 for none.
 
     Raises:
-        ParameterError: it holds what has no bytes, such as a number beyond 2^64.
+        ParameterError: a part of the value has no encoding, such as a number beyond 2^64.
     """
     content: bytes | None = None
     with contextlib.suppress(TypeError, ValueError, OverflowError, RecursionError):
@@ -129,10 +129,10 @@ def read(
     refusal: Exception | str,
     check: int = 0,
 ) -> T:
-    """Return the record that `write` wrote.
+    """Return the record of the bytes from `write`.
 
     Args:
-        kind: class of the record, or another type that it is declared by.
+        kind: class of the record, or another declared type.
         message: untrusted bytes; any content is allowed.
         front: first bytes expected, as given to `write`.
         refusal: error for any other message; a text becomes a `DecodeError`.

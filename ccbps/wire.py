@@ -1,4 +1,4 @@
-"""The header in front of every message: 8 bytes where there are rounds, else 16.
+"""Headers of events and interests: 8 bytes with rounds, 16 with a key server or sessions.
 
 With a key server:
 

@@ -4,15 +4,15 @@ A publisher and a subscriber have never met. Between them are five hops, each of
 every broker is a process of its own, and messages travel over TLS (`ccbps.network`).
 
 1. The publisher draws a seed and splits it into three fragments, all of which are needed, one for
-   each broker of the first hop. ISSPS: each broker splits what it gets again, for the next hop.
+   each broker of the first hop. ISSPS: each broker splits its fragment again, for the next hop.
 2. HyShare: at one or two hops stands a simulated enclave. It alone joins the fragments and splits
    the seed afresh, so that their number falls to three again; its host sees ciphertexts. (It is
    simulated, and protects against nobody who owns the machine.)
-3. Both ends make a `SharedSeed` of it, and a broker matches what it cannot read.
+3. Both ends make a `SharedSeed` of the seed, and a broker matches messages that it cannot read.
 
 k = n = 3: the source's formulas are for k = n, two brokers of a hop learn nothing together, and a
 broker that fails loses the secret. Links are secure channels, as in the source: each party accepts
-only certificates that it was given before. What goes to and from enclaves is encrypted once more.
+only certificates that it was given before. Messages to and from enclaves are encrypted once more.
 
     python examples/bootstrap_then_match.py
 """
@@ -120,7 +120,7 @@ def formula(enclaves: tuple[int, ...]) -> int:
 
 
 def look_over_shoulders(seen: Seen) -> None:
-    """Show the view of a curious broker, and the use that two of them can make of theirs."""
+    """Show the view of a curious broker, and let two brokers try to join their fragments."""
     print("\nbroker 3.1, which is curious or hosts an enclave, saw")
     for layout, logs in seen.items():
         kind = "sealed" if logs["3.1"][0][0] == Kind.SEALED_FRAGMENT else "plain"

@@ -280,7 +280,7 @@ class Story:
         return differences
 
     def say(self, text: str, bar: Any = None) -> None:
-        """Print what happens, and when."""
+        """Print an event with its time."""
         (bar.write if bar else print)(f"{time.perf_counter() - self.began:6.1f} s  {text}")
 
     # -- helpers ----------------------------------------------------------------------------------
@@ -426,7 +426,7 @@ def run_follower(party: int, key: tuple[bytes, list[bytes]]) -> None:
 
 
 def in_trio(key: tuple[bytes, list[bytes]]) -> tuple[OperatorKey, Trio]:
-    """Return the key of one of three brokers, and what it knows of the others."""
+    """Return the key of one of three brokers, and the public keys of all three."""
     a, b, c = map(Operator.from_bytes, key[1])
     return OperatorKey(key[0]), Trio((a, b, c))
 
@@ -615,7 +615,7 @@ def read_quotes(count: int) -> list[dict[str, Any]]:
 
 
 def make_conditions(count: int) -> dict[str, list[str]]:
-    """Make price alerts, bands and volume spikes, five for each client, the same every time."""
+    """Make price alerts, bands and volume spikes, five for each client, alike in each run."""
     rng = np.random.default_rng(2000)
     usual = {"AAPL": 150, "FB": 28, "GOOG": 480, "IBM": 115, "MSFT": 30}
     conditions: dict[str, list[str]] = {}

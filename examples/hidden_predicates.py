@@ -1,10 +1,9 @@
 """Real quotes against predicates of any shape, none of which the broker can tell from another.
 
 Daily quotes (bokeh-sampledata) are quantised to eight bits: the issue, the price as one of eight
-levels and the day's move as one of four. Subscribers write whatever SQL they like as long as its
-circuit has depth 4: ORs across attributes, NOT, IN, comparisons. OFSGPMatch hides all of it: two
-messages of 3 kilobytes meet at the broker, and their product in a group of 60 elements is alpha or
-the identity.
+levels and the day's move as one of four. Subscribers write any SQL whose circuit has depth 4 at
+most: ORs across attributes, NOT, IN, comparisons. OFSGPMatch hides all of it: two messages of 3
+kilobytes meet at the broker, and their product in a group of 60 elements is alpha or the identity.
 
 The messages travel through Spark; every answer is compared with the plaintext filter.
 

@@ -9,8 +9,8 @@ match ciphertexts (TagMatch), and enforce the policy below.
 3. After a third of the alerts Dr Bob is revoked; after another third the owner's delegation is.
 4. Alerts of oncology go round the carrier. All others pass through it, sealed.
 
-The policy explains each decision, and brokers explain what they refuse. At the end everything that
-was received is compared with the policy in plaintext.
+The policy explains each decision, and brokers explain their refusals. At the end all deliveries are
+compared with the policy in plaintext.
 
     python examples/hospital.py --events 600
 """

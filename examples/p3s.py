@@ -125,7 +125,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def show(views: dict[str, Any], peers: Peers, matching: dict[str, set[bytes]]) -> None:
-    """Print what each server saw."""
+    """Print the view of each server."""
     names = {Certificate(der).fingerprint: name for name, der in peers.items()}
     asked = views["authority"]
     print(f"The authority saw {len(asked)} predicates and no event:")
@@ -254,7 +254,7 @@ def be_server(
 
 
 def ways(secret: bytes, peers: Peers, addresses: dict[str, str], stack: ExitStack) -> list[Line]:
-    """Return a client's ways to the three servers."""
+    """Connect a client to the three servers, and return the connections."""
     return [
         stack.enter_context(Line(addresses[name], Identity(secret), Certificate(peers[name])))
         for name in SERVERS

@@ -5,8 +5,8 @@ secrets where these are not too many, and counted messages elsewhere.
 
 1. Lines of 1 to 10 hops and trees of fan-out 1 to 10, for k of 3 to 7: SSPS, ISSPS, and HyShare
    with one enclave or two. Counts are compared with the formulas.
-2. Monte Carlo: five hops, each broker failing or colluding with some probability. What subscribers
-   got, and what colluders joined from what they saw, is compared with the exact probabilities.
+2. Monte Carlo: five hops, each broker failing or colluding with some probability. The secrets that
+   subscribers received, and those that colluders joined, are compared with exact probabilities.
 
     python examples/share_through_networks.py --samples 300 --output output
 """
@@ -150,7 +150,7 @@ def show_counts(rows: list[Row]) -> int:
 
 
 def show_risks(rows: list[Row], samples: int) -> int:
-    """Print tables of probabilities; return the number that are further off than by chance."""
+    """Print tables of probabilities; return the number of those that chance does not explain."""
     print(f"\n{HOPS} hops, k = {K} of n = {N}, {samples} samples for each number: sampled (exact)")
     print(
         f"{'probability':<13}{'delivered, if brokers fail':^40}{'learnt, if brokers collude':^40}"

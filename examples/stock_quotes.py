@@ -221,7 +221,7 @@ def publish(
     """Publish: the publisher knows the quotes and the subscriptions' labels, not predicates.
 
     Returns:
-        The round of each quote, which a store does not tell, and the seconds that it took.
+        The round of each quote, which a store does not tell, and the seconds of the step.
     """
     started = time.perf_counter()
     events = here().createDataFrame(quotes)
@@ -439,7 +439,7 @@ def choose_rounds(
 
 
 def look(name: str, chosen: Mapping[int, int], output: Path) -> dict[int, list[bytes]]:
-    """Return what the broker has of some rounds of a subscription: two messages.
+    """Return the broker's messages of some rounds of a subscription, two of each.
 
     These are few, so they are looked up in the files. ``spark.read.format("ccbps")`` reads all.
     """
@@ -488,7 +488,7 @@ def show_both_views(
 
 
 def show_stranger(sealer: GroupSealer, output: Path) -> None:
-    """Print what a newcomer, who holds a key as well, can make of a delivery."""
+    """Print the attempt of a newcomer, who holds a key as well, to open a delivery."""
     delivered = pq.read_table(output / "delivered").slice(0, 1).to_pylist()
     for row in delivered:
         sealer.leave(row["subscriber"])
@@ -601,7 +601,7 @@ def write(df: DataFrame, path: Path) -> None:
 
 
 def wait(bar: Any, label: str, *asked: futures.Future) -> list[Any]:
-    """Show what runs, and for how long, until all that was asked for is done; return the results.
+    """Show running work and its time until all of it is done; return the results.
 
     The bar counts whole steps, and shows nothing where there is no terminal.
     """

@@ -6,20 +6,20 @@ Quotes come in files, one after the other. Five streaming queries run in one pro
    ledger allots a round to each, and allots it again, the same one, when a quote comes again.
 2. The broker matches messages with those of the subscribers, which are there ahead of time, and
    has no key.
-3. The publisher seals each quote for those whom the broker says it matches, and remembers in
-   Spark's state which groups have a key already: names of keys, and no key.
-4. Subscribers open what is for them, a quote that comes twice once. Spark's state holds the keys
-   that they know, encrypted under their own, and which quotes they have opened.
+3. The publisher seals each quote for the subscribers that match, by the broker's answers. Spark's
+   state remembers the groups that have a key already: names of keys, and no key.
+4. Subscribers open their deliveries, a repeated quote once. Spark's state holds the keys that they
+   know, encrypted under their own, and the quotes that they have opened.
 5. The broker also keeps all messages in a store, which grows with each micro-batch.
 
 The program is killed (SIGKILL, its Python workers included) when a file of a chosen kind appears
 or changes: before a micro-batch is written, while it is, when it has been, while it is committed,
 while rounds are allotted, while the store grows. Then it is started again, until all quotes are
-through, and so it is where it fails by itself, as any supervisor would do it. Sometimes one Python
-worker alone is killed, any one or the one that allots rounds. At the end what was sent, what the
-subscribers opened, and what the store answers, is compared with the plaintext filter, and all
-messages that were ever written are searched for a pair and round with two contents, those of killed
-programs, of parts that no store names, and of files that were cut off, included.
+through. If it fails by itself, it is started again, too, as by any supervisor. Sometimes one Python
+worker alone is killed, any one or the one that allots rounds. At the end the deliveries, the quotes
+that subscribers opened and the store's answers are compared with the plaintext filter. All messages
+that were ever written are searched for a pair and round with two contents, including messages of
+killed programs, of parts that no store names, and of files that were cut off.
 
     python examples/stream_quotes.py --events 600 --subscribers 12 --kills 4
 """
@@ -258,7 +258,7 @@ def read_stream(spark: SparkSession, output: Path, name: str, query: StreamingQu
 
 
 def check(queries: list[StreamingQuery]) -> None:
-    """Raise the error of a query, and end the program if nobody would start it again."""
+    """Raise the error of a query, and end the program if the one that started it has ended."""
     if os.getppid() != PARENT:
         raise SystemExit("nobody is there to start it again")
     for query in queries:

@@ -11,8 +11,8 @@ everything, so three organisations would run them.
 3. The brokers match all quotes with all predicates, batch by batch.
 4. Midway some subscriptions are removed, and others come.
 
-At the end every answer is compared with the plaintext filter, and what each broker holds of a quote
-is shown beside the quote.
+At the end every answer is compared with the plaintext filter, and each broker's shares of a quote
+are shown beside the quote.
 
     python examples/three_brokers.py --events 12154 --subscribers 1000
 """

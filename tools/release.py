@@ -1,4 +1,4 @@
-"""Build what is released: sdist and wheel, twice with equal bytes, and all that goes with them.
+"""Build a release: sdist and wheel, twice with equal bytes, and the files that go with them.
 
     python tools/release.py [--out dist]
 
@@ -80,7 +80,7 @@ def notes(version: str) -> str:
     """Return the part of the changelog on a version.
 
     Raises:
-        SystemExit: there is none.
+        SystemExit: there is no such part.
     """
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     part = re.search(rf"^## \[{re.escape(version)}\][^\n]*\n(.*?)(?=^## |\Z)", text, re.M | re.S)
@@ -90,10 +90,10 @@ def notes(version: str) -> str:
 
 
 def check_folder(out: Path) -> None:
-    """Refuse a folder that has other contents than an earlier release, which is replaced.
+    """Refuse a folder with other contents than an earlier release, which is replaced.
 
     Raises:
-        SystemExit: it has.
+        SystemExit: the folder has other contents.
     """
     inside = [*out.iterdir()] if out.exists() else []
     if inside and not ((out / "SHA256SUMS").is_file() and all(map(Path.is_file, inside))):
@@ -104,7 +104,7 @@ def run(call: list[str], **settings: Any) -> str:
     """Run a command and return its output.
 
     Raises:
-        SystemExit: it fails; its output is printed.
+        SystemExit: the command fails; its output is printed.
     """
     done: Any = subprocess.run(call, capture_output=True, text=True, **settings)
     if done.returncode:

@@ -27,7 +27,7 @@ EXTRA = "test"
 
 
 def pythons() -> list[str]:
-    """The versions that the classifiers name, oldest first."""
+    """Return the versions that the classifiers name, oldest first."""
     found = [
         match[1]
         for text in PROJECT["classifiers"]
@@ -37,7 +37,7 @@ def pythons() -> list[str]:
 
 
 def interpreter(version: str) -> str | None:
-    """A command that starts this version of Python, if there is one."""
+    """Return a command that starts this version of Python, or None."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     candidates = [f"python{version}", "python3", sys.executable]
     candidates += sorted(str(p / "bin" / "python") for p in pyenv.glob(f"{version}*"))
@@ -53,7 +53,7 @@ def interpreter(version: str) -> str | None:
 
 
 def oldest() -> str:
-    """Constraints that ask for the least version every requirement allows."""
+    """Return constraints to the least version that every requirement allows."""
     extras = PROJECT["optional-dependencies"]
     wanted, requirements = [EXTRA], list(PROJECT["dependencies"])
     for extra in wanted:
@@ -72,7 +72,7 @@ def oldest() -> str:
 
 
 def run(name: str, python: str, arguments: list[str]) -> bool:
-    """Make the environment if it is not there, install, test; whether all passed."""
+    """Make the environment if it is missing, install and test; return whether all passed."""
     folder = PLACE / name
     own = folder / ("Scripts" if os.name == "nt" else "bin") / "python"
     print(f"==> {name}: {python}", flush=True)
@@ -94,7 +94,7 @@ def run(name: str, python: str, arguments: list[str]) -> bool:
 
 
 def main() -> int:
-    """Run what is asked for and say how it went."""
+    """Run the tests on the chosen versions, and print the results."""
     kinds = ["oldest", *pythons()]
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", nargs="+", choices=kinds, default=kinds, metavar="KIND")

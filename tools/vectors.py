@@ -84,7 +84,7 @@ def reproducible(case: Case, messages: dict[str, Any]) -> bool:
 
 
 def written(case: Case, party: Party) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the messages of all roles by what they are, and the keys by role."""
+    """Return the messages of all roles by kind, and the keys by role."""
     matcher = case.matcher
     if matcher.keying is Keying.ROUNDS:
         party = seeded(matcher)

@@ -9,9 +9,9 @@ positions. A bulk cut along the second axis is a bulk for the elementwise operat
 have the shape (M, batch, V).
 
 Elements are drawn 64 at a time, exactly uniformly. The first row of a matrix, four bits, is drawn
-until it is not 0; 15 of 16 draws are kept. Some of 64 lanes nearly always has to be drawn again, so
-every word has a second draw, which is used where it is needed. About two words in nine then still
-have a lane without a row. They draw from the sequence's reserve. t, two bits, needs no second draw.
+until it is not 0; 15 of 16 draws are kept. Nearly always, some of the 64 lanes of a word need
+another draw. So every word has a second draw for these. After it, about two words in nine still
+have a lane without a row: they draw from the sequence's reserve. t, two bits, needs one draw only.
 So the 60 elements are equally likely in each lane.
 
 The random bytes of a sequence are planes of words, little-endian: first draws a0 a1 b0 b1, then t0
@@ -20,8 +20,8 @@ words. Spare draws are used in the order of the words that need them, round by r
 8192 words after the other.
 
 Hazard: constant time with three exceptions. The time of `uniform` shows which draws were rejected,
-which tells nothing of those that were kept. Ranks that come in or go out, and the end of `product`,
-use tables.
+but nothing about the draws kept. Ranks that come in or go out, and the end of `product`, use
+tables.
 Source: [Bar89] (any group that is not solvable); the isomorphism is classical.
 """
 
@@ -50,7 +50,7 @@ where, so both parties must use the same value: a change of it changes the messa
 DRAWN_PLANES: Final = 10
 """Planes a0 a1 b0 b1 t0 t1, and a second draw of the first four for lanes with a row of zeros."""
 FEW: Final = 256
-"""Words that are better multiplied by look-ups: 52 NumPy calls cost more than they save."""
+"""Number of words up to which look-ups multiply faster than 52 NumPy calls."""
 WIRE_PLANES: Final = 6
 
 _ALL: Final = np.uint64(0xFFFF_FFFF_FFFF_FFFF)

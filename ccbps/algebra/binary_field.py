@@ -2,10 +2,10 @@
 
 Elements are *limbs*: uint64 of shape (limbs, count), lowest limb first. A sum is an XOR.
 
-A product of two 32-bit numbers without carries comes from products of integers: of each factor
-every fourth bit is kept, so that up to eight ones of a column have three bits of room before they
-reach the next column that counts. Sixteen such products give all columns. Longer factors are cut
-into halves (Karatsuba). No look-up and no branch depends on an element.
+A product of two 32-bit numbers without carries comes from products of integers. Every fourth bit of
+each factor is kept: a column sums up at most eight ones, and the three bits above it hold the
+carries. Sixteen such products give all columns. Longer factors are cut into halves (Karatsuba). No
+look-up and no branch depends on an element.
 
 Sources: Karatsuba and Ofman 1962; T. Pornin, BearSSL (multiplication with holes); the polynomials
 were found by Rabin's test of irreducibility, and tests repeat it.
@@ -234,7 +234,7 @@ class BinaryField:
 
 
 def _product(left: Words, right: Words) -> Words:
-    """Multiply polynomials over GF(2): limbs of both, the same number; twice as many come out."""
+    """Multiply polynomials over GF(2) of equally many limbs; the product has twice as many."""
     limbs, count = left.shape
     if limbs == 1:
         return _of_limbs(left[0], right[0])
@@ -254,7 +254,7 @@ def _product(left: Words, right: Words) -> Words:
 
 
 def _of_limbs(left: Words, right: Words) -> Words:
-    """Multiply polynomials of 64 bits, shape (count,); shape (2, count) comes out."""
+    """Multiply polynomials of 64 bits, shape (count,), to products of shape (2, count)."""
     low, high = _of_halves(left & _LOW, right & _LOW), _of_halves(left >> _HALF, right >> _HALF)
     middle = _of_halves((left ^ left >> _HALF) & _LOW, (right ^ right >> _HALF) & _LOW)
     middle ^= low

@@ -102,7 +102,7 @@ class Points:
 
     Args:
         n: number of points.
-        size: number of polynomials, which is the bytes of a row.
+        size: number of polynomials, one for each byte of a row.
     """
 
     def __init__(self, n: int, size: int) -> None:

@@ -1,7 +1,7 @@
 """A group of permutations of five points, and long sequences of its elements.
 
 Group programs compute with 5-cycles: the product of a sequence is alpha or the identity. `Group`
-offers what their encodings need: multiplication tables, Barrington's constants, and bulk operations
+has the tools of their encodings: multiplication tables, Barrington's constants, and bulk operations
 on sequences of millions of elements. It performs these by table look-up, on bulks that are the
 arrays of ranks themselves: shape (batch, length), uint8, as on the wire. `S5` is such a group. `A5`
 performs them by word operations on bit-planes (`ccbps.algebra.alternating`).

@@ -90,7 +90,7 @@ def inverse(a: int, modulus: int) -> int:
 
 
 def inverse_many(values: Sequence[int], modulus: int) -> list[int]:
-    """Invert all values, with one inversion and three products for each.
+    """Invert all values, with a single inversion, and three products for each value.
 
     Raises:
         ParameterError: a value is not invertible.

@@ -124,7 +124,7 @@ class PrimeOrderGroup(Printable, ABC):
 
     @abstractmethod
     def powers(self, bases: Sequence[Element], exponents: int | Sequence[int]) -> list[Element]:
-        """Raise each base to its exponent, or all to one. Exponents may be any integers."""
+        """Raise each base to its exponent, or all bases to one. Exponents may be any integers."""
 
     @abstractmethod
     def products(self, left: Sequence[Element], right: Sequence[Element]) -> list[Element]:
@@ -165,7 +165,7 @@ class PrimeOrderGroup(Printable, ABC):
     def quotient_labels(
         self, left: Sequence[Element], right: Sequence[Any]
     ) -> Iterator[list[bytes]]:
-        """Yield for each of the divisors `right` the labels of all left[i] divided by it."""
+        """Yield, for each divisor in `right`, the labels of the quotients of all `left` by it."""
 
     @abstractmethod
     def table(self, base: Element) -> PowerTable:
@@ -174,7 +174,7 @@ class PrimeOrderGroup(Printable, ABC):
     # -- one at a time ------------------------------------------------------------------------
 
     def generator_power(self, exponent: int) -> Element:
-        """Return the generator to one exponent."""
+        """Return generator^exponent."""
         return self.generator_powers([exponent])[0]
 
     def power(self, base: Element, exponent: int) -> Element:
@@ -369,7 +369,7 @@ class Secp256k1Group(PrimeOrderGroup):
     with its inverse.
 
     Raises:
-        ParameterError: coincurve is not installed.
+        ImportError: coincurve is not installed.
     """
 
     name = "secp256k1"
@@ -504,7 +504,8 @@ def prime_order_group(name: str) -> PrimeOrderGroup:
     """Return the group of a name, always the same object: its table of powers is worth keeping.
 
     Raises:
-        ParameterError: there is no such group, or the library it needs is not installed.
+        ParameterError: there is no such group.
+        ImportError: the group's library is not installed.
     """
     return _group(choice("group", name, GROUPS))
 

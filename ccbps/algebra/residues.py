@@ -2,7 +2,7 @@
 
 A number modulo P = p_1 ... p_k is kept as k residues (Chinese remainders), each a whole number in
 float64 with ``|residue| <= p_i / 2``. The primes are just below 2^23, so a product of two residues
-is below 2^44 and sums of up to 512 of them below 2^53: what BLAS computes is exact, in any order.
+is below 2^44 and sums of up to 512 of them below 2^53: results of BLAS are exact, in any order.
 
 Signs: a number v with ``|v| < P / 4`` has a sign. Its mixed-radix digits show it: v = a_1 +
 a_2 p_1 + a_3 p_1 p_2 + ... with ``|a_i| <= p_i / 2 (+ 2)`` has the sign of its highest digit that

@@ -5,8 +5,8 @@ the Legendre symbol of v is the sign of v for all odd v with ``|v| <= B``. Even 
 symbols of their own, so callers ask for odd ones only.
 
 A prime is kept as two numbers: for the first few q, p has the smallest residue that makes q a
-square, which gives a residue c modulo 4 times their product M. The other q's were met by search:
-``p = c + k M``. The smallest primes that exist are those where nothing is prescribed.
+square, which gives a residue c modulo 4 times their product M. For the other q, k in
+``p = c + k M`` was found by search. Where nothing is prescribed, p is the smallest such prime.
 
 Source: D. H. Lehmer's pseudosquares; quadratic reciprocity.
 """

@@ -22,7 +22,7 @@ _WINDOW: Final = 4
 
 
 class SmallPrime:
-    """Arithmetic modulo one prime; the caller has tested that it is one.
+    """Arithmetic modulo one prime. The caller has tested that the modulus is prime.
 
     Example:
         >>> import numpy as np

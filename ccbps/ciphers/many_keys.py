@@ -130,7 +130,7 @@ def _by_contexts(keys: Bytes, blocks: Bytes, out: Bytes) -> None:
     for row in range(len(keys)):
         cipher = primitives.AES128(key[BLOCK_BYTES * row : BLOCK_BYTES * (row + 1)])
         encryptor = primitives.Cipher(cipher, mode).encryptor()
-        # It wants room for one more block than it writes: all have it but the very last.
+        # `update_into` needs room for one more block than it writes: only the last row lacks it.
         at = slice(step * row, min(step * (row + 1), end))
         encryptor.update_into(read[at], write[at.start :])
     write[end:] = encryptor.update(read[end:])

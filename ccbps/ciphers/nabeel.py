@@ -111,10 +111,10 @@ class NabeelParameters(Confined):
         return powmod(self._g, random_below(self.n2, randomness), self.n2)
 
     def factor(self, value_bits: int, randomness: Randomness = os.urandom) -> int:
-        """Draw r_p, as long as exactness lets it be.
+        """Draw r_p of the greatest length that keeps comparisons exact.
 
         Raises:
-            ParameterError: fewer than 64 bits would be left for it.
+            ParameterError: this length is below 64 bits.
         """
         bits = factor_bits(self.n.bit_length(), value_bits)
         return random_below(1 << (bits - 1), randomness) | 1 << (bits - 1)
@@ -123,7 +123,7 @@ class NabeelParameters(Confined):
 def _is_small_fraction(a: int, n: int, bound: int) -> bool:
     """Return whether a = x / y or -x / y modulo n for some 0 < x, y < bound; bound^2 < n / 2.
 
-    Euclid's algorithm passes by x and y if they exist.
+    If x and y exist, they occur in Euclid's algorithm.
     """
     (x, y), (rest, factor) = (n, 0), (a, 1)
     while rest >= bound:

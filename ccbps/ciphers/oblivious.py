@@ -1,4 +1,4 @@
-"""eq-COT: a key reaches the receiver if its word equals the sender's, and nobody sees whether.
+"""eq-COT: the receiver gets a key if its word equals the sender's, and the sender cannot tell.
 
 The receiver posts an encryption of its word. The sender, who cannot read it, turns it into an
 encryption of k (x_receiver / x_sender)^r for a random r. That is k for equal words, and for others
@@ -46,8 +46,8 @@ def decode_columns(
     """Decode rows of `count` elements each; return a list for each column.
 
     Raises:
-        ShapeError: the rows have another width; they are called by `name`.
-        DecodeError: rows hold bytes that are not elements, or the identity; names them.
+        ShapeError: the rows have another width; the error calls them `name`.
+        DecodeError: rows hold bytes that are not elements, or the identity; the error names them.
     """
     size = group.element_bytes
     array(name, rows, np.uint8, ("count", count * size))

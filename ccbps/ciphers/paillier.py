@@ -1,9 +1,9 @@
 """Paillier's cryptosystem: additively homomorphic encryption of integers modulo n = p q.
 
-E(m) = (1 + n)^m r^n mod n^2 for messages m modulo n. The product of two ciphertexts is one of the
-sum, a power one of a multiple. Ciphertexts are plain integers modulo n^2 here, so an addition costs
-what GMP takes. `PaillierPublicKey` adds and multiplies them. `PaillierPublicKey.check` finds
-numbers that are no ciphertexts.
+E(m) = (1 + n)^m r^n mod n^2 for messages m modulo n. The product of two ciphertexts encrypts the
+sum of their messages, a power encrypts a multiple. Ciphertexts are plain integers modulo n^2 here,
+so an addition costs one product of GMP. `PaillierPublicKey` adds and multiplies them.
+`PaillierPublicKey.check` finds numbers that are no ciphertexts.
 
 - `PaillierSecretKey.generate(bits)` draws the textbook key. With ``subgroup_bits=256`` each prime
   has a secret prime factor v of that many bits in p - 1, and the public key a generator h of the
@@ -118,19 +118,19 @@ class PaillierPublicKey(Printable):
         return type(self), (int(self.n), None if self.h is None else int(self.h))
 
     def add(self, a: int, b: int) -> int:
-        """Return a ciphertext of the sum."""
+        """Return a ciphertext of the sum of two messages."""
         return a * b % self.n2
 
     def add_many(self, ciphertexts: Iterable[int]) -> int:
-        """Return a ciphertext of the sum of all; 1, which anyone can read as 0, of none."""
+        """Return a ciphertext of the sum of all; for none it is 1, which anyone reads as 0."""
         return product(ciphertexts, self.n2)
 
     def add_plain(self, a: int, m: int) -> int:
-        """Return a ciphertext of the sum with a number, not blinded anew."""
+        """Return a ciphertext of the sum with a public number, not blinded anew."""
         return a * self.plain(m) % self.n2
 
     def multiply(self, a: int, k: int) -> int:
-        """Return a ciphertext of k times the message; k may be negative."""
+        """Return a ciphertext of k times the message, for k between -n and n."""
         k = as_integer(k, "the factor")
         if abs(k) >= self.n:
             raise ParameterError("the factor must be between -n and n")
@@ -210,12 +210,13 @@ class PaillierSecretKey(SecretBytes):
 
         Args:
             bits: bits of n, even and at least 2048.
-            subgroup_bits: bits of the secret prime factor of each p - 1; None for the textbook key.
+            subgroup_bits: bits of the secret prime factor of each p - 1, at least 224; None for the
+                textbook key.
             toy: True to take fewer bits, which protect nothing.
             randomness: source of random bytes.
 
         Raises:
-            ParameterError: bits are out of range.
+            ParameterError: bits are odd or out of range.
         """
         whole("bits", bits, TOY_BITS if toy else MIN_BITS, hint=_TOY_HINT)
         if bits % 2:
@@ -251,7 +252,7 @@ class PaillierSecretKey(SecretBytes):
             toy: True to take a product of less than 2048 bits, which protects nothing.
 
         Raises:
-            KeyMismatchError: not two different primes, or not of this n.
+            KeyMismatchError: p and q are not different primes, or n is not their product.
             ParameterError: the product is too short.
         """
         least = 0 if toy else MIN_BITS
@@ -267,7 +268,7 @@ class PaillierSecretKey(SecretBytes):
         return self._halves[0].prime, self._halves[1].prime
 
     def textbook(self) -> PaillierSecretKey:
-        """Return the key of the same primes without the subgroup, which decrypts any for this n."""
+        """Return the key without the subgroup: it decrypts any ciphertext for this n."""
         return PaillierSecretKey.from_primes(*self.primes(), toy=self.public.bits < MIN_BITS)
 
     def decrypt(self, ciphertext: int, *, signed: bool = False, hardened: bool = False) -> int:
@@ -292,13 +293,13 @@ class PaillierSecretKey(SecretBytes):
         return int(m - public.n if signed and m > public.n >> 1 else m)
 
     def decrypt_many(self, ciphertexts: Iterable[int], *, signed: bool = False) -> list[int]:
-        """Return the messages of all."""
+        """Return the message of each ciphertext."""
         return [self.decrypt(ciphertext, signed=signed) for ciphertext in ciphertexts]
 
     def blinding(self, randomness: Randomness = os.urandom) -> int:
         """Draw r^n mod n^2 of a uniform r, in a third of the time that it takes without the primes.
 
-        x^p mod p^2 for uniform x is the same distribution modulo p^2.
+        x^p mod p^2 for uniform x has the same distribution modulo p^2.
         """
         low, high = (
             powmod(random_unit(half.prime, randomness), half.prime, half.square)
@@ -444,7 +445,7 @@ class PaillierEncryptor(Printable):
         """Return ciphertexts of all values, a sequence or one-dimensional array of integers.
 
         Raises:
-            ParameterError: one is not an integer, or not between -n and n.
+            ParameterError: a value is not an integer, or not between -n and n.
 
         Example:
             >>> from ccbps.ciphers.paillier import PaillierEncryptor, PaillierSecretKey

@@ -1,7 +1,7 @@
 """Sealed payloads: padded, encrypted with AES-GCM, and bound to the bytes in front of them.
 
 Padding is that of ISO/IEC 7816-4: a byte 80, then zeros up to a multiple of a number of bytes,
-`PAD_TO` by default. So the length of a sealed payload tells little of the payload's.
+`PAD_TO` by default. So a sealed payload shows little of the length of its payload.
 
 Under one key a nonce must never be used twice. Either the nonce is drawn for each payload and
 stands in the bytes it is bound to, or each payload has a key of its own (`own_keys`), and the nonce
@@ -36,14 +36,14 @@ OWN_KEY_BYTES: Final = 16
 
 
 def sealed_bytes(size: int) -> int:
-    """Return the bytes of a sealed payload, where payloads are padded to size + 1 bytes."""
+    """Return the bytes of a sealed payload that is padded to size + 1 bytes."""
     return size + 1 + SEAL_BYTES
 
 
 def seal(
     payload: bytes, key: bytes, bound: bytes, *, pad_to: int, nonce: bytes = ONE_PAYLOAD
 ) -> bytes:
-    """Pad a payload to a multiple of `pad_to` bytes and encrypt it; `SEAL_BYTES` longer.
+    """Pad a payload to a multiple of `pad_to` bytes and encrypt it; this adds `SEAL_BYTES`.
 
     Args:
         payload: any bytes.
@@ -60,8 +60,8 @@ def open_sealed(sealed: bytes, key: bytes, bound: bytes, *, nonce: bytes = ONE_P
     """Open a sealed payload.
 
     Raises:
-        DecodeError: it was not sealed with this key and nonce, is not bound to these bytes, or was
-            altered.
+        DecodeError: the payload was not sealed with this key and nonce, is not bound to these
+            bytes, or was altered.
     """
     padded = b""
     with contextlib.suppress(InvalidTag, ValueError):
@@ -72,7 +72,7 @@ def open_sealed(sealed: bytes, key: bytes, bound: bytes, *, nonce: bytes = ONE_P
 
 
 def own_keys(secret: SecretBytes, numbers: Words, payloads: Sequence[bytes]) -> Bytes:
-    """Derive a key for each payload, shape (payloads, 16): no other payload or number has it.
+    """Derive a key for each payload, shape (payloads, 16): no other payload or event has it.
 
     The key of payload p of event n is HMAC-SHA256_S(n, p), for a secret S that the sender keeps.
     """
@@ -85,10 +85,10 @@ def own_keys(secret: SecretBytes, numbers: Words, payloads: Sequence[bytes]) -> 
 
 
 def as_bytes(name: str, values: Sequence[bytes]) -> list[bytes]:
-    """Return values as `bytes`, which nobody can change and whose length counts bytes.
+    """Return values as immutable `bytes`.
 
     Raises:
-        ParameterError: a value is not bytes. The error calls it by `name`.
+        ParameterError: a value is not bytes. The error names the argument `name`.
     """
     if isinstance(values, (bytes, bytearray, memoryview, str)):
         raise ParameterError(f"{name} must be a list of bytes, one for each row; pass [value]")
@@ -101,7 +101,7 @@ def as_bytes(name: str, values: Sequence[bytes]) -> list[bytes]:
 
 
 def check_sizes(payloads: Sequence[bytes], size: int) -> None:
-    """Check that no payload is longer than `size` bytes; others are a ParameterError."""
+    """Check that no payload is longer than `size` bytes; a longer one is a ParameterError."""
     for row, payload in enumerate(payloads):
         if len(payload) > size:
             raise ParameterError(

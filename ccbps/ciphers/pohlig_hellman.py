@@ -4,8 +4,8 @@ A layer is a secret exponent: adding it raises an element to e, removing it rais
 of e. Layers commute, so they come off in any order. Equal words under equal sets of layers are
 equal elements, and nothing else is. A broker needs no more to compare words that it cannot read.
 
-`PohligHellman` computes modulo a safe prime p = 2q + 1; its elements are the squares modulo p
-except 1, a group of prime order q. A word w becomes H(w)^2. Without the square every party, with no
+`PohligHellman` computes modulo a safe prime p = 2q + 1; its elements are the squares modulo p, a
+group of prime order q, without 1. A word w becomes H(w)^2. Without the square every party, with no
 key at all, sees whether H(w) is a square: exponents are odd, so the Legendre symbol passes through
 all layers. From 2048 bits on, keys are drawn such that removing a layer takes an exponent of 256
 bits (adding one takes a full exponent). A discrete logarithm of that length takes 2^128 steps, and

@@ -4,9 +4,9 @@ Bit by bit::
 
     a'_i = a_i XOR f_(i-1)(a_1 ... a_(i-1))        i = 1 ... n
 
-Every such cipher on n bits is a bit for each inner node of the binary tree of height n: it tells
-whether the node's children change places. `FlipTree` holds these bits themselves, `CryptoPAn`
-computes them with AES-128 and, for IPv4 and IPv6 addresses, is the cipher of that name.
+Every such cipher on n bits is given by a bit for each inner node of the binary tree of height n: 1
+if the node's children change places. `FlipTree` holds these bits themselves, `CryptoPAn` computes
+them with AES-128 and, for IPv4 and IPv6 addresses, is the cipher of that name.
 
 Convention: a batch of values is uint64 of shape (limbs, rows), most significant limb first, values
 right-aligned. Inside, values are left-aligned 32-bit words of shape (rows, words).

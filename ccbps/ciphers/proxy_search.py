@@ -2,7 +2,7 @@
 
 Every user encrypts keywords and makes trapdoors under a key of its own. A server that holds the
 other half of that user's key turns both into a form under one common key that nobody holds, and
-tells the trapdoors that belong to a ciphertext. Dropping the half at the server revokes the user;
+finds the trapdoors that match a ciphertext. Deleting the half at the server revokes the user;
 nothing is encrypted again.
 
 In a group of prime order q with generator g, a master key (x, s), h = g^x and a pseudorandom
@@ -17,9 +17,9 @@ function f (HMAC-SHA256 and SHAKE256, reduced modulo q), with sigma = f_s(keywor
 
 The signs are as printed in [N1]: with t1 = g^(r + sigma) nothing would cancel.
 
-H is SHA-256 of an element's label, cut to 16 bytes. The user's exponents are known to it, so that
-all powers are of the fixed bases g and h. A search costs a product and a hash; the powers are
-taken once for a ciphertext and once for a trapdoor.
+H is SHA-256 of an element's label, cut to 16 bytes. A user knows all its exponents, so its powers
+are of the fixed bases g and h. A search costs a product and a hash; the server's powers are taken
+once for a ciphertext and once for a trapdoor.
 
 Hazard: T depends on the keyword alone, so the server sees which trapdoors, of any users, are for
 equal keywords. The server and one user together have x1 + x2 = x and s: they read everything by
@@ -48,7 +48,7 @@ from ccbps.keys.secret import Confined
 DIGEST_BYTES: Final = 16
 KEY_BYTES: Final = 32
 DECODED: Final = 1 << 14
-"""Elements remembered between the check of a message and its use, but for those of one batch."""
+"""Number of elements that are kept from a check to the use, without those of the last batch."""
 SEARCH_BATCH: Final = 1 << 12
 """Labels hashed and compared at a time."""
 
@@ -196,7 +196,7 @@ class ProxySearch(Printable):
         return SearchForm(self.tokens(x2, ciphertexts), digests)
 
     def tokens(self, x2: int | Sequence[int], trapdoors: Bytes) -> list[Any]:
-        """Return first^x2 second of rows: of well-formed trapdoors, the tokens T.
+        """Return t1^x2 t2 of each row (t1, t2): of a well-formed trapdoor, this is the token T.
 
         Args:
             x2: other half of the users' keys, one for each row or one for all.
@@ -228,7 +228,7 @@ class ProxySearch(Printable):
         return np.concatenate(parts)
 
     def _decode(self, rows: Bytes) -> list[Any | None]:
-        """Decode elements as the group does, but not again those that were just checked."""
+        """Decode elements as the group does; those just checked are not decoded again."""
         data, width = np.ascontiguousarray(rows).tobytes(), rows.shape[1]
         texts = [data[at : at + width] for at in range(0, len(data), width)]
         recent = self._decoded if len(self._decoded) <= DECODED else {}

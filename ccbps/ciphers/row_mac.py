@@ -16,15 +16,15 @@ tries v other rows succeeds with any of them with a probability of at most::
     v / 2^t + (q + v)^2 / 2^126      for tags of t bits,
 
 beside an attack on AES: the second term bounds a collision of hashes, and the difference between a
-permutation and a function. For t = 64, v is what counts: 2^32 attempts succeed with 2^-32.
+permutation and a function. For t = 64, only v counts: 2^32 attempts succeed with 2^-32.
 
-All in one: the hashes of a batch are a product of matrices of doubles, which is exact, as k_i is
-cut into 5 limbs of 26 bits, and sums of 2^11 products of 16 and 26 bits stay below 2^53.
+The hashes of a batch are one product of matrices of doubles. It is exact: k_i is cut into 5 limbs
+of 26 bits, and sums of 2^11 products of 16 and 26 bits stay below 2^53.
 
 Conventions: rows are uint8, shape (batch, width).
-Hazards: tags show which rows are equal. A party that can check a tag can also make one. Tags say
-nothing of the order of rows, or of rows that are missing: a place that must not change belongs into
-the row.
+Hazards: tags show which rows are equal. A party that can check a tag can also make one. Tags do not
+protect the order of rows, and do not show missing rows: if a row's place must not change, write it
+into the row.
 Sources: Wegman and Carter, JCSS 22(3), 1981; Shoup, CRYPTO 1996 (hashes over finite fields, then
 a pseudorandom function). RFC 4418 (UMAC) is the same idea with another hash, NH, whose 128 bits
 take four passes.
@@ -111,7 +111,7 @@ class RowMac(Confined):
         return tags[:, : self._tag_bytes]
 
     def check(self, rows: Bytes, tags: Bytes) -> Bools:
-        """Mark the rows that have their tag, shape (batch,), in a time that does not tell them.
+        """Mark the rows that have their tag, shape (batch,), in time independent of the result.
 
         Raises:
             ShapeError: rows are not as for `tags`, or tags not of the shape that it returns.

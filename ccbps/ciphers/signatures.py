@@ -1,15 +1,15 @@
-"""Signatures under keys handed over beforehand: proof of a message's writer and its wholeness.
+"""Signatures under keys handed over beforehand: proof of a message's writer and its integrity.
 
 The writer has a `ccbps.keys.SigningKey`. The reader holds its `identity`, 32 public bytes, and
-ignores a message's own claims about its writer. The scheme is Ed25519, about 128 bits; the same
-message has the same signature, so nothing has to be drawn for one.
+ignores a message's own claims about its writer. The scheme is Ed25519, about 128 bits. It draws no
+randomness: the same message has the same signature.
 
 *Batches.* One signature serves many messages: the writer signs the root of their Merkle tree, and
 each message carries its path, 32 bytes for each level. The tree is that of RFC 6962, whose leaves
 and nodes are hashed with different first bytes, and the number of messages is signed with the root.
 
 Hazards: an identity is only as trustworthy as the way it came. Signatures convince third
-parties, too. Sign bytes that name their purpose; a signature does not know it.
+parties, too. A signature does not bind its purpose: sign bytes that name it.
 Sources: [RFC8032], RFC 6962 (Merkle trees).
 """
 
@@ -69,12 +69,12 @@ def _public(identity: bytes) -> Ed25519PublicKey:
 
 
 def check_identity(identity: Any) -> bytes:
-    """Return the identity; a ParameterError if it has not 32 bytes."""
+    """Return the identity; a ParameterError if it does not have 32 bytes."""
     return octets("identity", identity, IDENTITY_BYTES, hint="the other party's .identity is one")
 
 
 def name_of(identity: bytes) -> bytes:
-    """Return 8 bytes that find an identity among others that are known. They prove nothing."""
+    """Return 8 bytes that identify a known identity among others. They prove nothing."""
     return sha256(b"ccbps identity\0" + identity).digest()[:NAME_BYTES]
 
 

@@ -1,4 +1,4 @@
-"""Slots: one event for many holders of keys, of whom few may know that it is for them.
+"""Slots: one event for many holders of keys. Only its readers learn that it is for them.
 
 With a holder's key K and the number n of an event, the slot is AES-256_K(n, 0), which the holder
 recognizes. Where there is a payload, AES-256_K(n, 1) XOR the payload's key follows

@@ -10,9 +10,9 @@
 
 Conventions: 128-bit values are two uint64, shape (..., 2), in the machine's little-endian order.
 
-Assumption: P behaves as a random public permutation. Finding a key then takes about 2^128 / D
-steps, D values of F in sight: 2^88 steps for 2^40 values. P's key is drawn with the master key, so
-nothing can be computed beforehand.
+Assumption: P behaves as a random public permutation. An attacker who sees D values of F then takes
+about 2^128 / D steps to find a key: 2^88 steps for 2^40 values. P's key is drawn with the master
+key, so nothing can be computed beforehand.
 
 Hazard: the owner of y can tell all its values, by design. AES runs in constant time where the
 processor has instructions for it.

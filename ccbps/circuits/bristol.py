@@ -165,7 +165,7 @@ def loads(text: str) -> BristolCircuit:
     their order. Wires are renumbered.
 
     Raises:
-        DecodeError: the text is not a circuit. The message names the line and what is expected.
+        DecodeError: the text is not a circuit. The message names the line and its expected form.
     """
     lines = _lines(text)
     number, words = next(lines, (1, []))

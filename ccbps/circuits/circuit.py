@@ -36,7 +36,7 @@ from ccbps.checks import Printable, Redacted, whole
 from ccbps.errors import ParameterError, ShapeError
 
 WORD = 64
-# Evaluation holds so many words of wires at a time: 2**20 words are 8 MB, about a second cache.
+# Words of wires that evaluation holds at a time: 2**20 words are 8 MB, about a second-level cache.
 _WORKING_WORDS = 1 << 20
 _ONES = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 

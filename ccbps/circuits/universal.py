@@ -124,7 +124,7 @@ def multiply_block(p: Sequence[Wire], q: Sequence[Wire]) -> list[Wire]:
 def universal_circuit(n: int, length: int) -> Circuit:
     """Return the circuit that tells whether a program's product on x takes 1 to 2.
 
-    So it tells alpha from the identity. Inputs are x, n bits, and then `length` times the
+    So it distinguishes alpha from the identity. Inputs are x, n bits, and then `length` times the
     `program_bits` of an instruction.
 
     Raises:

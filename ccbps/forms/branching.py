@@ -2,8 +2,8 @@
 
 The event's bits are those of `ccbps.forms.bits`. The interest's bits are the private bounds of the
 form's leaves, in the order of the leaves. The program depends on the form's structure and public
-bounds only, so what `CompiledForm.interest_row` makes of two subscriptions to one template
-differs in nothing but the bits.
+bounds only. So the rows of two subscriptions to one template (`CompiledForm.interest_row`) differ
+in nothing but the bits.
 
 =======================  =====================================================  ============
 leaf                     program                                                private bits

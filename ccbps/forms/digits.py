@@ -1,9 +1,9 @@
 """Predicates as lookups of digits: layers of sums of products, and both parties' private bits.
 
-A code is cut into digits of a few bits, the most significant one first. An event says of each digit
-which value it has: a one-hot vector of 2^w bits, whose last bit follows from the others, as their
-sum is 1. An interest has *tables* of 2^w bits, one for each value of a digit. A condition on a code
-of m digits is a few lookups:
+A code is cut into digits of a few bits, the most significant one first. An event gives the value of
+each digit as a one-hot vector of 2^w bits; the last bit follows from the others, as their sum is 1.
+An interest has *tables* of 2^w bits, one for each value of a digit. A condition on a code of m
+digits is a few lookups:
 
 =============  ==============================================  ===============  ===================
 leaf           meaning                                         tables           gates
@@ -84,7 +84,7 @@ class _Leaf:
     Attributes:
         kind: kind of the leaf.
         name: the attribute; empty for a literal.
-        negated: whether the public formula negates the leaf.
+        negated: True if the public formula negates the leaf.
         states: limits of a Hamming distance for which the first digit has tables.
         ends: ends of a set of codes that have tables.
     """
@@ -174,7 +174,7 @@ class DigitForm:
     def _leaf(
         self, kind: Kind, name: str, negated: bool = False, limit: int = 0, intervals: int = 1
     ) -> Sum:
-        """Write a leaf, and keep how it is filled."""
+        """Write a leaf, and keep the data to fill it."""
         digits, ends = self._digits.get(name, range(0)), 0
         states: tuple[int, ...] = ()
         if kind == "interval":
@@ -242,7 +242,7 @@ class DigitForm:
             number: number of the leaf.
             low: least code of each interest, or the centre of a distance.
             high: greatest code; an interest whose range is empty never holds.
-            invert: interests in which the leaf is negated, besides what the formula negates.
+            invert: interests in which the leaf is negated, in addition to the formula.
         """
         leaf = self._leaves[number]
         if leaf.kind == "interval":
@@ -282,7 +282,7 @@ class DigitForm:
             number: number of the leaf.
             sets: intervals of each interest; those of a code of several digits have no more ends
                 than the leaf has tables for.
-            invert: interests in which the leaf is negated, besides what the formula negates.
+            invert: interests in which the leaf is negated, in addition to the formula.
         """
         leaf = self._leaves[number]
         digits, last = self._digits[leaf.name], self.schema[leaf.name].size - 1
@@ -593,7 +593,7 @@ class HiddenDigits(DigitForm):
         return np.concatenate([*parts, *last], axis=1)
 
     def _literals(self, leaves: Sequence[AnyLeaf]) -> Bytes:
-        """Return the tables of literals: one digit's says the bit, and the others are zero."""
+        """Return the tables of literals: one digit's table gives the bit, the others are zero."""
         out = np.zeros((len(leaves), sum(1 << width for width in self.digit_bits)), dtype=np.uint8)
         starts = list(accumulate(self.digit_bits, initial=0))
         for place, leaf in enumerate(leaves):

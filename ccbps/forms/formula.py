@@ -1,7 +1,7 @@
 """Predicates as formulas over GF(2): of a code form or a hidden tree, and both parties' input bits.
 
-A `FormulaForm` is the formula of a code form. Whatever a form says with public constants alone is
-one bit that the publisher computes: it costs nothing. The event's bits are those of
+A `FormulaForm` is the formula of a code form. A condition with public constants only is one bit
+that the publisher computes: it costs nothing. The event's bits are those of
 `ccbps.forms.bits`, then one for each such condition. The interest's bits are the private bounds of
 the form's leaves, in the order of the leaves. The formula depends on the form's structure and
 public bounds only. So the rows of two subscriptions to one template differ in nothing but the bits.
@@ -80,7 +80,7 @@ if TYPE_CHECKING:
     from ccbps.predicates.hiding import AnyLeaf, HiddenTree, LeafKind, RangeLeaf
 
 NODE_BITS: Final = 2
-"""Private bits of a node: t, and whether it is negated."""
+"""Private bits of a node: t, and 1 if it is negated."""
 
 
 class TooManyGates(ParameterError):

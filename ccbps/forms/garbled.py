@@ -1,7 +1,7 @@
 """Predicates as circuits of few ANDs over both parties' bits, for garbling.
 
-The bits are those of `ccbps.forms.formula`, and so are all formulas but thresholds. A formula
-repeats what a threshold needs several times; a circuit counts, and needs everything once.
+The bits are those of `ccbps.forms.formula`, and so are all formulas but thresholds. A formula for a
+threshold repeats its parts; a circuit counts, and has each part once.
 
 =============================  =========================================  ==================
 condition                      ANDs of two event bits                     ANDs of an event

@@ -2,8 +2,7 @@
 
 An encoding reads an event as bits (`Leaves`) or as digits, which are windows of several bits
 (`WindowLeaves`). Either writes a comparison, an equality and a literal as a formula over private
-bits, and a condition as the private bits that make the formula say it. Private bits are numbers
-with the first bit lowest.
+bits, and a condition as values of these bits. Private bits are numbers with the first bit lowest.
 """
 
 from __future__ import annotations
@@ -108,7 +107,7 @@ class Leaves:
         return total([self.chain(name, first), self.chain(name, second)])
 
     def within(self, name: str, low: int, high: int) -> int:
-        """Return the private bits of `interval`; any empty one is as good as another.
+        """Return the private bits of `interval`; all empty intervals have the same bits.
 
         The sum of two comparisons is an interval only where low <= high + 1; otherwise it would
         hold for high < code < low.
@@ -122,8 +121,8 @@ class Leaves:
 class WindowLeaves(Leaves):
     """Conditions on an event of digits: windows of each code, first bits first; then computed bits.
 
-    A digit of w bits has 2^w values. A digit that is compared has a table of private bits that says
-    which value is equal, and one that says which values are less; of an equality, only the first.
+    A digit of w bits has 2^w values. In a comparison, a digit has two tables of private bits: one
+    marks the equal value, the other the smaller values. In an equality it has the first only.
 
     Args:
         schema: the attributes.

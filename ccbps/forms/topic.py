@@ -37,7 +37,7 @@ def chosen_names(schema: Schema, names: Sequence[str] | None) -> tuple[str, ...]
     """Check a list of attributes; return them in the schema's order, or all for None.
 
     Raises:
-        ParameterError: no list of names, none, not in the schema, or named twice.
+        ParameterError: the names are not a list, empty, not in the schema, or repeated.
     """
     if names is None:
         return schema.names

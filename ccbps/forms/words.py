@@ -7,9 +7,9 @@ Words of an attribute a:
 - with *partitions* (cells, shifts): the domain is cut into cells of equal width, `shifts` times,
   each time starting a little earlier; "a is in cell c of partition j".
 
-An event has all its words that are true. A box takes, for each attribute, the equality word; or the
-two point words that enclose its range; or the cells, of the partition that fits best, that the
-range touches. So a range is widened, and never narrowed, except where it is
+An event has all words that are true of it. A box takes, for each attribute, the equality word; or
+the two point words that enclose its range; or the cells that the range touches, in the partition
+that fits best. So a range is widened, and never narrowed, except where it is
 
 - strictly between two points (``100 < a AND a < 200``), or open to a side, or one value;
 - made of whole cells of one partition.
@@ -55,7 +55,7 @@ Word: TypeAlias = tuple[int, int]
 """(family, value): a family is one kind of word of one attribute, ``4 * attribute + kind``."""
 
 Clause: TypeAlias = tuple[Word, ...]
-"""Words one of which must hold."""
+"""Words, at least one of which must hold."""
 
 
 # -- arguments that list values ------------------------------------------------------------------
@@ -132,7 +132,7 @@ def spread_points(box: Box, parts: int = 16) -> dict[str, list[Code]]:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Column:
-    """At most one word of every event of a batch; plaintext.
+    """A column of plaintext words: at most one for each event of a batch.
 
     Attributes:
         family: family of the words.

@@ -1,4 +1,4 @@
-"""Functional encryption: who can decrypt is decided by policies, attributes or names."""
+"""Functional encryption: policies, attributes or names decide who can decrypt."""
 
 from typing import TYPE_CHECKING
 

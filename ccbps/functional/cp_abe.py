@@ -18,15 +18,16 @@ would open every message.
 
 Why only fitting users compute Y^s, in the generic group model: an exponent in GT is a sum of
 products, one factor from G1 (1, h, a + r, h r, q + h x) and one from G2 (1, r, x; s is one of the
-x). H(w) is g1^h. Let such a sum be a s.
+x). H(w) is g1^h. Suppose that such a sum is a s.
 
-1. Only (a + r) s has a s. So it is there for at least one user, and its r s has to cancel.
+1. Only (a + r) s has a s. So the sum has (a + r) s of some user, and its r s has to cancel.
 2. Only (q + h x) r has r s, in shares. Other random numbers of the shares have to cancel, so the
    shares that are taken add up to s. Each leaves h x r, of this leaf, user and message only.
 3. Only (h r) x cancels h x r, and the user has h r for words of the key only.
 
 So the shares of leaves with words of this one user's key add up to s: the user needs no other one.
-Leaves of one word must differ in x: otherwise the difference of their shares takes no key for it.
+Leaves of one word must differ in x: otherwise a quotient of their C shows a difference of shares
+without a key for the word.
 
 The policy stands in every message, for everybody to read.
 """

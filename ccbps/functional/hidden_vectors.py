@@ -1,23 +1,23 @@
 """PBE: messages are for records, which they hide; keys are for policies (hidden vectors).
 
-A record is a vector of bits, followed by a 1. A pattern fixes some of these bits, the last one
-always; a policy is a list of patterns, one of which fits. For each place i the master key holds t,
-v (for a 1) and u, m (for a 0), and the public key T = g1^t, V = g1^v, U = g1^u, M = g1^m and
-Y = e(g1, g2)^y::
+A record is a vector of bits, followed by a 1. A pattern fixes some of these bits, always the last
+one; a policy is a list of patterns, at least one of which has to fit. The master key holds y, and
+for each place i exponents t, v (for a 1) and u, m (for a 0). The public key holds
+Y = e(g1, g2)^y, and for each place T = g1^t, V = g1^v, U = g1^u and M = g1^m::
 
     message:   for each place, with random s_i:  a 1 gives T^(s - s_i), V^(s_i);
                                                  a 0 gives U^(s - s_i), M^(s_i)
     pattern:   random a_i with the sum y;  a 1 gives g2^(a_i / t), g2^(a_i / v), a 0 with u and m
     GT:        Y^s = product of e(first, first) e(second, second) over the places that are fixed
 
-A pattern without a fixed place would open nothing, therefore the last bit. A range takes a pattern
-for each prefix of its cover, and a box the product of its covers.
+A pattern without a fixed place would open nothing; so the last bit is always fixed. A range takes a
+pattern for each prefix of its cover, and a box one for each combination of prefixes.
 
 Hazards: *a key does not hide its policy*: e(T, first) = e(V, second) tells that a place is fixed to
 1. So keys are for subscribers, never for a broker. Whoever holds a key learns which of its patterns
 fits, and nothing else about the record. Messages are not checked by making them again, since the
 opener does not know the record: altered ones do not open, but security is that of chosen
-plaintexts. There are no epochs: let an attribute of the schema be the epoch.
+plaintexts. There are no epochs: take an attribute of the schema for them.
 Source: [IP08], whose vectors have no such last place.
 """
 
@@ -38,9 +38,9 @@ from ccbps.predicates.bound import bound_predicate
 from ccbps.predicates.form import AllOf, AnyOf
 
 MOST_PATTERNS: Final = 1 << 10
-"""Patterns of a key at most."""
+"""Greatest number of patterns of a key."""
 MOST_JOINS: Final = 1 << 16
-"""Pairs of conjunctions that are joined at most."""
+"""Greatest number of pairs of conjunctions that are joined for a key."""
 
 Pattern = tuple[tuple[int, int], ...]
 """Fixed places and their bits, in ascending order."""
@@ -147,10 +147,10 @@ def _no_epoch(epoch: int | None) -> None:
 
 
 def patterns(schema: Schema, predicate: Predicate) -> tuple[Pattern, ...]:
-    """Return patterns one of which fits a record iff the predicate holds.
+    """Return patterns of a predicate: it holds for the records that fit at least one of them.
 
     Raises:
-        UnsupportedPredicateError: no record satisfies it, or there would be more than
+        UnsupportedPredicateError: no record satisfies the predicate, or it takes more than
             `MOST_PATTERNS`.
     """
     last, cubes = {schema.bits: 1}, _Cubes(schema, predicate.text).of_form(predicate.true_form())
@@ -160,10 +160,10 @@ def patterns(schema: Schema, predicate: Predicate) -> tuple[Pattern, ...]:
 
 
 class _Cubes:
-    """The conjunctions of bits whose OR a tree is.
+    """Conjunctions of bits: their OR is a predicate.
 
     Args:
-        schema: schema of the tree.
+        schema: schema of the predicate.
         text: text of the predicate, for errors.
     """
 
@@ -172,10 +172,10 @@ class _Cubes:
         self._text, self._tries = text, 0
 
     def of_form(self, form: Form) -> list[dict[int, int]]:
-        """Return the conjunctions of a form, as bits by place: of TRUE an empty one.
+        """Return the conjunctions of a form, as bits by place; TRUE is an empty conjunction.
 
-        Parts of an AND and an OR are written as trees one by one, since a list of thousands of
-        values is refused at its first part that is too much.
+        Trees of the parts of an AND or an OR are made one by one: a list of thousands of values is
+        refused at the first part that exceeds a limit.
         """
         if isinstance(form, AllOf):
             joined = self._joined(self.of_form(part) for part in form.children)

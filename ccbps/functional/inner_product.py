@@ -15,12 +15,12 @@ token of the vector 0 would be identity elements, which anyone can see.
 [KLMMRW16] also gives out g1^b and g2^(a det B), with B* = det(B) (B^-1)^T. With them, anyone can
 search for small values of <x, y>. Nothing here gives them out, and no method could use them.
 
-B is L U, with a random lower and a random upper triangle: such matrices are all invertible ones but
-a fraction of n / r, each one equally likely. So a vector times B* needs no inverse, and a key is a
+B is L U, with a random lower and a random upper triangle. Such products are all invertible matrices
+but a fraction of n / r, equally likely. So a vector times B* needs no inverse, and a key is a
 seed of 32 bytes. B and B* follow from each other: there is no key that only makes tokens.
 
 Security: simulation in the generic group model, as [KLMMRW16] proves. The test
-`tests/security/test_attack_inner_product.py` looks for all linear relations that hold between what
+`tests/security/test_attack_inner_product.py` looks for all linear relations between the values that
 an observer can compute: points, and their pairings.
 
 Hazard: not constant time. A seed and the points together give all vectors of few possible values.
@@ -48,7 +48,7 @@ from ccbps.errors import DecodeError, ParameterError, ShapeError
 
 SEED_BYTES: Final = 32
 REMEMBERED: Final = 1 << 14
-"""Points of each group that were read and are kept, since messages are examined, then opened."""
+"""Number of points of each group that are kept once read: messages are examined, then opened."""
 PAIRS: Final = 64
 """Pairs that a thread answers at a time."""
 WORTHWHILE: Final = 16
@@ -124,7 +124,7 @@ class InnerProducts(Printable):
     Attributes:
         group: the pairing.
         length: coordinates of a vector.
-        size: n, pairings of a test: one more, for the pad.
+        size: n, coordinates with the pad: pairings of a test.
         ciphertext_bytes: bytes of a ciphertext.
         token_bytes: bytes of a token.
 
@@ -168,7 +168,7 @@ class InnerProducts(Printable):
         return self._raised(self.group.g1, self.group.g1_bytes, basis.times_dual(padded), factors)
 
     def tokens(self, basis: Basis, vectors: Any, randomness: Randomness = os.urandom) -> Bytes:
-        """Make tokens, as `ciphertexts`; a vector may be 0.
+        """Make tokens of vectors. Arguments are those of `ciphertexts`, but a vector may be 0.
 
         Returns:
             bytes, shape (count, token_bytes).
@@ -182,7 +182,7 @@ class InnerProducts(Printable):
         """Read a ciphertext and check its points.
 
         Raises:
-            DecodeError: it is none.
+            DecodeError: the length is wrong, or an encoding is not of a point.
         """
         return self._read(_g1, data, self.group.g1_bytes)
 
@@ -190,7 +190,7 @@ class InnerProducts(Printable):
         """Read a token and check its points.
 
         Raises:
-            DecodeError: it is none.
+            DecodeError: the length is wrong, or an encoding is not of a point.
         """
         return self._read(_g2, data, self.group.g2_bytes)
 
@@ -201,7 +201,7 @@ class InnerProducts(Printable):
         rows: Index | Sequence[int],
         columns: Index | Sequence[int],
     ) -> Bools:
-        """Return whether the product of the vectors of each pair is 0.
+        """Return whether the inner product of each pair of vectors is 0.
 
         Threads share the work where there is enough of it and the library lets them.
 

@@ -1,24 +1,25 @@
-"""Keys and messages of functional encryption, whatever the scheme.
+"""Keys and messages of functional encryption, for all schemes.
 
-An *authority* has a master key. It publishes a public key, and gives each user a key for what the
-user is or may see. Anybody encrypts under the public key to a policy, to attributes, or to an
-identity; exactly the users whose keys fit can decrypt.
+An *authority* has a master key. It publishes a public key, and gives each user a key for a record,
+a policy or an identity. Anybody encrypts under the public key to a policy, a record or an identity;
+exactly the users whose keys fit can decrypt.
 
 Each scheme (`ccbps.functional.scheme`) gives a key encapsulation over a pairing: points, and an
-element of GT that a fitting key computes from them. `PublicKey` and `UserKey` make encryption of
+element of GT that a fitting key computes from them. `PublicKey` and `UserKey` build encryption on
 it::
 
-    seed: 32 random bytes                     coins = SHAKE-256(seed, public key, label)
-    points, t = encapsulate(label; coins)     mask = seed XOR HMAC(t, points)
-    key = HMAC(seed, all of that)             payload: AES-256-GCM, bound to all of that
+    seed: 32 random bytes                     coins = SHAKE-256(seed, authority, epoch, target)
+    points, t = encapsulate(target; coins)    mask = seed XOR HMAC(t, points)
+    key = HMAC(seed, all public parts)        payload: AES-256-GCM, bound to all public parts
 
 Where the opener knows the target, it computes the points again from the seed and compares (Fujisaki
 and Okamoto): a message that was not made this way, or that was altered in any place, does not open.
-It is one error, whatever was altered. Messages of hidden vectors have other coins, which follow
-from no seed: whoever opens one has its seed, and could try records.
+The error does not tell which point was altered, or whether it was the mask or the payload. Coins of
+hidden vectors are fresh: if they followed from the seed, which every opener has, openers could test
+records.
 
-*Revocation* is by epochs. A key of epoch e opens messages of epoch e only, and the authority gives
-those who may stay a key of the next one.
+*Revocation* is by epochs. A key of epoch e opens messages of epoch e only. The authority gives keys
+of the next epoch to users who are not revoked.
 
 Hazards: the authority can make every key, so it reads everything. Nothing here is constant time.
 Messages show who can read them, except where a scheme says otherwise. Sources: [FO99].
@@ -85,7 +86,7 @@ class _Sealed(Message, frozen=True):
     Attributes:
         authority: name of the authority.
         epoch: number of the epoch; None for messages without.
-        label: target of the message, as far as the scheme shows it.
+        label: public part of the target, encoded.
         points: encoded points.
         mask: masked seed.
         payload: sealed payload.
@@ -158,14 +159,14 @@ class PublicKey(Printable):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """Read what `to_bytes` gave.
+        """Read a public key from the bytes of `to_bytes`.
 
         Args:
-            data: the bytes, which anybody may have made: compare `fingerprint` with that which the
-                authority tells.
+            data: the bytes. Anybody may have made them: compare `fingerprint` with the one that the
+                authority publishes.
 
         Raises:
-            DecodeError: they are not a public key.
+            DecodeError: the bytes are not a public key.
             ImportError: the pairing's libraries are not installed.
         """
         fields = _Public.from_bytes(data)
@@ -192,7 +193,7 @@ class PublicKey(Printable):
         pad_to: int = PAD_TO,
         randomness: Randomness = os.urandom,
     ) -> bytes:
-        """Encrypt a payload to all whose keys fit.
+        """Encrypt a payload to all users whose keys fit.
 
         Args:
             payload: any bytes.
@@ -203,7 +204,7 @@ class PublicKey(Printable):
 
         Raises:
             ParameterError: an argument does not fit.
-            PredicateError: a policy does not parse, or nobody can satisfy it.
+            PredicateError: a policy does not parse, is too large, or no record satisfies it.
             EventError: a record does not fit the schema.
         """
         payload, pad_to, epoch = octets("payload", payload), _pad_to(pad_to), _epoch(epoch)
@@ -248,7 +249,7 @@ class PublicKey(Printable):
             rows,
             self._sealed_row,
             workers=whole("workers", workers, 1),
-            parallel=False,  # it computes powers
+            parallel=False,  # sealing is powers, and threads may share products only
             remade=_sealer,
             key=self.to_bytes,
         )
@@ -275,17 +276,17 @@ class PublicKey(Printable):
         epoch, seed = _epoch(epoch), _seed(randomness)
         target = self.scheme.target(to, epoch)
         message = self._from_seed(target, epoch, seed, randomness)
-        # A sealed payload of no bytes tells a key that fits from others.
+        # An empty sealed payload shows whether a key fits.
         sealed = seal(b"", _key(b"payload", seed, message), message.head, pad_to=1)
         key = _key(b"encapsulated", seed, message)
         return replace(message, payload=sealed).to_bytes(), key
 
     def read(self, message: bytes) -> Any:
-        """Read for whom a message is, as far as it shows that to everybody.
+        """Read the target of a message, as far as the message shows it.
 
         Args:
-            message: message of `seal` or `encapsulate`. All of it is checked but the payload, which
-                only a key can check.
+            message: message of `seal` or `encapsulate`. Its form and its points are checked; only a
+                key can check mask and payload.
 
         Returns:
             a `ccbps.functional.trees.Tree` (CpAbe), a tuple of words (KpAbe), or None.
@@ -311,7 +312,7 @@ class PublicKey(Printable):
     def _from_seed(
         self, target: Any, epoch: int | None, seed: bytes, randomness: Randomness = os.urandom
     ) -> _Sealed:
-        """Return the message without payload that holds a seed, and follows from it if checked."""
+        """Return a message with a seed, without payload. In checked schemes, it follows from it."""
         scheme = self.scheme
         start = seed if scheme.checked else _seed(randomness)
         data, shared = self._encapsulated(target, epoch, start)
@@ -321,19 +322,19 @@ class PublicKey(Printable):
     def _encapsulated(
         self, target: Any, epoch: int | None, start: bytes
     ) -> tuple[bytes, Callable[[], Target]]:
-        """Return the points that follow from a start, encoded, and the way to the element."""
+        """Return the encoded points that follow from a start, and a function for the element."""
         scheme = self.scheme
         draw = coins(scheme.group, start, write((self.name, epoch, target)))
         points, shared = scheme.encapsulate(self.points, self.targets, target, draw)
         return encoded(scheme.group, points), shared
 
     def _follows(self, message: _Sealed, target: Any, seed: bytes) -> bool:
-        """Return whether a message of this authority was made from its seed, as `seal` does it.
+        """Return whether the points of a message follow from its seed, as those of `seal` do.
 
         The mask needs no comparison, so the element of GT is not computed again. The seed came from
-        the mask and the element that the key found. Where all points are those of the seed, every
-        fitting key finds the sender's element, so the mask is the sender's, too. A mask that was
-        altered gives another seed, from which other points follow.
+        the mask and the element that the key computed. If all points are those of the seed, every
+        fitting key computes the sender's element, so the mask is the sender's, too. An altered mask
+        gives another seed, from which other points follow.
         """
         points, _ = self._encapsulated(target, message.epoch, seed)
         return hmac.compare_digest(points, message.points)
@@ -384,8 +385,8 @@ class UserKey(Confined, TextKey):
         Raises:
             KeyMismatchError: the message is of another authority or epoch, or the key does not fit
                 what the message shows.
-            DecodeError: it is no message, was altered, or is for others, of a scheme whose messages
-                do not show for whom.
+            DecodeError: it is no message, was altered, or is for others in a scheme whose messages
+                do not show their target.
         """
         return self._opened(_Sealed.from_bytes(message))[0]
 
@@ -404,8 +405,8 @@ class UserKey(Confined, TextKey):
         Args:
             messages: the messages.
             workers: number of messages that are opened at the same time: by threads where the
-                library lets them run at once, and by processes if that takes long. These load the
-                main module of the program, which must start under ``if __name__ == "__main__":``.
+                library lets them run at once, and by processes if that takes long. Processes load
+                the program's main module, which must start under ``if __name__ == "__main__":``.
 
         Returns:
             payloads, None for a message that cannot be opened; and the cause by row.
@@ -444,7 +445,7 @@ class UserKey(Confined, TextKey):
         points = sent(group, message.points, scheme.message_shape(label))
         target = scheme.target_of(label, self._holdings)
         for find in scheme.find(self._holdings, self._points, label, points):
-            with suppress(DecodeError):  # of a point, too: its error would tell which one was used
+            with suppress(DecodeError):  # of points, too: an error would tell which one was used
                 seed = _masked(group, find(), message.points, message.mask)
                 if not scheme.checked or public._follows(message, target, seed):
                     key = _key(b"payload", seed, message)
@@ -532,11 +533,11 @@ class Authority(Confined, TextKey):
             of: record, policy or identity, as the scheme says.
             epoch: epoch of the messages that the key opens; None for messages without.
             randomness: source of uniform bytes. It must be fresh for each key: keys of different
-                users, made alike, work together.
+                users with the same randomness work together.
 
         Raises:
             ParameterError: an argument does not fit.
-            PredicateError: a policy does not parse, or is too large.
+            PredicateError: a policy does not parse, is too large, or no record satisfies it.
             EventError: a record does not fit the schema.
         """
         epoch, seed = _epoch(epoch), _seed(randomness)
@@ -569,7 +570,7 @@ class _AuthorityFields(SecretRecord, frozen=True):
 
 
 def _scheme(name: str, group: str, schema: str) -> FunctionalScheme:
-    """Return a scheme by its fields.
+    """Return a scheme by its name, pairing and schema.
 
     Raises:
         DecodeError: there is no such scheme.
@@ -628,7 +629,7 @@ def sent(group: Pairing, data: bytes, shape: tuple[int, int]) -> Points:
 
 
 class _Elements(Sequence[Point]):
-    """Elements of one group: a key uses few of a message, and to check an element takes long."""
+    """Elements of one group, checked at first use: a key uses few, and a check takes long."""
 
     def __init__(self, parts: list[bytes], decode: Callable[[bytes], Point]) -> None:
         self._parts = parts

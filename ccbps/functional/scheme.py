@@ -1,6 +1,6 @@
-"""A scheme of functional encryption as algebra: what its keys are for, and a key encapsulation.
+"""A scheme of functional encryption as algebra: holdings, targets, and a key encapsulation.
 
-`ccbps.functional.keys` makes public keys, users' keys and encrypted messages of it.
+`ccbps.functional.keys` builds public keys, users' keys and encrypted messages on it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Shape: TypeAlias = tuple[int, int]
 class FunctionalScheme(Printable, ABC):
     """A scheme of functional encryption, without any key.
 
-    *Holdings* are what a user's key is for, and a *target* is what a message is encrypted to. Which
-    of the two is a policy depends on the scheme.
+    The *holdings* of a user's key and the *target* of a message are policies, records or
+    identities. Which of the two is a policy depends on the scheme.
 
     Example:
         >>> from ccbps import Schema, UInt
@@ -35,13 +35,13 @@ class FunctionalScheme(Printable, ABC):
         <CpAbe over age, ward>
 
     Args:
-        schema: attributes of policies and of those who satisfy them; None for a scheme without.
+        schema: attributes of policies and records; None for a scheme without attributes.
         pairing: name of a pairing, see `ccbps.algebra.pairing`.
 
     Attributes:
         name: name in public keys; never changed.
-        checked: True if the opener checks a message by making it again.
-        holdings_type: type of what a key is for, as `ccbps.records` reads it.
+        checked: True if the opener checks a message by making its points again.
+        holdings_type: type of a key's holdings, as `ccbps.records` reads it.
         label_type: type of the part of a target that stands in messages.
         schema: as given.
         group: the pairing.
@@ -83,16 +83,17 @@ class FunctionalScheme(Printable, ABC):
 
     @abstractmethod
     def holdings(self, given: Any, epoch: int | None) -> Any:
-        """Return what a key is for, from what a user wrote.
+        """Return the holdings of a key for a given record, policy or identity.
 
         Raises:
-            ParameterError: it is of another type, or does not fit the schema.
-            PredicateError: a policy does not parse, or is too large.
+            ParameterError: the argument has another type, or the scheme has no epochs.
+            PredicateError: a policy does not parse, is too large, or no record satisfies it.
+            EventError: a record does not fit the schema.
         """
 
     @abstractmethod
     def target(self, given: Any, epoch: int | None) -> Any:
-        """Return what a message is encrypted to; errors are those of `holdings`."""
+        """Return the target of a message; errors are those of `holdings`."""
 
     def label(self, target: Any) -> Any:
         """Return the part of a target that stands in the message."""
@@ -117,7 +118,7 @@ class FunctionalScheme(Printable, ABC):
         """Return the numbers of elements of a message.
 
         Raises:
-            DecodeError: the label is none of this schema.
+            DecodeError: the label does not fit the schema.
         """
 
     @abstractmethod
@@ -132,16 +133,16 @@ class FunctionalScheme(Printable, ABC):
     def encapsulate(
         self, public: Points, targets: Sequence[Target], target: Any, draw: Draw
     ) -> tuple[Points, Callable[[], Target]]:
-        """Return the points of a message, and the way to the element of GT that fitting keys find.
+        """Return the points of a message, and a function that computes its element of GT.
 
-        Openers, who make the points again, do not take it.
+        Openers make the points again, and do not call the function.
         """
 
     @abstractmethod
     def find(
         self, holdings: Any, key: Points, label: Any, points: Points
     ) -> Sequence[Callable[[], Target]]:
-        """Return the ways to compute the element of GT of a message; most schemes have one.
+        """Return functions that compute the element of GT of a message: in most schemes one.
 
         Raises:
             KeyMismatchError: the key does not fit the label.
@@ -156,7 +157,7 @@ class SchemaScheme(FunctionalScheme):
         pairing: name of a pairing, see `ccbps.algebra.pairing`.
 
     Raises:
-        ParameterError: the schema is none, or there is no such pairing.
+        ParameterError: the schema is no `Schema`, or there is no such pairing.
     """
 
     schema: Schema
@@ -172,8 +173,8 @@ def record_of(schema: Schema, given: Any) -> Events:
     """Encode one record: a mapping from the names of all attributes to values, or `Events` of one.
 
     Raises:
-        ParameterError: it is no mapping, or not one record.
-        EventError: it does not fit the schema.
+        ParameterError: the argument is neither a mapping nor `Events` of one record.
+        EventError: the record does not fit the schema.
     """
     if isinstance(given, Events) and given.count == 1:
         return schema.encode(given)

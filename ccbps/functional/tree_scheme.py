@@ -1,4 +1,4 @@
-"""What KP-ABE and CP-ABE have in common: shares of a secret along a policy, masked by words.
+"""Common part of KP-ABE and CP-ABE: shares of a secret along a policy, masked by words.
 
 The share q of a leaf with word w is masked as g1^q H(w)^x. The first leaves of all words have one
 exponent x, their second leaves another, and so on; g2^x is given for each. Whoever has H(w)^r for
@@ -20,7 +20,7 @@ from ccbps.functional.trees import Tree
 
 
 class TreeScheme(SchemaScheme):
-    """A scheme over policies, whose master key is one exponent a, and public e(g1, g2)^a."""
+    """A scheme over policies. Its master key is an exponent a, its public key e(g1, g2)^a."""
 
     def public_shape(self) -> tuple[int, int, int]:
         return 0, 0, 1

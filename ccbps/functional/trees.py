@@ -6,10 +6,11 @@ and (k, n) with n > 1 joins the last n results to "at least k of them".
 
 `Tree.share` gives each leaf a share of a secret, from the root down: all parts of an OR get the
 secret itself, parts of an AND get numbers whose sum is the secret, and parts of "k of n" get values
-of a polynomial of degree k - 1 (Shamir). `Tree.weights` finds the fewest leaves that a set of words
-satisfies, and the factors by which their shares add up to the secret: 1 for trees of AND and OR.
+of a polynomial of degree k - 1 (Shamir). `Tree.weights` finds the fewest leaves with given words
+that satisfy the tree. Their shares, multiplied by weights, add up to the secret. All weights are 1
+for trees of AND and OR.
 
-Sources: [S79]; [BSW07] section 4.2 for the walk, which takes polynomials for AND, too.
+Sources: [S79]; [BSW07] section 4.2, which takes polynomials for AND, too.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ class Tree(Record, frozen=True):
         """Check that the steps are one tree over all words.
 
         Raises:
-            ParameterError: they are not, or there are more than `MOST_LEAVES` leaves.
+            ParameterError: they are not, or they exceed `MOST_LEAVES`, `MOST_DEPTH` or
+                `MOST_COUNTED`.
         """
         super().__post_init__()
         heights: list[int] = []  # gates above the leaves of each result
@@ -84,7 +86,7 @@ class Tree(Record, frozen=True):
 
     @classmethod
     def join(cls, least: int, parts: Sequence[Tree]) -> Tree:
-        """Return the tree "at least so many of these"; one part stays as it is."""
+        """Return the tree "at least `least` of these parts"; a single part stays as it is."""
         if len(parts) == 1:
             return parts[0]
         words = tuple(word for part in parts for word in part.words)
@@ -119,7 +121,7 @@ class Tree(Record, frozen=True):
 
     @property
     def repeats(self) -> int:
-        """Number of leaves of the word that has the most of them."""
+        """Greatest number of leaves that have the same word."""
         return max(Counter(self.words).values())
 
     def draws(self) -> int:
@@ -202,12 +204,12 @@ def _value(terms: Sequence[int], point: int, order: int) -> int:
 
 
 def epoch_words(words: Sequence[str], epoch: int | None) -> tuple[str, ...]:
-    """Return words as they are in an epoch, where they are no words of another one, nor of none."""
+    """Return the words of an epoch; they differ from those of other epochs and of none."""
     return tuple(words if epoch is None else (f"*{epoch}:{word}" for word in words))
 
 
 def epoch_tree(tree: Tree, epoch: int | None) -> Tree:
-    """Return a tree that asks for the words of an epoch."""
+    """Return a tree whose leaves have the words of an epoch."""
     return Tree(epoch_words(tree.words, epoch), tree.steps)
 
 
@@ -231,7 +233,7 @@ def policy_of(schema: Schema, given: Any, epoch: int | None) -> Tree:
 
 
 def record_words(events: Events) -> Iterator[tuple[str, ...]]:
-    """Yield the words of each record: the value of each attribute, and of each of its bits.
+    """Yield the words of each record: `ANYBODY`, and for each attribute its value and its bits.
 
     Since a bit has a word for 0 and one for 1, comparisons and negations are trees without
     negation. Source: [BSW07] section 4.3.

@@ -1,9 +1,10 @@
 """Batches that workers share: threads where they help, and processes where the work takes long.
 
 A batch starts in this process, in threads if the pairing's library lets them run at the same time.
-After `HERE_SECONDS`, the larger rest goes to processes, which run at the same time with every
-library. They are started for the batch and end with it. A key goes to each of them once, as bytes
-over the pipe of its start: key objects refuse to be pickled. No lock of this process is inherited.
+After `HERE_SECONDS`, the rows left go to processes if they are at least as many as those done:
+processes run at the same time with every library. They are started for the batch and end with it.
+Each gets the key once, as bytes over the pipe of its start: key objects refuse to be pickled. No
+lock of this process is inherited.
 
 Daemonic processes of `multiprocessing` may not start others, so they work on all rows themselves.
 Processes load the main module of the program again, as `multiprocessing` does it. So a program must
@@ -26,7 +27,7 @@ from typing import Any, Final, TypeVar
 from ccbps.errors import NetworkError
 
 HERE_SECONDS: Final = 0.5
-"""Time after which processes are worth their start."""
+"""Seconds after which processes are worth their start."""
 CHUNK: Final = 16
 """Rows that a process takes at a time, at most."""
 

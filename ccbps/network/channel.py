@@ -4,8 +4,8 @@ A frame is its length, 4 bytes (big-endian), and so many bytes. The receiver lim
 frame and the time in which it must come as a whole: a peer that sends a byte now and then does not
 hold it up any longer than one that is silent. Unread bytes wait at the sender.
 
-The client names the certificate that it wants in the clear (as TLS's server name), so a server
-may have several. An eavesdropper sees that name, lengths and times.
+The client sends the name of the server's certificate in the clear (as TLS's server name), so a
+server may have several. An eavesdropper sees that name, lengths and times.
 
 A `Server` treats each connection in a thread, a bounded number of them at a time. Further
 connections wait in the kernel's queue, and bytes of peers wait in their own kernels until they are
@@ -103,6 +103,7 @@ class Channel(Closable):
 
         Raises:
             NetworkError: the connection broke, or the peer did not read in time.
+            ParameterError: the frame is longer than `MOST_BYTES`.
         """
         # An empty view of an array cannot be cast.
         views = [view.cast("B") for part in parts if (view := memoryview(part)).nbytes]
@@ -136,7 +137,7 @@ class Channel(Closable):
             return self._read(length, until)
 
     def is_quiet(self) -> bool:
-        """Return whether nothing waits to be received: neither a frame nor the connection's end."""
+        """Return whether no frame waits to be received, and the connection has not ended."""
         if self._connection.fileno() < 0:
             return False
         if isinstance(self._connection, ssl.SSLSocket) and self._connection.pending():
@@ -146,7 +147,7 @@ class Channel(Closable):
             return not selector.select(0)
 
     def close(self) -> None:
-        """Close the connection, for the peer too. In a forked process only let go of it."""
+        """Close the connection, for the peer too. In a forked process, close this handle only."""
         with suppress(OSError):  # it has ended
             if self._process == this_process():
                 # Processes forked meanwhile hold the connection, but do not keep it open.
@@ -166,7 +167,7 @@ class Channel(Closable):
 
     @contextmanager
     def _guarded(self, seconds: float | None) -> Iterator[float]:
-        """Yield the time of the clock at which all must be done. Close after any error."""
+        """Yield the time of the monotonic clock at which all must be done. Close after errors."""
         if self._process != this_process():
             # Two processes would encrypt different records under one nonce.
             self.close()
@@ -207,9 +208,10 @@ def connect(
             connections before this one.
 
     Raises:
-        KeyMismatchError: the server says that it has no such certificate, or does not pin ours.
-        NetworkError: nobody is there, or it took too long.
-        PeerError: the server is another one.
+        KeyMismatchError: the server has no such certificate, or does not pin this side's.
+        NetworkError: no server answers, or it took too long.
+        PeerError: the server has another certificate.
+        ParameterError: the address is not ``host:port``.
     """
     until = time.monotonic() + seconds
     place, fingerprint = split_address(address), peer.fingerprint
@@ -235,7 +237,7 @@ def split_address(address: str) -> tuple[str, int]:
     """Split an address into host and port.
 
     Raises:
-        ParameterError: the text is no address.
+        ParameterError: the address is not ``host:port``.
     """
     host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
     if not host or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < 1 << 16:

@@ -7,7 +7,7 @@ are fixed. So a secret that two machines share gives both of them both certifica
 
 A private key signs handshakes only. TLS 1.3 draws the keys of each connection afresh (RFC 8446,
 section 1.2), and session tickets, which would outlive a connection, are switched off. So a private
-key that is found later does not open recorded connections.
+key that is stolen later does not open recorded connections.
 
 Python's ``ssl`` takes private keys from files only. On Linux that is a file in memory without a
 name; elsewhere it is a temporary file that its owner alone may read and that is removed at once.
@@ -58,6 +58,9 @@ class Certificate(Printable):
 
     Attributes:
         der: bytes of one X.509 certificate in DER form, as they travel.
+
+    Raises:
+        DecodeError: the bytes are not one certificate.
     """
 
     der: bytes

@@ -41,7 +41,7 @@ class Label(Struct, frozen=True):
     Attributes:
         event: numbers of event bits.
         interest: numbers of interest bits.
-        one: whether the constant 1 is added.
+        one: True if the constant 1 is added.
     """
 
     event: frozenset[int] = frozenset()
@@ -114,17 +114,17 @@ class BranchingProgram(Struct, frozen=True):
 
     @property
     def inner_nodes(self) -> int:
-        """Count the nodes other than source and sink."""
+        """Number of nodes other than source and sink."""
         return self.size - 1
 
     @property
     def event_bits(self) -> int:
-        """Return one more than the largest event bit used."""
+        """Greatest number of an event bit used, plus 1."""
         return 1 + max((i for e in self.edges.values() for i in e.event), default=-1)
 
     @property
     def interest_bits(self) -> int:
-        """Return one more than the largest interest bit used."""
+        """Greatest number of an interest bit used, plus 1."""
         return 1 + max((i for e in self.edges.values() for i in e.interest), default=-1)
 
 

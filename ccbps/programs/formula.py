@@ -210,7 +210,7 @@ def disjunction(parts: Sequence[Formula], *, disjoint: bool = False) -> Formula:
 
 
 def at_least(k: int, parts: Sequence[Formula]) -> Formula:
-    """Return the formula for at least k true parts. `at_least_gates` tells its cost beforehand."""
+    """Return the formula for at least k true parts. `at_least_gates` gives its cost beforehand."""
     if not 0 < k <= len(parts):
         return ONE if k <= 0 else ZERO
     if k == 1:

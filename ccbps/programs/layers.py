@@ -1,8 +1,8 @@
 """Sums of products over GF(2) in layers, for parties that compute on shares.
 
-A party that holds shares adds sums for nothing. A product of two shared values has to be shared
-anew before it can be multiplied again, and that takes a message. So a program is layers of *gates*.
-A gate is a sum of any number of products, and it costs each party one bit, whatever their number
+Parties add shared values without a message. A product of two shared values has to be shared anew
+before it can be multiplied again, and that takes a message. So a program is layers of *gates*. A
+gate is a sum of any number of products, and it costs each party one bit, whatever their number
 (`ccbps.shares`). The operands are, with their numbers in this order:
 
 - bits of an event, the same for all interests;
@@ -10,8 +10,8 @@ A gate is a sum of any number of products, and it costs each party one bit, what
 - gates of earlier layers.
 
 A gate may also look up *tables*. A table is 2^w private bits of the interest, one for each value of
-a digit of the event. The event says which digit it is by a one-hot vector of 2^w bits. So a lookup
-is a sum of 2^w products that the layer's gates take along for nothing.
+a digit of the event. The event gives this value as a one-hot vector of 2^w bits. So a lookup is a
+sum of 2^w products, which a gate includes at no cost.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def total(parts: Iterable[Sum]) -> Sum:
 
 
 def gate(part: Sum) -> Sum:
-    """Write a sum as a gate of its own, for one that is also a factor."""
+    """Write a sum as a gate of its own: a sum that is also a factor needs one."""
     return part if _operand(part) else Sum(gates=(part,))
 
 

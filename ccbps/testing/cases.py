@@ -230,7 +230,7 @@ def proposed(scheme: type[Matcher], schema: Schema, predicate: Predicate) -> lis
 
 
 def cases(scheme: type[Matcher], offers: Sequence[Offer] = OFFERS) -> list[Case]:
-    """Return cases of a scheme: for each schema, two matchers that it proposes for a predicate.
+    """Return cases of a scheme: for each schema, up to two matchers that it proposes.
 
     Args:
         scheme: the class.

@@ -112,14 +112,14 @@ class BroadcastTwin:
     """A formula's slots and rows for one pair of inputs.
 
     Attributes:
-        slots: how many there are.
-        masks: how many there are.
+        slots: number of slots.
+        masks: number of masks.
         gates: E, W and targets, in the order in which the broker adds products.
-        tables: what a digit delivers at a slot, by these two.
-        digits: those used.
-        kinds: a mask's number, "direct" or "plain", for each of `tables`.
+        tables: tables that a digit delivers at a slot, by digit and slot.
+        digits: digits used.
+        kinds: number of a mask, "direct" or "plain", for each of `tables`.
         free: masks that are drawn.
-        rows: how many are sent.
+        rows: number of rows that are sent.
     """
 
     def __init__(self, formula: Formula, widths: Sequence[int]) -> None:

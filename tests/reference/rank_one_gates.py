@@ -56,13 +56,13 @@ class RankOneTwin:
     """A formula's slots for one pair of inputs.
 
     Attributes:
-        slots: how many there are, merged ones included.
-        gates: in the order in which they are closed.
+        slots: number of slots, merged ones included.
+        gates: gates in the order in which they are closed.
         publisher_adds, subscriber_adds: slots to which a party's inputs, or constants, are added.
             The root is both parties' in any case.
-        same_slot: for an E_0 that is another gate's, that one.
-        random_bits: masks, each counted once.
-        numbers: for every mask of `gates` its number without gaps.
+        same_slot: for each merged E_0, the E_0 of the other gate.
+        random_bits: number of masks, each counted once.
+        numbers: number of every mask of `gates`, without gaps.
     """
 
     def __init__(self, formula: Formula) -> None:

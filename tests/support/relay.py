@@ -57,10 +57,9 @@ class Relay:
     ) -> None:
         """
         Args:
-            change: gives what arrives in place of a piece, by its number; None breaks the
-                connection.
-            side: whose pieces are changed: 0 for a client's, 1 for the server's.
-            split: what a piece is.
+            change: function from number and piece to its replacement; None breaks the connection.
+            side: side whose pieces are changed: 0 for a client, 1 for the server.
+            split: function that yields the pieces that come from a socket.
         """
         self.seen = [b"", b""]
         self._listening = socket.create_server(("127.0.0.1", port))

@@ -46,7 +46,7 @@ LARGER: Final = 0x20
 FEW_PAIRS: Final = 3
 """Pairs up to which single pairings of pymcl are faster than one product of py-arkworks."""
 SMALL: Final = 1 << 64
-"""Numbers below this one make a power much faster."""
+"""Bound of exponents whose powers are much faster."""
 _HALF: Final = (P - 1) // 2
 _DIGITS: Final = 255
 """Digits of an exponent in base 256 that are not 0."""
@@ -56,7 +56,7 @@ Powers: TypeAlias = list[list[Point]]
 
 
 class _Curve(Pairing):
-    """The curve, as far as it does not depend on a library."""
+    """The parts of the curve that do not depend on a library."""
 
     name = "bls12-381"
     security = 120
@@ -286,7 +286,7 @@ def curve() -> Pairing:
     """Return BLS12-381 by all libraries that are installed.
 
     Raises:
-        ImportError: none is.
+        ImportError: none is installed.
     """
     installed = [name for name in ("pymcl", "py_arkworks_bls12381") if find_spec(name)]
     if not installed:

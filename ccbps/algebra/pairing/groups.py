@@ -45,9 +45,9 @@ Pair: TypeAlias = tuple[Point, Point]
 SLACK: Final = 16
 """Extra bytes of an exponent that is drawn and then reduced: they keep the bias below 2^-128."""
 HASHED: Final = 1 << 14
-"""Hashed messages whose points are remembered."""
+"""Number of hashed messages whose points are kept."""
 HASHED_BYTES: Final = 1 << 10
-"""Bytes of such a message at most, since senders choose messages."""
+"""Greatest length of such a message (bytes): senders choose messages."""
 
 
 class Pairing(Printable, ABC):
@@ -57,7 +57,7 @@ class Pairing(Printable, ABC):
         name: name for `ccbps.algebra.pairing.pairing`.
         library: library that computes it.
         security: rough strength in bits.
-        parallel: whether products of pairings of several threads are computed at the same time.
+        parallel: True if several threads compute products of pairings at the same time.
         order: r, the order of all three groups.
         g1: generator of G1.
         g2: generator of G2.

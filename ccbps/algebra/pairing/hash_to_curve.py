@@ -2,7 +2,7 @@
 
 The suite is ``BLS12381G1_XMD:SHA-256_SSWU_RO_``. It serves where the library of the curve has no
 such hash. A message becomes two numbers of the field, each number a point of an isogenous curve,
-and this a point of the curve; their sum, times 1 + x of the curve, lies in the group of order r.
+and this a point of the curve; their sum, times `COFACTOR`, lies in the group of order r.
 
 Hazard: not constant time.
 Source: RFC 9380, sections 5.2, 5.3.1, 6.6.2, 8.8.1 and appendix E.2 (constants of the isogeny).
