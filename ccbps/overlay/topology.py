@@ -226,7 +226,8 @@ class Topology(Printable):
         A node has the name of a client, or the text of a `PhysicalBroker`. Needs networkx.
 
         Raises:
-            ParameterError: m is not at least 1, or networkx is not installed.
+            ParameterError: m is not at least 1.
+            ImportError: networkx is not installed.
         """
         graph = need("physical", "networks").Graph()
         whole("m", m, 1)
@@ -264,8 +265,8 @@ def parallel_paths(
         clients: nodes that are clients, through which no path may lead.
 
     Raises:
-        ParameterError: there are fewer paths, the two are linked without a broker between them, or
-            networkx is not installed.
+        ParameterError: there are fewer paths, or the two are linked without a broker between them.
+        ImportError: networkx is not installed.
 
     Example:
         >>> from ccbps.overlay import Topology, parallel_paths

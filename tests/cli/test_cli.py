@@ -682,6 +682,9 @@ def test_the_page_shows_help_as_it_is() -> None:
     commands = runpy.run_path(str(ROOT / "docs" / "commands.py"))
     page = (ROOT / "docs" / "command_line.md").read_text("utf-8")
     assert commands["page"](page) == page, "run python docs/commands.py"
+    table = page.partition("| command | task |")[2].partition("\n\n")[0]
+    listed = re.findall(r"^\| `([a-z-]+)` \|", table, re.MULTILINE)
+    assert listed == [command.name for command in COMMANDS]
     with pytest.raises(ValueError, match="no place for the help of broker"):
         commands["page"](re.sub("<!-- ccbps broker --help -->", "", page))
 
