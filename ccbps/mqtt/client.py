@@ -15,7 +15,7 @@ from itertools import count
 from time import monotonic, time_ns
 from typing import Any, Final
 
-from ccbps.access import Presentation, present_token
+from ccbps.access import present_token
 from ccbps.access.tokens import SESSION_BYTES
 from ccbps.broker import (
     Delivery,
@@ -230,10 +230,16 @@ class MqttClient(Startable):
             raise
         self._warnings.clear()  # of what the earlier token had no right to
 
-    def _presentation(self) -> Presentation:
-        assert self._token is not None
-        token, key = self._token
-        return present_token(token, key, self._session, self._name, time_ns())
+    def _content(self, verb: str, message: bytes) -> bytes:
+        """Return a request's message; for PRESENT without one, a new presentation of the token.
+
+        It is empty if there is no token any more: another thread may have learned that it is
+        refused.
+        """
+        if verb != PRESENT or message or (held := self._token) is None:
+            return message
+        token, key = held
+        return present_token(token, key, self._session, self._name, time_ns()).to_bytes()
 
     def _present_again(self) -> None:
         """Present the token to a broker that is new, unless a request to do so waits."""
@@ -408,11 +414,10 @@ class MqttClient(Startable):
                 self._repeat_at = min(request.due for request in self._waiting.values())
                 self._changed.notify()
         for number, request in again:
-            if request.verb == PRESENT:  # the broker may have another session now
-                request.message = self._presentation().to_bytes()
-            self._connection.send(
-                requests_topic(self._name, request.verb), number + request.message
-            )
+            # The broker may have another session now, for which a presentation is made anew.
+            content = self._content(request.verb, request.message)
+            if content or request.verb != PRESENT:
+                self._connection.send(requests_topic(self._name, request.verb), number + content)
 
     def _ask(self, verb: str, message: bytes, timeout: float | None = None) -> Any:
         """Send a request, and return the result of its answer."""
@@ -438,15 +443,16 @@ class MqttClient(Startable):
         Args:
             verb: one of `ccbps.mqtt.connection.VERBS`.
             message: content of the request. Presentations are made here if it is empty, so that
-                their counters grow.
+                their counters grow, and made anew when the request is sent again.
             answered: future for the answer; None if nobody waits for it.
             unless_waiting: whether to send nothing if a request of this verb waits.
         """
         with self._changed:
             if unless_waiting and any(one.verb == verb for one in self._waiting.values()):
                 return b""
-            if verb == PRESENT and not message:
-                message = self._presentation().to_bytes()
+            content = self._content(verb, message)
+            if verb == PRESENT and not content:
+                return b""
             number = next(self._numbers).to_bytes(NUMBER_BYTES)
             if answered is not None:
                 answered.set_running_or_notify_cancel()  # it cannot be cancelled any more
@@ -460,7 +466,7 @@ class MqttClient(Startable):
             is_sent = self._is_heard or verb == HELLO
             must_greet = not is_sent and self._greet_at == math.inf
         if is_sent:
-            self._connection.send(requests_topic(self._name, verb), number + message)
+            self._connection.send(requests_topic(self._name, verb), number + content)
         elif must_greet:
             self._greet(PATIENCE)
         return number

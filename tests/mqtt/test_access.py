@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -216,23 +217,38 @@ def test_a_token_that_was_attenuated_allows_less(address: str) -> None:
             place.publish(1)
 
 
+def test_a_presentation_is_sent_again_also_without_a_token(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request could outlive its token; to send it again ended the client's thread."""
+    with placed(address) as place:
+        cem, sent = place.connect("cem"), []
+        with refused("token", "presented no token"):
+            cem.subscribe(place.world.wants("cem", "a", "TRUE")[0])
+        assert cem._send(client.PRESENT, b"", Future()) == b""
+        monkeypatch.setattr(cem._connection, "send", lambda *given: sent.append(given))
+        number = cem._send(client.PRESENT, b"of somebody", Future())
+        cem._send_again()
+        assert [content for _, content in sent] == [number + b"of somebody"] * 2
+
+
 def test_stolen_tokens_and_presentations_open_nothing(address: str) -> None:
     with placed(address) as place:
         ann, cem = place.connect("ann"), place.connect("cem")
         token = place.token("ann")
         ann.present(token, user_key("ann"))
-        seen = ann._presentation()  # an eavesdropper has it
+        seen = ann._content(client.PRESENT, b"")  # an eavesdropper has it
         with refused("proof", "did not sign"):
             ann.present(token, SigningKey.generate())
         with refused("proof"):
-            cem._ask("present", seen.to_bytes())
+            cem._ask(client.PRESENT, seen)
         with refused("proof"):
             cem.present(token, user_key("cem"))
         with refused("user", "not that of cem"):
             cem.present(token, user_key("ann"))
-        ann._ask("present", seen.to_bytes())
+        ann._ask(client.PRESENT, seen)
         with pytest.raises(ReplayError, match="not new"):
-            ann._ask("present", seen.to_bytes())
+            ann._ask(client.PRESENT, seen)
         with pytest.raises(DecodeError):
             cem.present(token[:-1], user_key("cem"))
         with refused("token", "presented no token"):
