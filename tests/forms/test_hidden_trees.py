@@ -428,6 +428,7 @@ def test_what_is_too_large_is_refused_at_once(
     assert not gates
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     "text",

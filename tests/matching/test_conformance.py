@@ -33,7 +33,16 @@ BUDGET = 0.5
 """Seconds of random schemas for each scheme, about."""
 
 
-TestCatalogue = conformance_tests(*SCHEMES)
+LONG: tuple[type[Matcher], ...] = (
+    matching.CommutativeMatch,
+    matching.FSGPMatch,
+    matching.KeywordFilterMatch,
+    *(scheme for scheme in SCHEMES if scheme.__name__ in broken.__all__),
+)
+"""Schemes whose conformance is tested with the slow tests: they are broken, or like another one."""
+
+TestCatalogue = conformance_tests(*(scheme for scheme in SCHEMES if scheme not in LONG))
+TestRest = pytest.mark.slow(conformance_tests(*LONG))
 TestWhatCardsPromise = pytest.mark.slow(conformance_tests(*SCHEMES, thorough=True))
 
 

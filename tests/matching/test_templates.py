@@ -487,6 +487,7 @@ def test_texts_that_ask_for_too_much_are_refused(
 # -- public parameters --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @every_matcher
 @pytest.mark.parametrize(
     "duplicate",

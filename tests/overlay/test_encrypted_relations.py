@@ -167,6 +167,7 @@ def test_random_histories_deliver_what_plaintext_does(name: str, seed: int) -> N
     assert not world.entries
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MATCHERS)
 def test_tables_and_hops_beside_flooding(name: str) -> None:
     """Without covering each of 40 subscriptions is at each of 8 brokers."""

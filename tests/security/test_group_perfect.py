@@ -196,6 +196,7 @@ def test_views_of_any_two_inputs_with_one_answer_are_coupled(scheme: str, name: 
             assert_coupled(small, small.inputs[i], small.inputs[j], i)
 
 
+@pytest.mark.slow
 @every_group
 @pytest.mark.parametrize("scheme", LARGER)
 def test_views_of_all_inputs_with_one_answer_are_coupled_with_the_first(

@@ -90,6 +90,7 @@ class KilledError(BaseException):
     """End of a worker amid its meeting, with all its connections."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_workers_that_are_killed_while_they_meet_and_come_again(
     operators: list[Operator], seed: int, monkeypatch: pytest.MonkeyPatch

@@ -213,6 +213,7 @@ def flip(part: Path, rounds: bool, row: int) -> None:
     part.write_bytes(content)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("numbers", "column"), [(range(0, 80, 2), "round"), (range(40), "message")]
 )
