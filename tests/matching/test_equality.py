@@ -107,13 +107,14 @@ def test_other_predicates_are_refused(make: Any, text: str, problem: str) -> Non
 
 
 def test_impossible_parameters_are_refused() -> None:
-    long = Schema(note=Text(200))
+    long, full = Schema(note=Text(200)), Schema(**{f"a{n}": UInt(64) for n in range(16)})
     for make, problem in (
         (lambda: EqualityMatch(QUOTES, []), "must be a list of names"),
         (lambda: EqualityMatch(QUOTES, "issue"), "must be a list of names"),
         (lambda: EqualityMatch(QUOTES, ["colour"]), "no attribute 'colour'"),
         (lambda: EqualityMatch(QUOTES, ["price", "price"]), "must differ"),
-        (lambda: EqualityMatch(long), "at most 1,023"),
+        (lambda: EqualityMatch(long), "at most 1,024"),
+        (lambda: MembershipMatch(full), "at most 1,023"),
         (lambda: MembershipMatch(QUOTES, members=0), "members must be"),
         (lambda: MembershipMatch(QUOTES, members=4097), "members must be"),
         (lambda: TruthTableMatch(QUOTES), "82 bits.*at most 20"),
@@ -122,6 +123,7 @@ def test_impossible_parameters_are_refused() -> None:
             make()  # type: ignore[no-untyped-call]
     assert MembershipMatch(QUOTES, members=5).members == 8
     assert EqualityMatch(Schema(note=Keyword(128)))
+    assert EqualityMatch(full)
 
 
 def test_proposals_take_the_attributes_of_the_predicate() -> None:

@@ -98,9 +98,10 @@ class MembershipMatch(Matcher, EncodedScheme):
         needed = bits if spare or self._exact else bits + 1
         width = needed if needed < 8 else -(-needed // 8) * 8
         if width > MOST_BITS:
+            most = MOST_BITS - (needed - bits)
             raise ParameterError(
-                f"the attributes have codes of {bits:,} bits together, at most {MOST_BITS - 1:,} "
-                "are possible: take fewer attributes, or Keyword(bits), which hashes them"
+                f"the attributes have codes of {bits:,} bits together, at most {most:,} are "
+                "possible: take fewer attributes, or Keyword(bits), which hashes them"
             )
         self._unused = _unused(self._values, width)
         self._set_up(schema, self._encoded_sizes(EqualityEncoding(width, slots)))
