@@ -215,8 +215,9 @@ def _tagged_dictionary(values: list[Any]) -> Column:
     none = np.zeros(len(values), dtype=np.bool_)
     try:
         keyed = _dictionary(keys, none)
-    except TypeError:
-        # Something unhashable, so certainly not a value of ours: let the type refuse it by row.
+    except (TypeError, OverflowError):
+        # Something unhashable, such as a datetime64 far away in NumPy 2.5, so certainly not a value
+        # of ours: let the type refuse it by row.
         keyed = Column(none, np.arange(len(values), dtype=np.intp), keys)
     assert keyed.distinct is not None
     distinct = [value for _, value, _ in keyed.distinct]

@@ -125,10 +125,13 @@ def _ticks_of(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], str, Boo
     name = "day" if unit == "D" else unit
     if name not in UNITS:
         return None
-    converted = values.astype(f"M8[{unit}]", copy=False)
-    # NumPy wraps around where 64 bits do not hold the result.
-    overflowed = converted.astype(values.dtype, copy=False) != values
-    return converted.astype(np.int64), name, overflowed
+    # Where 64 bits do not hold the result, NumPy raises an error, or wraps around before 2.5.
+    most = np.array([(1 << 63) - 1]).view(f"M8[{unit}]").astype(values.dtype).view(np.int64)
+    least, most = (number.view(values.dtype) for number in (-most, most))
+    overflowed = ~((values >= least) & (values <= most))
+    if overflowed.any():
+        values = np.where(overflowed, np.array(["NaT"], dtype=values.dtype), values)
+    return values.astype(f"M8[{unit}]", copy=False).astype(np.int64), name, overflowed
 
 
 def _clock(seconds: Fraction) -> str:

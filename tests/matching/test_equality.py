@@ -114,7 +114,7 @@ def test_impossible_parameters_are_refused() -> None:
         (lambda: EqualityMatch(QUOTES, ["colour"]), "no attribute 'colour'"),
         (lambda: EqualityMatch(QUOTES, ["price", "price"]), "must differ"),
         (lambda: EqualityMatch(long), "at most 1,024"),
-        (lambda: MembershipMatch(full), "at most 1,023"),
+        (lambda: MembershipMatch(full, members=4), "at most 1,023"),
         (lambda: MembershipMatch(QUOTES, members=0), "members must be"),
         (lambda: MembershipMatch(QUOTES, members=4097), "members must be"),
         (lambda: TruthTableMatch(QUOTES), "82 bits.*at most 20"),
