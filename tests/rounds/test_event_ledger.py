@@ -234,8 +234,9 @@ class Writers:
         victim.join()
 
     def lines(self) -> list[list[str]]:
+        """Read the whole lines: a process that is killed may leave part of its last one."""
         texts = [out.read_text() for out in self.outs if out.exists()]
-        return [line.split() for text in texts for line in text.splitlines()]
+        return [line.split() for text in texts for line in text.split("\n")[:-1]]
 
     def wait_for(self, count: int) -> None:
         until = time.monotonic() + 60
@@ -248,7 +249,7 @@ class Writers:
         for process in self.running:
             process.kill()
             process.join()
-        pairs = {(int(line[0]), int(line[1])) for line in self.lines() if len(line) == 2}
+        pairs = {(int(line[0]), int(line[1])) for line in self.lines()}
         assert len(dict(pairs)) == len({number for _, number in pairs}) == len(pairs)
         return dict(pairs)
 
