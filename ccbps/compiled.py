@@ -103,6 +103,9 @@ def rows_compiled(batch: int, words: int, module: str) -> bool:
     Raises:
         ParameterError: ``CCBPS_COMPILED`` is wrong, or 1 without compiled kernels.
     """
+    if batch < COMPILED_BATCH and "CCBPS_COMPILED" not in os.environ:  # without a call, for speed
+        _treated[0] += batch * words
+        return False
 
     def worthwhile() -> bool:
         if f"ccbps.{module}" not in sys.modules:
@@ -111,9 +114,6 @@ def rows_compiled(batch: int, words: int, module: str) -> bool:
                 return False
         return batch >= COMPILED_BATCH
 
-    if batch < COMPILED_BATCH and "CCBPS_COMPILED" not in os.environ:  # without a call, for speed
-        _treated[0] += batch * words
-        return False
     return use_compiled(worthwhile, lambda: _word_kernels(module))
 
 

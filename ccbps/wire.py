@@ -216,6 +216,9 @@ class Cause(IntEnum):
     UNGRANTED = 28, "the message is from a client that has no grant: the authority sends one first"
 
 
+_PADDING: Final = np.uint8(Cause.PADDING)
+
+
 def round_kind(kind: Kind) -> int:
     """Return the first byte of a round's message: its kind and version."""
     return kind | ROUND_VERSION << 4
@@ -353,7 +356,7 @@ def check_key_headers(heads: Bytes, right: Bytes) -> Bytes:
 
 def padding_causes(stray: NDArray[np.bool_]) -> NDArray[np.uint8]:
     """Return the `Cause` for refusing each message with an unused bit that is set, or 0."""
-    return stray.view(np.uint8) * np.uint8(Cause.PADDING)
+    return stray.view(np.uint8) * _PADDING
 
 
 def raise_for(causes: NDArray[np.uint8]) -> None:

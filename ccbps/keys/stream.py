@@ -26,6 +26,7 @@ KEPT_CONTEXTS: Final = 1 << 12
 """Ciphers that one reader keeps ready: about 1 KiB each."""
 SHORT_RUN: Final = 4
 """Runs of fewer consecutive rounds are enciphered together, block by block."""
+_NOTHING: Final = memoryview(b""), np.empty(0, dtype=np.uint8)
 
 
 class StreamKey:
@@ -90,7 +91,7 @@ class KeyStream:
             self._breaks = np.flatnonzero(apart) + 1
         self._open: tuple[int, primitives.CipherContext] | None = None
         self._enciphers: dict[int, primitives.CipherContext] = {}
-        self._zeros, self._buffer = memoryview(b""), np.empty(0, dtype=np.uint8)
+        self._zeros, self._buffer = _NOTHING
 
     def __call__(self, start: int, stop: int) -> Bytes:
         stride = self._blocks * BLOCK

@@ -165,7 +165,8 @@ class FormulaEncoding(PairEncoding):
         self, events: Bytes, interests: Bytes, heads: Bytes
     ) -> tuple[Bools, Bools]:
         events, interests = self.pair_rows(events, interests, heads)
-        answers, stray = np.empty((2, len(events)), dtype=np.bool_)
+        answers: Bools = np.empty(len(events), dtype=np.bool_)
+        stray = np.empty_like(answers)
         decoder = self._decoder(len(events))
         for at in slices(len(events), decoder.rows):
             decoder.decode(events[at], interests[at], heads[:, at], answers[at], stray[at])

@@ -32,6 +32,9 @@ BLOCK_ROWS: Final = 1 << 11
 """Rows that `run_rows` treats together by default."""
 _LANES: Final = (np.uint8, np.uint16, np.uint32, np.uint64)
 """Types of numbers that hold a bit of each row."""
+_BITS: Final = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], 1, None, "little")
+_OCTETS: Final[Words] = _BITS.view(np.uint64).reshape(-1)
+"""The bits of each byte, a byte for each bit. To look them up takes half as long as to unpack."""
 _STAGES: Final = tuple(
     (j, np.uint64(j), np.uint64(sum(1 << i for i in range(WORD) if not i & j)))
     for j in (32, 16, 8, 4, 2, 1)
@@ -141,26 +144,26 @@ class LanePlanes:
         """Run the program on rows, as `ArrayPlanes.run`."""
         program, registers, count = self._program, self._registers, len(out)
         if self.rows == 1:
-            bits: NDArray[Any] = np.unpackbits(rows.view(np.uint8), bitorder="little")
+            _OCTETS.take(rows.view(np.uint8)[0], None, self._given.view(np.uint64), "clip")
         else:  # all is packed at once: row by row takes ten times as long
             bits = np.unpackbits(rows.view(np.uint8)[:count], axis=1, bitorder="little")
             lanes = np.zeros((bits.shape[1], 8 * registers.itemsize), dtype=np.uint8)
             lanes[:, :count] = bits.T
-            bits = np.packbits(lanes, bitorder="little").view(registers.dtype)
-        self._given[:] = bits
+            self._given[:] = np.packbits(lanes, bitorder="little").view(registers.dtype)
+        take, multiply, add = registers.take, np.bitwise_and, np.bitwise_xor
         for operands, taken, (lefts, rights), products, ranks, summed, starts, sums in self._levels:
-            registers.take(operands, None, taken, "clip")
-            np.bitwise_and(lefts, rights, products)
+            take(operands, None, taken, "clip")
+            multiply(lefts, rights, products)
             for added, values in ranks:
-                np.bitwise_xor(values, added, values)
+                add(values, added, values)
             if len(starts):
-                np.bitwise_xor.reduceat(summed, starts, 0, None, sums)
-        found: NDArray[Any] = registers.take(self._outputs)
+                add.reduceat(summed, starts, 0, None, sums)
+        found: NDArray[Any] = take(self._outputs)
         if self.rows > 1:
             bits = np.unpackbits(found.view(np.uint8), bitorder="little")
             found = bits.reshape(len(found), -1)[:, :count].T
         if program.outputs:
-            out.view(np.uint8)[:] = np.packbits(found, bitorder="little").reshape(count, -1)
+            out.view(np.uint8)[:] = np.packbits(found, None, "little").reshape(count, -1)
         else:
             out[:] = found.reshape(-1)
 

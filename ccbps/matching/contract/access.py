@@ -155,7 +155,7 @@ def require_width(scheme: Scheme, messages: Bytes, side: Side) -> None:
     Raises:
         DecodeError: `messages` is no such array.
     """
-    array, width = np.asarray(messages), message_bytes(scheme, side)
+    array, width = np.asarray(messages), layout_of(scheme)[side][0]
     if array is not messages or array.dtype != np.uint8 or array.shape[1:] != (width,):
         other: Side = "interest" if side == "event" else "event"
         swapped = array.shape[1:] == (message_bytes(scheme, other),)

@@ -167,7 +167,7 @@ class Broker(MatcherRole):
             twice = rounds_of_two_events(heads[0], events)
             if twice.any():
                 causes = np.where(twice, np.uint8(Cause.TWO_EVENTS), causes)
-        bodies = self._body(events, "event"), self._body(interests, "interest")
+        bodies = events[:, ROUND_HEADER_BYTES:], interests[:, ROUND_HEADER_BYTES:]
         # The last cause is named: a header of another round before anything in the bodies.
         for refused in (
             matcher.check_tags(*bodies, tags),
