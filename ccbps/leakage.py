@@ -9,10 +9,10 @@ from typing import Any, Final, Literal
 from msgspec import Struct, structs
 
 FROM_ANSWERS: Final = (
-    "from answers: seeing which subscriptions match the same events puts nested ones in order, "
-    "and every event between their bounds",
+    "from answers: which subscriptions match the same events shows the order of nested "
+    "subscriptions, and between which of their bounds each event lies",
     "from answers: anyone who can have events of their choice published finds a bound of k bits "
-    "with k of them",
+    "with k events",
 )
 """Attacks that no matcher can prevent if it tells the adversary which pairs match."""
 
@@ -22,7 +22,7 @@ _INTEGRITY: Final = {
     ("reusable", True): "a MAC of 64 bits, under a key that the broker shares with publishers, and "
     "another with subscribers",
     ("reusable", False): "requests and sessions are signed, payloads sealed; slots of events are "
-    "not, so whoever alters them keeps an event from its readers",
+    "not, so whoever alters a slot prevents its reader from opening the event",
 }
 """Default `LeakageCard.integrity` by reuse and answers."""
 

@@ -170,7 +170,7 @@ class InnerProductMatch(ReusableMatcher):
                 "the broker colludes with one client, a publisher or a subscriber, of the same "
                 "epoch: all have one key, and no key reads one side only",
                 "a key is given to anyone who may not make both events and subscriptions",
-                "first components are published, as the scheme is printed",
+                "messages contain their first components, as in the published scheme",
             ),
             attacks=(
                 *(() if secure else model),

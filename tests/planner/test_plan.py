@@ -544,7 +544,7 @@ SAID_OF_CLIENTS = {
     "pairs": ("colludes with one of the two clients", "clients other than those of the matching"),
     "others": (
         "colludes with anyone who holds the seed",
-        "any client has the keys",
+        "every client has the keys",
         "anyone who has a group's key",
         "a client colludes with the broker",
         "the broker colludes with a client",

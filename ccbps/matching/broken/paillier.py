@@ -131,9 +131,9 @@ class PaillierRangeMatch(ReusableMatcher):
             hazards=(
                 "the modulus is a toy, which anyone can factor",
                 "the broker colludes with one client: together they have r_p and all blindings",
-                "a known domain: the bounds of an unconstrained attribute are its two ends, and "
-                "those of x < c begin at one of them",
-                "g_p = n + 1 in place of the random one: mu then gives the factors of n",
+                "the domain of an attribute is known: the bounds of an unconstrained attribute are "
+                "its two ends, and x < c begins at the lower one",
+                "g_p is n + 1 and not random: mu then gives the factors of n",
             ),
             attacks=(
                 "events alone: once their values span the domain, their spread gives r_p, and "

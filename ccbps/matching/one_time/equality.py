@@ -150,11 +150,12 @@ class MembershipMatch(Matcher, EncodedScheme):
 
     @property
     def leakage(self) -> LeakageCard:
-        count = "the value" if self._exact else f"the values, and how many of {self.members}"
+        hidden = "the value that a subscription asks for"
         public = f"the schema, and that subscriptions ask for values of {self._listed}"
         if not self._exact:
             public += f", at most {self.members} of them"
-        return self._perfect(public, f"{count} that a subscription asks for", {Protects.CONSTANTS})
+            hidden = "the values that a subscription asks for, and their number"
+        return self._perfect(public, hidden, {Protects.CONSTANTS})
 
     @property
     def _listed(self) -> str:

@@ -280,7 +280,7 @@ class GarbledMatch(TemplateScheme):
             ),
             hazards=(
                 "a round is used for two events or two predicates: two labels of one wire show "
-                "what all labels of the round differ by, and with it every private bit",
+                "the round's global offset, and with it every private bit",
                 *card.hazards[1:],
             ),
         )

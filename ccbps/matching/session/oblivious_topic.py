@@ -189,9 +189,9 @@ class ObliviousTopicMatch(Matcher, SessionScheme):
             "Ed25519",
             reuse="reusable",
             hazards=(
-                "a publisher answers as many requests as somebody has guesses: admit each "
-                "subscriber with a number of requests",
-                "an identity was handed over by somebody who could replace it with another",
+                "a publisher answers any number of requests: a subscriber can try every topic; "
+                "admit each subscriber with a limit of requests",
+                "somebody could replace an identity on its way to the other party",
                 "subscribers of a topic pass on what they read",
                 "an event number is used for two events: save the publisher's key after each "
                 "batch that its counter numbered",

@@ -197,7 +197,7 @@ class TagMatch(ReusableMatcher):
                 "anyone who has a group's key, that is, any client of it, can, together with "
                 "the broker, read the events that reach the group and the group's "
                 "subscriptions, and can make both",
-                "two events with the same nonce show their common prefixes",
+                "two events have the same nonce: they show their common prefixes",
             ),
             attacks=(
                 "frequency: one in 2^n uniform values has a given prefix of n bits, so counting "

@@ -13,7 +13,7 @@ FOR_BROKERS: Final[Mapping[str, Any]] = {
     "protects": (),
     "learns": ("whether each event matches each subscription",),
     "assumption": "",
-    "hazards": ("a broker that does not follow the protocol may change answers",),
+    "hazards": ("a broker does not follow the protocol: it may change answers",),
     "integrity": "a broker that deviates may change answers",
 }
 """Where the brokers learn the answers."""
@@ -27,10 +27,10 @@ FOR_SUBSCRIBERS: Final[Mapping[str, Any]] = {
     "hazards": (
         "payloads are sent to matching subscribers only, or fetched by them: the traffic "
         "shows who matches",
-        "subscribers let others see which answers do not fit a commitment: a publisher may "
+        "subscribers show others which answers do not fit a commitment: a publisher may "
         "make wrong commitments, which only matching subscribers notice",
-        "a broker that does not follow the protocol may flip answers: then subscribers that "
-        "do not match get an event, or matching subscribers miss it",
+        "a broker does not follow the protocol: it may flip answers, so that subscribers get an "
+        "event that does not match, or miss one that does",
     ),
     "integrity": "a subscriber refuses an answer that does not fit the event's commitment, "
     "so no broker makes up a key; a broker that deviates may still flip answers",

@@ -374,7 +374,7 @@ class ThreeBrokerMatch(HiddenMatcher, SharesScheme):
             security="computational",
             assumption="no two brokers work together; one broker with clients learns only what "
             f"these clients' answers say; AES-256, HKDF-SHA256, {fields.pop('assumption')}X25519",
-            hazards=("two brokers together read everything", *fields.pop("hazards")),
+            hazards=("two brokers work together: they read everything", *fields.pop("hazards")),
             integrity="the brokers compare shares that two of them have, and refuse a message "
             f"that was altered on its way to one of them; {fields.pop('integrity')}",
             with_client="nothing",

@@ -159,7 +159,7 @@ class KeywordMatch(ProxySearchMatcher):
             security="computational" if secure else "broken",
             assumption=f"decisional Diffie-Hellman in {self.group}, SHA-256 as a random oracle, "
             "HMAC-SHA256 pseudorandom; the broker colludes with no user, not even a revoked one",
-            hazards=("any user can write and read under every other user's keywords",),
+            hazards=("users distrust one another: each can use the keywords of all others",),
             attacks=(
                 *toy,
                 "frequency: the most frequent token is the most frequent value",

@@ -133,7 +133,7 @@ class KeywordDictionaryMatch(WordMatcher):
 
     name = "keyword dictionary"
     named = "positions"
-    never = "they are one word, whatever their text"
+    never = "all of them have the same single word"
     repeated = "the words they differ in"
     listed = ("dictionaries", "points")
     look_up = _LookUp

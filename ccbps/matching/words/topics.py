@@ -242,7 +242,8 @@ class CommutativeMatch(TopicMatcher):
             assumption=f"decisional Diffie-Hellman in {self.group.name}{short}; no client "
             "colludes with the broker",
             hazards=(
-                "the broker colludes with a client: two nodes in a row hold all layers",
+                "the broker colludes with a client: as two nodes in a row, they have the keys of "
+                "all layers",
                 "a client that is also the broker, or sees its table, can try all topics",
                 *toy,
             ),

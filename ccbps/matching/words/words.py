@@ -112,17 +112,17 @@ class WordMatcher(ReusableMatcher):
             f"which subscriptions never hold, over many events: {self.never}",
         ]
         attacks = [
-            f"equal {self.named}: which subscriptions want the same word",
-            "frequency: how often a word is found is how often it occurs; known frequencies "
-            "tell which word is which",
+            f"equal {self.named} show which subscriptions ask for the same word",
+            "frequency: the broker counts the events that have a word; known frequencies then "
+            "identify it",
         ]
         if self.vocabulary.points:
             learns.append(
                 "the order of points, or its reverse, and between which two of them an event lies"
             )
             attacks.append(
-                "containment of answers: it puts points in order, and every event between two "
-                "of them"
+                "containment of answers: it shows the order of the points, and between which two "
+                "of them each event lies"
             )
         if self.vocabulary.cells:
             learns += [
@@ -150,8 +150,9 @@ class WordMatcher(ReusableMatcher):
             security="broken" if self.vocabulary.cells else "computational",
             assumption="AES-128 as a pseudorandom function and as a random public permutation",
             hazards=(
-                "any client has the keys and can read all events and subscriptions",
-                f"two events with the same nonce show {self.repeated}",
+                "a client sees the messages, or works with the broker: every client has the keys "
+                "of all events and subscriptions",
+                f"two events have the same nonce: they show {self.repeated}",
             ),
             attacks=tuple(attacks),
         )
@@ -315,7 +316,7 @@ class KeywordFilterMatch(WordMatcher):
 
     name = "keyword filter"
     named = "trapdoors"
-    never = "each has one word that nobody else has"
+    never = "each of them has a single word, which no other subscription has"
     answered = ", with false positives"
     repeated = "their common words"
     look_up = _LookUp
