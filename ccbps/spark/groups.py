@@ -301,6 +301,13 @@ def _are_pairs(df: DataFrame, members: str) -> bool:
 
 
 def _require_store(df: DataFrame) -> None:
+    """Refuse a stream without RocksDB, and make Spark ready to keep state.
+
+    Raises:
+        ParameterError: the stream's state would not be in RocksDB.
+    """
+    # Spark 4.1.0 starts its coordinator of state here, and batches need it, too.
+    _ = df.sparkSession.streams
     if df.isStreaming and df.sparkSession.conf.get(_PROVIDER) != _ROCKS:
         raise ParameterError(
             f"a stream with state needs RocksDB: spark.conf.set({_PROVIDER!r}, {_ROCKS!r}) before "
