@@ -16,7 +16,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Any
 from unittest.mock import patch
 
@@ -29,12 +29,6 @@ from ccbps.algebra.pairing.curve import ArkworksCurve, BothCurve, MclCurve
 from ccbps.functional import Authority, CpAbe, HiddenVectors, Ibe, KpAbe, UserKey, scheme
 from ccbps.functional.trees import predicate_tree
 
-BOTH = BothCurve()
-LIBRARIES: dict[str, Pairing] = {
-    "both": BOTH,
-    "pymcl alone": MclCurve(),
-    "py-arkworks alone": ArkworksCurve(),
-}
 GOALS = {"seal": 5.0, "open": 8.0}
 """Milliseconds to seal under an AND of 10, and to open it."""
 GOAL = 1.3
@@ -111,6 +105,16 @@ class Case:
         return int(ones * group.g1_bytes + twos * group.g2_bytes)
 
 
+@cache
+def curves() -> dict[str, Pairing]:
+    """Return the pairings of each library by itself, and of both together."""
+    return {
+        "both": BothCurve(),
+        "pymcl alone": MclCurve(),
+        "py-arkworks alone": ArkworksCurve(),
+    }
+
+
 @contextmanager
 def library(group: Pairing) -> Iterator[None]:
     """Make schemes take a pairing of this library."""
@@ -120,7 +124,7 @@ def library(group: Pairing) -> Iterator[None]:
 
 def cases() -> dict[str, Case]:
     """Return all schemes."""
-    with library(BOTH):
+    with library(curves()["both"]):
         out = {"IBE": Case(Ibe(), "bob", "bob")}
         for name in ("AND of 10", "n < 30000, 16 bits"):
             schema, policy, record = POLICIES[name]
@@ -134,7 +138,7 @@ def cases() -> dict[str, Case]:
 
 def operations(name: str) -> dict[str, tuple[Action, int]]:
     """Return the operations of a library, and how many each action does."""
-    group = LIBRARIES[name]
+    group = curves()[name]
     a, b = group.exponents(2)
     p, q = group.power(group.g1, a), group.power(group.g2, b)
     target, pairs = group.product([(p, q)]), [(p, q)] * MANY
@@ -173,12 +177,12 @@ PEERS = {"blspy": blspy, "py_ecc": py_ecc}
 
 def floor(rounds: int) -> dict[str, float]:
     """Print what the operations take, and return the seconds of those by both libraries."""
-    runs = {(what, name): run for name in LIBRARIES for what, run in operations(name).items()}
+    runs = {(what, name): run for name in curves() for what, run in operations(name).items()}
     least = seconds({key: repeated(action, MANY // n) for key, (action, n) in runs.items()}, rounds)
     took = {key: second / MANY for key, second in least.items()}
-    table = Table("Operations, milliseconds", dict.fromkeys(LIBRARIES, ".3f"), width=36, least=11)
+    table = Table("Operations, milliseconds", dict.fromkeys(curves(), ".3f"), width=36, least=11)
     for what in dict.fromkeys(what for what, _ in runs):
-        table.row(what, *(1e3 * took[what, name] for name in LIBRARIES))
+        table.row(what, *(1e3 * took[what, name] for name in curves()))
 
     heads = {"ms": ".3f", "pairings a second": ",.1f", "times pymcl": ",.1f"}
     table = Table("One pairing", heads)
@@ -236,7 +240,7 @@ def schemes(made: dict[str, Case], single: dict[str, float], rounds: int) -> Non
         case = made[f"CP-ABE, {name}"]
         tree = predicate_tree(schema, schema.parse(policy))
         words = case.scheme.holdings(record, None)
-        used = len(tree.weights(words, BOTH.order) or {})
+        used = len(tree.weights(words, curves()["both"].order) or {})
         opening, limit = took[f"CP-ABE, {name}", "open"], used * a_leaf
         over = opening / limit
         table.row(name, used, 1e3 * opening, 1e3 * limit, over, over / GOAL)
@@ -298,7 +302,7 @@ def libraries(rounds: int) -> None:
     """Print what schemes take with each library alone."""
     chosen = {"IBE": (Ibe, "bob", "bob"), "CP-ABE, AND of 10": (CpAbe, ALL, conjunction(10))}
     actions: dict[tuple[str, str], Action] = {}
-    for name, group in LIBRARIES.items():
+    for name, group in curves().items():
         with library(group):
             for title, (kind, holds, target) in chosen.items():
                 case = Case(kind() if kind is Ibe else kind(FLAGS), holds, target)
@@ -306,10 +310,10 @@ def libraries(rounds: int) -> None:
                 actions[f"{title}: seal", name] = case.seal
                 actions[f"{title}: open", name] = case.open
     took = seconds(actions, rounds)
-    heads = dict.fromkeys(LIBRARIES, ".2f")
+    heads = dict.fromkeys(curves(), ".2f")
     table = Table("Schemes by library, milliseconds", heads, width=34, least=11)
     for what in dict.fromkeys(what for what, _ in actions):
-        table.row(what, *(1e3 * took[what, name] for name in LIBRARIES))
+        table.row(what, *(1e3 * took[what, name] for name in curves()))
 
 
 def workers(rounds: int) -> None:
@@ -323,7 +327,7 @@ def workers(rounds: int) -> None:
         took = seconds({n: partial(action, workers=n) for n in (1, 2)}, rounds)
         table.row(title, *(1e3 / size * took[n] for n in (1, 2)), took[1] / took[2])
 
-    for name, group in LIBRARIES.items():
+    for name, group in curves().items():
         with library(group), patch.dict(os.environ, {BY: name}):
             case, record = Case(CpAbe(FLAGS), ALL, conjunction(10)), [RECORD]
             for size in BATCHES:
@@ -349,7 +353,7 @@ def main() -> None:
 
 
 if BY in os.environ:  # in a process of a batch
-    scheme._group = lambda _: LIBRARIES[os.environ[BY]]
+    scheme._group = lambda _: curves()[os.environ[BY]]
 if __name__ == "__main__":
     one_core()
     main()

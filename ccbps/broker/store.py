@@ -257,9 +257,9 @@ class BrokerStore:
                 (client, sequence),
             ).fetchall()
             self._db.executemany(
-                "DELETE FROM payloads WHERE id = ?1 AND NOT EXISTS "
-                "(SELECT 1 FROM deliveries WHERE payload = ?1)",
-                payloads,
+                "DELETE FROM payloads WHERE id = :id AND NOT EXISTS "
+                "(SELECT 1 FROM deliveries WHERE payload = :id)",
+                [{"id": payload} for (payload,) in payloads],
             )
 
     def revoke_user(self, user: bytes) -> None:

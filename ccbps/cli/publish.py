@@ -53,8 +53,8 @@ _TABLE: Final = (
 )
 # There is no row if a number would be too large.
 _TAKE: Final = (
-    "INSERT INTO numbers VALUES (?1, ?2 + ?3) ON CONFLICT DO UPDATE "
-    "SET next = max(next, ?2) + ?3 WHERE next <= ?4 - ?3 RETURNING next"
+    "INSERT INTO numbers VALUES (:publisher, :first + :count) ON CONFLICT DO UPDATE "
+    "SET next = max(next, :first) + :count WHERE next <= :most - :count RETURNING next"
 )
 
 
@@ -78,7 +78,8 @@ def take_numbers(path: str, publisher: str, count: int, first: int = 0) -> range
         with closing(sqlite3.connect(path, timeout=60, isolation_level=None)) as file:
             file.execute("PRAGMA synchronous = FULL")
             file.execute(_TABLE)
-            taken = file.execute(_TAKE, (publisher, first, count, NUMBERS - 1)).fetchall()
+            given = {"publisher": publisher, "first": first, "count": count, "most": NUMBERS - 1}
+            taken = file.execute(_TAKE, given).fetchall()
     except sqlite3.Error as error:
         raise LedgerError(f"the state {os.fspath(path)} cannot be used: {error}") from None
     if not taken:

@@ -64,7 +64,8 @@ _ALERTS: Final = ("TLSV1_UNRECOGNIZED_NAME", "TLSV1_ALERT_UNKNOWN_CA")
 class Channel(Closable):
     """A connection to a pinned peer. Frames are sent and received by one thread at a time.
 
-    After an error, and in a process forked from the one that made it, a channel is closed.
+    Another thread may close it: a frame that is on its way then ends with a `NetworkError`. After
+    an error, and in a process forked from the one that made it, a channel is closed.
 
     Example:
         >>> from ccbps.network import Credentials, Identity, Server, connect
@@ -89,7 +90,8 @@ class Channel(Closable):
 
     def __init__(self, connection: socket.socket, peer: Certificate, seconds: float) -> None:
         self._connection, self.peer, self._seconds = connection, peer, seconds
-        self._process = this_process()
+        self._process, self._lock = this_process(), threading.Lock()
+        self._users, self._is_closed = 0, False
 
     def __repr__(self) -> str:
         return f"<Channel to {self.peer!r}>"
@@ -138,7 +140,7 @@ class Channel(Closable):
 
     def is_quiet(self) -> bool:
         """Return whether no frame waits to be received, and the connection has not ended."""
-        if self._connection.fileno() < 0:
+        if self._is_closed:
             return False
         if isinstance(self._connection, ssl.SSLSocket) and self._connection.pending():
             return False
@@ -148,11 +150,27 @@ class Channel(Closable):
 
     def close(self) -> None:
         """Close the connection, for the peer too. In a forked process, close this handle only."""
-        with suppress(OSError):  # it has ended
-            if self._process == this_process():
-                # Processes forked meanwhile hold the connection, but do not keep it open.
-                socket.socket.shutdown(self._connection, socket.SHUT_RDWR)
+        if self._process == this_process():
+            with self._lock:
+                if not self._is_closed:
+                    self._is_closed = True
+                    with suppress(OSError):  # it has ended
+                        # Processes forked meanwhile hold it, too, but do not keep it open.
+                        socket.socket.shutdown(self._connection, socket.SHUT_RDWR)
+                if self._users:
+                    # A thread that is within TLS would go on with the number of the connection,
+                    # which another file may have by then. It closes the connection itself.
+                    return
+        self._is_closed = True
         self._connection.close()
+
+    def _leave(self) -> None:
+        """End a thread's use of the connection; close it if that was put off."""
+        with self._lock:
+            self._users -= 1
+            is_over = self._is_closed and not self._users
+        if is_over:
+            self._connection.close()
 
     def _read(self, count: int, until: float) -> bytearray:
         content = bytearray(count)
@@ -172,14 +190,18 @@ class Channel(Closable):
             # Two processes would encrypt different records under one nonce.
             self.close()
             raise NetworkError("a channel cannot be used after a fork: connect in the new process")
-        if self._connection.fileno() < 0:
-            raise NetworkError("the channel is closed: connect again")
+        with self._lock:
+            if self._is_closed:
+                raise NetworkError("the channel is closed: connect again")
+            self._users += 1
         try:
             yield time.monotonic() + (self._seconds if seconds is None else seconds)
         except BaseException as error:
             self.close()
             _raise_as_network_error(error)
             raise
+        finally:
+            self._leave()
 
 
 @confined

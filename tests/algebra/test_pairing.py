@@ -13,6 +13,7 @@ from ccbps.algebra.pairing.curve import COMPRESSED, INFINITY, ArkworksCurve, Bot
 from ccbps.algebra.pairing.groups import HASHED_BYTES, TransparentPairing
 from ccbps.errors import DecodeError, ParameterError
 
+pytest.importorskip("pymcl", reason="pymcl has no wheel for this Python")
 CURVES = [MclCurve(), ArkworksCurve(), BothCurve()]
 ALL = [*CURVES, TransparentPairing()]
 DOMAIN = b"QUUX-V01-CS02-with-BLS12381G1_XMD:SHA-256_SSWU_RO_"

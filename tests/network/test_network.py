@@ -608,6 +608,39 @@ def test_a_server_that_closes_ends_all_and_frees_its_port() -> None:
                 Server(lambda _: None, answering, port=place_of(server.address)[1])
 
 
+def test_a_thread_that_uses_a_channel_closes_it_itself(
+    echo: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file number must not be another file's while TLS still reads from it and writes to it."""
+    closed_by, reading, closed = list[int](), threading.Event(), threading.Event()
+    with to_bob(echo.address) as client, ThreadPoolExecutor(1) as other:
+        connection = client._connection
+        close, receive = connection.close, connection.recv_into
+
+        def noted() -> None:
+            closed_by.append(threading.get_ident())
+            close()
+
+        def slow(view: memoryview) -> int:
+            reading.set()
+            count = receive(view)
+            assert closed.wait(SECONDS)
+            return count
+
+        monkeypatch.setattr(connection, "close", noted)
+        monkeypatch.setattr(connection, "recv_into", slow)
+        waiting = other.submit(client.receive, 9)
+        assert reading.wait(SECONDS)
+        client.close()
+        assert not closed_by and not client.is_quiet()
+        with pytest.raises(NetworkError, match="the channel is closed"):
+            client.send(b"")
+        closed.set()
+        with pytest.raises(NetworkError, match="ended"):
+            waiting.result(timeout=SECONDS)
+        assert closed_by == [other.submit(threading.get_ident).result()]
+
+
 def test_a_server_listens_on_ipv6() -> None:
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
