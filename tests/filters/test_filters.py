@@ -218,7 +218,7 @@ class AgainstAMultiset(RuleBasedStateMachine):
                     expected.update(some)
                 except FilterFullError:  # many copies, or keys whose two buckets are the same
                     assert held.to_bytes() == before
-                    assert len(held) > 9
+                    assert len(held) > 9 or max((expected + Counter(some)).values()) > 4
 
     @rule(data=st.data(), single=st.booleans())
     def remove(self, data: st.DataObject, single: bool) -> None:

@@ -11,9 +11,9 @@ import pickle
 import pkgutil
 import traceback
 from collections.abc import Callable, Iterator
-from secrets import token_hex
 from typing import Any
 
+import gmpy2
 import pytest
 
 import ccbps
@@ -63,25 +63,41 @@ TOY_GROUP = prime_order_group("toy64")
 LAYERS, GROUP_LAYERS = PohligHellman(TOY_PRIME_64), GroupLayers(TOY_GROUP)
 
 
-def role_key(kind: type[RoleKey]) -> bytes:
-    return kind.make(bytes(32), "broker", bytes(6), 0, {"k": token_hex(8)}).export_secret()
+def role_key(kind: type[RoleKey], first: int = 0xC0) -> bytes:
+    data = {"k": bytes(range(first, first + 8)).hex()}
+    return kind.make(bytes(32), "broker", bytes(6), 0, data).export_secret()
 
 
-# Kinds that are not made of any bytes: two samples, and how one is made of them.
+def paillier_key(p: int, q: int) -> bytes:
+    primes = (int(gmpy2.next_prime(number)) for number in (p, q))
+    return PaillierSecretKey.from_primes(*primes, toy=True).export_secret()
+
+
+# Kinds that are not made of any bytes: two samples, and how one is made of them. They are the same
+# in each run: four bytes of a random secret, which are letters, may stand in a traceback by chance.
 SAMPLES: dict[type[SecretBytes], tuple[list[bytes], Callable[[Any], SecretBytes]]] = {
-    BrokerState: ([BrokerState.new(3).export_secret() for _ in range(2)], BrokerState),
-    RoleKey: ([role_key(RoleKey), role_key(RoleKey)], RoleKey),
-    KeyUpdate: ([role_key(KeyUpdate), role_key(KeyUpdate)], KeyUpdate),
+    BrokerState: (
+        [
+            BrokerState.of(bytes(range(first, first + 32)), 0, 0, [0] * 3).export_secret()
+            for first in (0xC0, 0xC1)
+        ],
+        BrokerState,
+    ),
+    RoleKey: ([role_key(RoleKey, 0xC0), role_key(RoleKey, 0xC1)], RoleKey),
+    KeyUpdate: ([role_key(KeyUpdate, 0xC0), role_key(KeyUpdate, 0xC1)], KeyUpdate),
     PaillierSecretKey: (
-        [PaillierSecretKey.generate(128, toy=True).export_secret() for _ in range(2)],
+        [
+            paillier_key(0xC1D2E3F4A5B6C7D8, 0xE9DACBBCAD9E8F80),
+            paillier_key(0xD1E2F3C4B5A69788, 0xF8E7D6C5B4A39281),
+        ],
         PaillierSecretKey,
     ),
     LayerKey: (
-        [LAYERS.generate().export_secret() for _ in range(2)],
+        [LAYERS.derive(bytes(32), name).export_secret() for name in (b"one", b"two")],
         lambda secret: LayerKey(secret, TOY_PRIME_64),
     ),
     GroupKey: (
-        [GROUP_LAYERS.generate().export_secret() for _ in range(2)],
+        [GROUP_LAYERS.derive(bytes(32), name).export_secret() for name in (b"one", b"two")],
         lambda secret: GroupKey(secret, TOY_GROUP),
     ),
 }

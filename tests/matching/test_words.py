@@ -381,6 +381,8 @@ def test_parameters_as_json_make_the_same_matcher(kind: Both) -> None:
     if kind is KeywordDictionaryMatch:
         given["dictionaries"] = {"note": ["IBM", "SAP", "IBM"], "tag": ["x"], "day": []}
         given["dictionaries"] |= {"price": [decimal.Decimal("0.5")], "volume": []}
+    else:
+        given["false_positives"] = 2**-40  # so that none is met
     matcher = kind(schema, **given)
     text = json.dumps(matcher.parameters())
     again = kind.from_parameters(schema, json.loads(text))
@@ -418,7 +420,11 @@ def test_parameters_as_json_make_the_same_matcher(kind: Both) -> None:
 
 
 @both
-def test_matchers_are_proposed_with_points_that_tell_nothing(kind: Both) -> None:
+def test_matchers_are_proposed_with_points_that_tell_nothing(
+    kind: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    defaults: Any = KeywordFilterMatch.__init__.__kwdefaults__
+    monkeypatch.setitem(defaults, "false_positives", 2**-40)  # so that none is met
     proposals = [
         list(kind.propose(QUOTES, QUOTES.parse(text)))
         for text in ("issue = 'IBM' AND price < 77", "price < 12", "price = 3", "price < 3 OR TRUE")
