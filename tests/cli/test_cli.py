@@ -9,7 +9,6 @@ import re
 import runpy
 import shlex
 import signal
-import socket
 import stat
 import subprocess
 import sys
@@ -49,6 +48,7 @@ from ccbps.keys.plain_key import FilterKey
 from ccbps.matching import FormulaMatch, KeywordMatch, Matcher, TagMatch, from_json
 from tests.support import effort, strategies
 from tests.support.command_line import SERVER, Shell, at, key_of, served
+from tests.support.three_brokers import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -82,12 +82,6 @@ def process_of(line: str, port: int) -> list[str]:
     return [sys.executable, "-m", "ccbps", *shlex.split(line.replace(" --metrics 9100", ""))[1:]]
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
 @contextmanager
 def started(command: list[str]) -> Iterator[subprocess.Popen[str]]:
     # A shell lets processes in the background ignore Ctrl-C, and their children inherit that.
@@ -115,7 +109,7 @@ def line_of(stream: Any) -> str:
 def test_the_story_of_help_with_real_processes(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    port, shown = free_port(), ""
+    port, shown = free_ports(1), ""
     for name in ("plan", "explain", "check-predicate", "filter", "keygen", "encode", "match"):
         for line in EXAMPLES[name]:
             if line.startswith("printf "):

@@ -83,7 +83,7 @@ def test_no_broker_has_what_two_would_need(tmp_path: Path) -> None:
         events = feed.encode(records)
         for number, row in enumerate(feed.seal(events)):
             clients["feed"].publish(Publication(number, row.tobytes(), b""))
-        assert clients["ann"].receive(timeout=20).names == ("0", "1", "2", "3", "4")
+        assert clients["ann"].receive(timeout=60).names == ("0", "1", "2", "3", "4")
 
         secrets: list[list[bytes]] = [[], [], []]
         held: list[list[bytes]] = [[], [], []]
