@@ -443,7 +443,7 @@ def test_one_time_matchers(shell: Shell, scheme: str) -> None:
 def test_a_second_broker_at_a_server_does_not_start(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ccbps.mqtt.claim.LEASE_SECONDS", 0.3)
+    monkeypatch.setattr("ccbps.mqtt.claim.LEASE_SECONDS", 3)
     shell.done("ccbps explain --schema 'price=UInt(8)' --scheme TagMatch --out m")
     shell.make_role_keys()
     with served(from_json(Path("m").read_text())) as (url, _):
@@ -462,7 +462,7 @@ def test_topics_skipped_records_payloads_and_patience(shell: Shell) -> None:
     rows = ["issue,price,note", "IBM,5,first", "AAPL,5,second", "IBM,6,third", "IBM,700,fourth"]
     Path("q.csv").write_text("\n".join(rows) + "\n")
     Path("bad.json").write_text('{"issue": "IBM", "price": 1}\n{"issue": "IBM"}\n')
-    matcher, quota = from_json(Path("m").read_text()), Quota(rate=8.0, burst=3.0)
+    matcher, quota = from_json(Path("m").read_text()), Quota(rate=2.0, burst=3.0)
     with served(matcher, quota=quota) as (url, broker):
         client = f"ccbps subscribe {at(url, 'alice')}"
         subscribe = f"{client} 'price < 10' --matcher m --key alice.key"

@@ -18,7 +18,7 @@ from ccbps.cli.publish import take_numbers
 from ccbps.cli.record_writing import RecordWriter
 from ccbps.cli.records import Table
 from ccbps.errors import LedgerError, ParameterError, RefusedError
-from ccbps.filters import MaskLayout
+from ccbps.filters import FilterKey, MaskLayout
 from ccbps.matching import from_json
 from ccbps.mqtt import LocalServer, MqttClient
 from tests.support.broker_world import count
@@ -128,6 +128,8 @@ def test_masks_of_contents_go_along(shell: Shell) -> None:
         "ccbps explain --schema 'x=UInt(8)' --scheme TagMatch --out m",
         "ccbps keygen filter --out contents.key",
     )
+    # Under one key in two hundred, seven more pairs pass by chance.
+    Path("contents.key").write_text(FilterKey(bytes(16)).to_text())
     shell.make_role_keys(feed="publisher", alice="subscriber")
     layout = shell.done("ccbps keygen masks --matcher m --filter contents.key").strip()
     broker = "ccbps broker --matcher m --key broker.key --local 0 --users users --masks"
