@@ -9,7 +9,6 @@ import re
 import runpy
 import shlex
 import signal
-import socket
 import stat
 import subprocess
 import sys
@@ -49,6 +48,7 @@ from ccbps.keys.plain_key import FilterKey
 from ccbps.matching import FormulaMatch, KeywordMatch, Matcher, TagMatch, from_json
 from tests.support import effort, strategies
 from tests.support.command_line import SERVER, Shell, at, key_of, served
+from tests.support.three_brokers import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -82,12 +82,6 @@ def process_of(line: str, port: int) -> list[str]:
     return [sys.executable, "-m", "ccbps", *shlex.split(line.replace(" --metrics 9100", ""))[1:]]
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
 @contextmanager
 def started(command: list[str]) -> Iterator[subprocess.Popen[str]]:
     # A shell lets processes in the background ignore Ctrl-C, and their children inherit that.
@@ -115,7 +109,7 @@ def line_of(stream: Any) -> str:
 def test_the_story_of_help_with_real_processes(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    port, shown = free_port(), ""
+    port, shown = free_ports(1), ""
     for name in ("plan", "explain", "check-predicate", "filter", "keygen", "encode", "match"):
         for line in EXAMPLES[name]:
             if line.startswith("printf "):
@@ -449,7 +443,7 @@ def test_one_time_matchers(shell: Shell, scheme: str) -> None:
 def test_a_second_broker_at_a_server_does_not_start(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ccbps.mqtt.claim.LEASE_SECONDS", 0.3)
+    monkeypatch.setattr("ccbps.mqtt.claim.LEASE_SECONDS", 3)
     shell.done("ccbps explain --schema 'price=UInt(8)' --scheme TagMatch --out m")
     shell.make_role_keys()
     with served(from_json(Path("m").read_text())) as (url, _):
@@ -468,7 +462,7 @@ def test_topics_skipped_records_payloads_and_patience(shell: Shell) -> None:
     rows = ["issue,price,note", "IBM,5,first", "AAPL,5,second", "IBM,6,third", "IBM,700,fourth"]
     Path("q.csv").write_text("\n".join(rows) + "\n")
     Path("bad.json").write_text('{"issue": "IBM", "price": 1}\n{"issue": "IBM"}\n')
-    matcher, quota = from_json(Path("m").read_text()), Quota(rate=8.0, burst=3.0)
+    matcher, quota = from_json(Path("m").read_text()), Quota(rate=2.0, burst=3.0)
     with served(matcher, quota=quota) as (url, broker):
         client = f"ccbps subscribe {at(url, 'alice')}"
         subscribe = f"{client} 'price < 10' --matcher m --key alice.key"

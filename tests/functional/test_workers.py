@@ -91,11 +91,11 @@ def test_short_batches_stay_in_this_process() -> None:
 
 
 def test_a_rest_that_is_small_stays_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "HERE_SECONDS", 0.02)
+    monkeypatch.setattr(workers, "HERE_SECONDS", 0.3)
     done: list[int] = []
 
     def act(row: int) -> int:
-        time.sleep(0.03 if row == 3 else 0)
+        time.sleep(0.35 if row == 3 else 0)
         done.append(row)
         return row
 

@@ -40,6 +40,7 @@ from ccbps.rounds import EventLedger, LedgerServer, RemoteLedger, remote_ledger
 from ccbps.rounds.disk_ledger import DiskLedger
 from ccbps.rounds.remote_ledger import identities
 from tests.support.relay import place_of, read_or_end, relayed
+from tests.support.three_brokers import free_ports
 
 SEED = SharedSeed(bytes(range(32)))
 KEY = SEED.ledger_key()
@@ -509,7 +510,7 @@ def test_what_a_worker_says_is_not_taken_for_a_broken_connection(
 def test_a_server_that_is_not_there_is_waited_for(
     tmp_path: Path, source: FileKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    port = free_port()
+    port = free_ports(1)
     ledger = RemoteLedger(f"127.0.0.1:{port}")
     other = ThreadPoolExecutor(1)
     got = other.submit(allot, ledger, [(1, 0)])
@@ -565,12 +566,6 @@ def test_arguments_are_checked(tmp_path: Path, source: FileKey) -> None:
         LedgerServer(EventLedger(tmp_path / "events"), FileKey(tmp_path / "other"))
 
 
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
-
-
 PROGRAM = """
 import sys
 from ccbps.cli.program import main
@@ -590,7 +585,7 @@ def served(folder: Path, source: FileKey, port: int, *more: str) -> subprocess.P
 
 @pytest.mark.parametrize("kills", [3, pytest.param(40, marks=pytest.mark.slow)])
 def test_server_and_workers_are_killed(tmp_path: Path, source: FileKey, kills: int) -> None:
-    port = free_port()
+    port = free_ports(1)
     writers = Writers(RemoteLedger(f"127.0.0.1:{port}"), tmp_path, 4)
     server = served(tmp_path, source, port, "--new")
     try:

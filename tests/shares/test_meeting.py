@@ -80,8 +80,10 @@ def test_a_worker_that_came_and_went_does_not_matter(operators: list[Operator]) 
             time.sleep(0.1)
 
     ghost = threading.Thread(target=come_and_go)
-    threading.Timer(0.3, ghost.start).start()
+    timer = threading.Timer(0.3, ghost.start)
+    timer.start()
     coins = met(operators, lambda _, ring: ring.coin(), 0, 0, 0.8)
+    timer.join()
     ghost.join()
     assert len(set(coins)) == 1
 

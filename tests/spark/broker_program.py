@@ -30,7 +30,8 @@ def main(master: str, keys: Path, data: Path) -> None:
     key = cs.FileKey(keys / "tag-broker")
     found += cs.match(*sides, TAGS, key).count()
     held = key.load()  # here, too: whoever looks into this process should find it
-    (data / "broker-found").write_text(str(found))
+    (data / "broker-draft").write_text(str(found))
+    (data / "broker-draft").rename(data / "broker-found")  # whole when it is there
     while held is not None:
         time.sleep(1)
 

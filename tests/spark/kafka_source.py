@@ -53,7 +53,7 @@ class _Reader(DataSourceStreamReader):  # type: ignore[misc]
         return {str(partition): 0 for partition in self._partitions(self._consumer())}
 
     def _partitions(self, consumer: Any) -> list[int]:
-        return sorted(consumer.list_topics(self._topic, timeout=10).topics[self._topic].partitions)
+        return sorted(consumer.list_topics(self._topic, timeout=60).topics[self._topic].partitions)
 
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, int]:
         from confluent_kafka import TopicPartition
@@ -80,7 +80,7 @@ class _Reader(DataSourceStreamReader):  # type: ignore[misc]
         consumer.assign([TopicPartition(self._topic, partition.partition, partition.start)])
         at = partition.start
         while at < partition.stop:
-            message = consumer.poll(10)
+            message = consumer.poll(60)
             if message is None or message.error():
                 raise RuntimeError(f"no message at {partition}: {message and message.error()}")
             at = message.offset() + 1

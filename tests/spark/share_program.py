@@ -53,6 +53,7 @@ class Watched:
                 draft = self.folder / f"begun-{os.getpid()}"
                 draft.write_text(f"{os.getpid()}")
                 draft.rename(begun)
+                time.sleep(5)  # who is to kill it may look late, and there are few units more
             return (yield from steps(*arguments, **options))
 
         if not hasattr(ring, "watched"):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-import socket
+import re
 import subprocess
 import sys
 import time
@@ -107,14 +107,13 @@ class Cluster:
             "SPARK_LOG_DIR": str(folder / "logs"),
         }
         self.folder, self.processes = folder, dict[str, subprocess.Popen[bytes]]()
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        self.url = f"spark://127.0.0.1:{port}"
         spark_class, of = str(home / "bin" / "spark-class"), "org.apache.spark.deploy"
-        arguments = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
+        arguments = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
         self.start("master", spark_class, f"{of}.master.Master", *arguments)
         self._wait_for_text("master", "I have been elected leader")
+        told = re.search(r"spark://127\.0\.0\.1:\d+", (folder / "master.log").read_text())
+        assert told is not None
+        self.url = told[0]
         # A task is not run beside itself on one host, so there are two names of this one.
         for name, host in (("one", "127.0.0.1"), ("two", "localhost")):
             arguments = ["--host", host, "--cores", "1", "--memory", "1g", "--webui-port", "0"]
@@ -137,7 +136,7 @@ class Cluster:
             )
 
     def _wait_for_text(self, name: str, text: str) -> None:
-        self.wait(name, lambda: text in (self.folder / f"{name}.log").read_text(), 60)
+        self.wait(name, lambda: text in (self.folder / f"{name}.log").read_text(), 120)
 
     def wait(self, name: str, done: Callable[[], bool], seconds: float) -> None:
         """Until a process has done something."""

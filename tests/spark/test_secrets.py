@@ -6,7 +6,6 @@ import base64
 import contextlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -22,8 +21,10 @@ import pytest
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import SparkSession
 
+import ccbps.keys
 from ccbps import SharedSeed
 from ccbps import spark as cs
+from ccbps.errors import KeyMismatchError
 from tests.spark.cluster_program import (
     PLANTED,
     READABLE,
@@ -242,7 +243,10 @@ def test_no_key_in_what_a_streaming_program_leaves(tmp_path: Path) -> None:
     while program.poll() is None and len(list((tmp_path / "keys").iterdir())) < len(names):
         for name in names:
             for path in (tmp_path / "temporary").glob(f"*/{name}"):
-                shutil.copy(path, tmp_path / "keys")
+                # It may be half written, or gone.
+                with contextlib.suppress(KeyMismatchError, FileNotFoundError):
+                    ccbps.keys.from_text(text := path.read_text())
+                    (tmp_path / "keys" / name).write_text(text)
         time.sleep(0.2)
     told, _ = program.communicate(timeout=900)
     assert program.returncode == 0, told.decode()[-3000:]

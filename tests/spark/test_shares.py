@@ -173,7 +173,7 @@ def check(
     needles = [form for key in keys for form in (key, key.hex().encode(), base64.b64encode(key))]
     for party, process in enumerate(running):
         log, data = clients.folder / f"{party}.log", clients.folder / f"{party}"
-        assert process.wait(240) == 0, log.read_text()[-3000:]
+        assert process.wait(480) == 0, log.read_text()[-3000:]
         for name, pairs in expected.items():
             rows = pq.read_table(data / name)
             assert rows.column_names[0] == "subscription"
@@ -235,7 +235,7 @@ def test_a_stage_whose_worker_was_killed_is_repeated(spark: SparkSession, tmp_pa
     victim = 1
     with applications(clients, "slowly") as running:
         begun = clients.folder / f"{victim}" / "begun"
-        until = time.monotonic() + 120
+        until = time.monotonic() + 240
         while not begun.exists():
             assert time.monotonic() < until
             assert running[victim].poll() is None
@@ -266,7 +266,7 @@ def test_a_stage_repeated_at_one_operator_meets_the_first_stages_of_the_others(
         return path.read_text().split() if path.exists() else []
 
     def wait_for(count: int) -> None:
-        until = time.monotonic() + 120
+        until = time.monotonic() + 240
         while len(loads(0)) < 2 or len(loads(victim)) < count:
             assert time.monotonic() < until
             assert running[victim].poll() is None

@@ -157,7 +157,8 @@ def test_folders_without_a_complete_store_are_refused(
         with pytest.raises(ParameterError, match=r"interests=.*no message store"):
             cs.match_messages(spark, events, path, BOX)
     content = (events / INDEX).read_bytes()
-    for damaged in (content[:-9], content[:-1], b"", content[:700] + b"?" + content[701:]):
+    flipped = content[:700] + bytes([content[700] ^ 1]) + content[701:]
+    for damaged in (content[:-9], content[:-1], b"", flipped):
         (tmp_path / INDEX).write_bytes(damaged)
         with pytest.raises(DecodeError, match=r"index-00000001\.arrow is damaged: .*checksum"):
             cs.match_messages(spark, events, tmp_path, BOX)

@@ -32,11 +32,13 @@ Pairs = dict[tuple[str, int], Any]
 
 
 def contents(*folders: Path) -> Iterator[tuple[Path, bytes]]:
-    """All files of folders, from which a program may remove some at any time."""
+    """All files of folders, from which a program may remove some, and folders, at any time."""
     for folder in folders:
-        for path in filter(Path.is_file, folder.rglob("*")):
-            with contextlib.suppress(FileNotFoundError):
-                yield path, path.read_bytes()
+        # Path.rglob raises an error where a folder goes while it is looked through.
+        for place, _, names in os.walk(folder):
+            for path in filter(Path.is_file, map(Path(place).joinpath, names)):
+                with contextlib.suppress(FileNotFoundError):
+                    yield path, path.read_bytes()
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import random
 import socket
@@ -89,10 +90,23 @@ def together(act: Callable[[int, Channel, Channel], Any]) -> list[Any]:
     return results
 
 
+_OWN = 625
+_next = [random.randrange(_OWN)]
+
+
 def free_ports(count: int) -> int:
-    """Return the first of several ports that follow one another, and that nobody uses now."""
+    """Return the first of several ports that follow one another, and that nobody uses now.
+
+    Who asked for them binds them later. So each process of a run has its own ports, and gives them
+    in turn.
+    """
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    low = 20_000 + worker % 16 * _OWN  # below those that systems give to connections
     while True:
-        first = random.randrange(20_000, 30_000)  # below those that systems give to connections
+        if _next[0] + count > _OWN:
+            _next[0] = 0
+        first = low + _next[0]
+        _next[0] += count
         with ExitStack() as taken:
             try:
                 for port in range(first, first + count):
