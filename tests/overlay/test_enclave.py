@@ -519,8 +519,9 @@ def test_a_killed_enclave_is_an_error(place: Place) -> None:
 
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="no SIGSTOP here")
 def test_an_enclave_that_does_not_answer_is_ended(place: Place) -> None:
-    with place.platform.launch("second", place.policy, seconds=0.2) as enclave:
+    with place.platform.launch("second", place.policy) as enclave:
         os.kill(enclave.pid, signal.SIGSTOP)
+        enclave._seconds = 0.2
         with pytest.raises(EnclaveError, match=r"within 0\.2 s"):
             enclave.attest(bytes(32))
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import random
 import socket
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, TypeAlias
@@ -89,16 +91,32 @@ def together(act: Callable[[int, Channel, Channel], Any]) -> list[Any]:
     return results
 
 
+GIVEN: deque[int] = deque(maxlen=200)
+"""Ports of which somebody may still make use."""
+
+
 def free_ports(count: int) -> int:
-    """Return the first of several ports that follow one another, and that nobody uses now."""
+    """Return the first of several ports that follow one another, and that nobody uses now.
+
+    Each process of a test run has ports of its own, and no port is given twice in a short time:
+    between a call and its use, another call would find the same ports free.
+    """
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    own = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % workers
+    width = 10_000 // workers
     while True:
-        first = random.randrange(20_000, 30_000)  # below those that systems give to connections
+        # Below those that systems give to connections.
+        first = 20_000 + own * width + random.randrange(width - count)
+        ports = range(first, first + count)
+        if not {*ports}.isdisjoint(GIVEN):
+            continue
         with ExitStack() as taken:
             try:
-                for port in range(first, first + count):
+                for port in ports:
                     taken.enter_context(socket.create_server(("127.0.0.1", port)))
             except OSError:
                 continue
+            GIVEN.extend(ports)
             return first
 
 
