@@ -328,7 +328,7 @@ def test_a_client_that_is_shut_out_must_present_and_subscribe_anew(
 def in_thread(act: Callable[[], object]) -> None:
     thread = threading.Thread(target=act)
     thread.start()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
 
 

@@ -6,6 +6,7 @@ import asyncio
 import datetime
 import io
 import ipaddress
+import math
 import socket
 import threading
 import time
@@ -41,7 +42,7 @@ from tests.support.broker_world import Clock, World, refused
 from tests.support.mosquitto import MOSQUITTO, mosquitto
 
 USERS = {name: f"password of {name}" for name in ("broker", "alice", "bob", "feed", "mallory")}
-WAIT = 10.0
+WAIT = 60.0
 FORGED = bytes(8) + b"a"
 
 
@@ -306,7 +307,8 @@ def test_requests_that_nobody_waits_for_are_not_sent_again(
     server: LocalServer, world: World
 ) -> None:
     broker = world.broker()
-    with MqttClient(url(server, "alice"), timeout=0.3) as alice:
+    with MqttClient(url(server, "alice")) as alice:
+        alice._timeout = 0.3  # now that it is connected, which may take longer
         with pytest.raises(TimeoutError, match="no answer to subscribe"):
             alice.subscribe(world.wants("a", "price < 10"))
         assert not alice._waiting
@@ -441,11 +443,13 @@ def test_requests_are_sent_again_each_by_itself(
         send(self, topic, content, **options)
 
     monkeypatch.setattr(Connection, "send", losing)
+    start = time.monotonic()
     with connected(server, world.broker(), "feed") as (feed,):
         later = [feed.publish_later(world.event(number, 3)) for number in range(20)]
         assert [one.result(WAIT).number for one in later] == [*range(20)]
     assert len(sent) == 20
-    assert max(sent.values()) <= 4
+    # Each after twice the time of the one before it, and once more for a hello's answer.
+    assert max(sent.values()) <= 2 + math.log2(1 + (time.monotonic() - start) / 0.1)
 
 
 def test_a_service_whose_connection_came_back_calls_its_clients(
@@ -486,7 +490,7 @@ def test_a_request_is_turned_away_while_the_broker_writes(world: World) -> None:
     with broker._lock:
         thread = threading.Thread(target=broker.turn_away, args=("alice", 10), daemon=True)
         thread.start()
-        thread.join(1.0)
+        thread.join(WAIT)
         assert not thread.is_alive()
 
 
@@ -621,8 +625,15 @@ def test_requests_of_who_floods_come_back_with_an_error(
         reasons = {getattr(one.exception(WAIT), "reason", None) for one in later}
         assert reasons <= {"rate", None}
         assert "rate" in reasons
-        time.sleep(0.2)
-        assert feed.publish(world.event(1000, 3)).number == 1000
+        # On a slow machine, requests that were sent again still use up the rate for a while.
+        receipt, end = None, time.monotonic() + WAIT
+        while receipt is None:
+            time.sleep(0.2)
+            try:
+                receipt = feed.publish(world.event(1000, 3))
+            except RefusedError:
+                assert time.monotonic() < end
+        assert receipt.number == 1000
 
 
 @pytest.mark.parametrize("content", [b"", b"short", bytes(8), bytes(9), bytes(8) + b"\x11\x01x"])

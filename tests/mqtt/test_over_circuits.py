@@ -48,14 +48,14 @@ def test_mqtt_clients_and_a_broker_that_know_nothing_of_circuits(kind: str, tmp_
             far = {name: MqttUrl(f"mqtt://{tunnel.address}", name, USERS[name]) for name in USERS}
             with (
                 MqttService(world.broker(), direct["broker"]),
-                MqttClient(far["alice"], timeout=10.0) as alice,
-                MqttClient(far["feed"], timeout=10.0) as feed,
+                MqttClient(far["alice"], timeout=60.0) as alice,
+                MqttClient(far["feed"], timeout=60.0) as feed,
             ):
                 alice.subscribe(world.wants("a", "price < 10"))
                 for number, price in enumerate(prices):
                     feed.publish(world.event(number, price))
                 due = [n for n, price in enumerate(prices) if meant("price < 10", price)]
-                came = [alice.receive(10.0) for _ in due]
+                came = [alice.receive(60.0) for _ in due]
                 assert [one.number for one in came] == due
                 assert [one.payload for one in came] == [b"payload %d" % n for n in due]
                 peers = [one.getpeername()[1] for one in watch._open[::2]]

@@ -20,7 +20,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
@@ -42,7 +42,7 @@ from ccbps.network.identity import tls_context
 from tests.support.relay import place_of, read_or_end, records, relayed
 
 ALICE, BOB, MALLORY = (Identity.derive(bytes(32), name) for name in (b"a", b"b", b"m"))
-SECONDS = 20.0
+SECONDS = 60.0
 MOST = 1 << 21
 
 
@@ -393,21 +393,41 @@ def test_records_that_were_altered_on_their_way_are_not_read(
 ) -> None:
     """Whichever record it is: the handshake's, the frame that lets a client in, or a later one."""
     with ThreadPoolExecutor(6) as others:
-        results = [*others.map(lambda place: altered(echo.address, side, harm, place), range(12))]
+        results = [*others.map(lambda place: reached(echo.address, side, harm, place), range(12))]
     for came, done, error in results:
         assert came == [bytes([number]) for number in range(len(came))]
         assert not done or error is not None
     assert sum(done for _, done, _ in results) >= 8
 
 
+Altered: TypeAlias = tuple[list[bytearray], bool, NetworkError | None]
+
+
+def reached(address: str, side: int, harm: str, place: int) -> Altered:
+    """What `altered` returns; with more time if a slow machine did not come to the record."""
+    came, done, error = [], False, None
+    for seconds in (1.0, SECONDS):
+        met = list[int]()
+        came, done, error = altered(address, side, harm, place, met, seconds)
+        if met or error is None:
+            break
+    return came, done, error
+
+
 def altered(
-    address: str, side: int, harm: str, place: int
-) -> tuple[list[bytearray], bool, NetworkError | None]:
-    """What came of twelve frames, whether a record was altered, and what the client met."""
+    address: str, side: int, harm: str, place: int, met: list[int], seconds: float
+) -> Altered:
+    """What came of twelve frames, whether a record was altered, and what the client met.
+
+    Args:
+        met: gets the place, if a record came there that matters.
+    """
     held, done, came = list[bytes](), list[int](), list[bytearray]()
 
     def change(number: int, record: bytes) -> bytes:
         # Of type 20 is a record that says nothing and may be left out (RFC 8446, D.4).
+        if number == place:
+            met.append(number)
         if harm == "swap" and number == place and record[0] != 20:
             held.append(record)
             return b""
@@ -428,7 +448,7 @@ def altered(
     with relayed(address, change, side, records) as relay:
         try:
             # What was left out is waited for.
-            with to_bob(relay.address, seconds=1) as client:
+            with to_bob(relay.address, seconds=seconds) as client:
                 for number in range(12):
                     client.send(bytes([number]))
                 for _ in range(12):
@@ -494,7 +514,11 @@ def test_strangers_did_no_harm(echo: Server) -> None:
     with to_bob(echo.address) as client:
         client.send(b"content")
         assert client.receive(99) == b"content"
-    assert len(echo._served) <= 1
+    # The last ones may still be on their way out.
+    until = time.monotonic() + SECONDS
+    while len(echo._served) > 1:
+        assert time.monotonic() < until
+        time.sleep(0.01)
 
 
 # -- nobody waits for ever -----------------------------------------------------------------------
@@ -516,10 +540,10 @@ def test_peers_that_are_slow_are_given_up_and_others_are_served(
 ) -> None:
     """Silent before the handshake or after it, byte by byte, or writing and never reading."""
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr(channel, "HANDSHAKE_SECONDS", 1)
+    monkeypatch.setattr(channel, "HANDSHAKE_SECONDS", 3)
     monkeypatch.setattr(channel, "PARTING_SECONDS", 0.2)
     with (
-        serving(frame_seconds=1, connections=4) as server,
+        serving(frame_seconds=3, connections=4) as server,
         ExitStack() as stack,
         ThreadPoolExecutor(3) as others,
     ):
@@ -763,7 +787,7 @@ def test_private_keys_leave_no_file(
     if not memory:
         monkeypatch.delattr(os, "memfd_create", raising=False)
     descriptors = Path("/proc/self/fd")
-    files = len([*descriptors.iterdir()]) if descriptors.exists() else 0
+    files = {*descriptors.iterdir()} if descriptors.exists() else set[Path]()
     ALICE.context([BOB.certificate()], server=True)
     (path, mode), *_ = modes
     if memory and hasattr(os, "memfd_create"):
@@ -773,7 +797,8 @@ def test_private_keys_leave_no_file(
         assert mode == 0o600 or os.name == "nt"
         assert not Path(path).exists()
     assert [*tmp_path.iterdir()] == []
-    assert not files or len([*descriptors.iterdir()]) == files
+    # Threads of other tests may close some meanwhile.
+    assert not files or {*descriptors.iterdir()} <= files
 
     def failing(*_: object) -> None:
         raise OSError("no more files")

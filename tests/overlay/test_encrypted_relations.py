@@ -55,7 +55,7 @@ def box(draw: Draw) -> str:
 
 MATCHERS: dict[str, tuple[Callable[[], Matcher], Callable[[Draw], str]]] = {
     "keyword filter": (
-        lambda: KeywordFilterMatch(TOPICS, points={"price": [4, 8, 12]}, false_positives=1e-9),
+        lambda: KeywordFilterMatch(TOPICS, points={"price": [4, 8, 12]}, false_positives=1e-12),
         words,
     ),
     "keyword dictionary": (

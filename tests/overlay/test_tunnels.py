@@ -109,7 +109,7 @@ def test_a_tunnel_listens_on_when_a_circuit_cannot_begin(monkeypatch: pytest.Mon
             refused(RefusedError, "as many connections", last._leave, target.encode(), None)
             connection.shutdown(socket.SHUT_WR)
             assert connection.recv(10) == b""
-        for _ in range(500):
+        for _ in range(6000):
             if not last._ends:
                 break
             threading.Event().wait(0.01)
@@ -173,7 +173,7 @@ def test_a_link_that_ends_while_it_is_opened_leaves_no_channel(
     line = _Line(("127.0.0.1:9", None), None, lambda _: None, lost.set)  # type: ignore[arg-type]
     line.close()
     going.set()
-    for _ in range(100):
+    for _ in range(3000):
         if opened and opened[0].closed:
             break
         threading.Event().wait(0.02)

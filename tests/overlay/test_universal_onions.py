@@ -201,14 +201,15 @@ def opens(block: Any) -> bool:
 def test_the_order_of_blocks_says_nothing() -> None:
     """Where the blocks of the second node are after the first one is uniform."""
     counts = np.zeros(ONIONS.blocks)
-    for _ in range(150):
+    for _ in range(300):
         step = nodes()["a"].handle(ONIONS.make("ab", b""))
         assert step.onion is not None
         peeled = CIPHER.peel(KEYS["b"][0], step.onion.blocks)
         (place,) = [n for n, block in enumerate(peeled) if block[2] == GROUP.identity]
         counts[place] += 1
-    assert counts.min() >= 2
-    assert counts.max() <= 35
+    # Each of 10 places has 30 on average; one is outside once in a billion runs at most.
+    assert counts.min() >= 4
+    assert counts.max() <= 70
 
 
 def test_a_passage_goes_to_the_verifier_as_bytes() -> None:

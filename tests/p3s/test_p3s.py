@@ -188,7 +188,7 @@ class Net:
 
     def line(self, client: str, server: str) -> Line:
         address, peer = self.servers[server].address, self.own[server].certificate()
-        return self.stack.enter_context(Line(address, self.own[client], peer, seconds=10))
+        return self.stack.enter_context(Line(address, self.own[client], peer, seconds=60))
 
     def lines(self, client: str) -> list[Line]:
         return [self.line(client, server) for server in self.roles]

@@ -1,7 +1,8 @@
 """A broker with a policy, and its clients, in one process, for a test that kills it.
 
-Arguments: a folder with todo.json. It goes on where it ended. A step that is done twice, since it
-was killed before it was written down, has the same outcome. The clock is the number of the step.
+Arguments: a folder with todo.json, and the step before which it waits to be killed. It goes on
+where it ended. A step that is done twice, since it was killed before it was written down, has the
+same outcome. The clock is the number of the step.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -78,11 +80,13 @@ class Party:
             self.broker.acknowledge(client, some[-1].sequence)
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, last: int) -> None:
     party, published = Party(folder), folder / "published"
     party.step = int(published.read_text()) if published.exists() else 0
     party.check_start()
     for step in party.todo["steps"][party.step :]:
+        if party.step >= last:
+            threading.Event().wait()
         party.do(step)
         party.step += 1
         draft = folder / "published.new"
@@ -92,4 +96,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), int(sys.argv[2]))

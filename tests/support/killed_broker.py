@@ -1,6 +1,7 @@
 """A broker with its clients in one process, for a test that kills it. Goes on where it ended.
 
-Arguments: a folder with todo.json. A client writes down what it got before it acknowledges.
+Arguments: a folder with todo.json, and the step before which it waits to be killed. A client writes
+down what it got before it acknowledges.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 from pathlib import Path
 
 from ccbps.broker import MatchingBroker, Payloads
@@ -17,7 +19,7 @@ from ccbps.matching import from_json
 KEEP = 10
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, last: int) -> None:
     matcher = from_json((folder / "matcher.json").read_text())
     key = RoleKey.from_text((folder / "key").read_text())
     todo = json.loads((folder / "todo.json").read_text())
@@ -30,6 +32,8 @@ def main(folder: Path) -> None:
     gone = {change["client"] for change in todo["changes"] if change["what"] == "revoke"}
     gone &= {change["client"] for change in todo["changes"] if change["at"] < start}
     for number in range(start, len(todo["events"])):
+        if number >= last:
+            threading.Event().wait()
         while changes and changes[0]["at"] <= number:
             change = changes.pop(0)
             do(broker, change)
@@ -71,4 +75,4 @@ def receive(broker: MatchingBroker, clients: set[str], out: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), int(sys.argv[2]))

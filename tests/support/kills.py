@@ -18,9 +18,14 @@ def progress(folder: Path) -> int:
     return 0
 
 
+STEPS = 40
+"""After so many more steps a program waits to be killed, for this process may have to wait."""
+
+
 def run_and_kill(program: ModuleType, folder: Path, until: int, linger: float) -> bool:
     """Run a program, kill it a moment after a step, and tell whether it was still running."""
-    process = subprocess.Popen([sys.executable, str(program.__file__), str(folder)])
+    arguments = [str(program.__file__), str(folder), str(until + STEPS)]
+    process = subprocess.Popen([sys.executable, *arguments])
     while process.poll() is None and progress(folder) < until:
         time.sleep(0.0005)
     time.sleep(linger)

@@ -14,16 +14,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
+from tests.support.three_brokers import free_ports
+
 MOSQUITTO = os.environ.get("MOSQUITTO") or shutil.which("mosquitto", path="/usr/sbin:/usr/bin")
 DEPLOYMENT = Path(__file__).parents[2] / "examples" / "deployment"
 ACL = (DEPLOYMENT / "acl").read_text("utf-8")
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody uses."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+    """A port of 127.0.0.1 that nobody uses, and that no connection gets before a server does."""
+    return free_ports(1)
 
 
 class Mosquitto:
@@ -48,7 +48,7 @@ class Mosquitto:
         """Start, and wait until the port is open."""
         command = [str(MOSQUITTO), "-c", str(self._config)]
         self._process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-        for _ in range(50):
+        for _ in range(600):
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", self._port)) == 0:
                     break
