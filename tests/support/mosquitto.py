@@ -48,7 +48,7 @@ class Mosquitto:
         """Start, and wait until the port is open."""
         command = [str(MOSQUITTO), "-c", str(self._config)]
         self._process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-        for _ in range(50):
+        for _ in range(600):
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", self._port)) == 0:
                     break
