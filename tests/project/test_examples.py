@@ -272,6 +272,23 @@ Path({str(tmp_path)!r}, "through").touch()
 
 
 @pytest.mark.spark
+def test_stream_quotes_counts_no_failure_of_a_program_that_ends_as_it_is_looked_at(
+    quotes_example: Any, tmp_path: Path
+) -> None:
+    class Ending:
+        pid = 1 << 30  # of no process
+
+        def poll(self) -> int:
+            (tmp_path / "through").touch()
+            return 0
+
+    ending = program(quotes_example, tmp_path, "raise SystemExit('started again')")
+    ending._process = Ending()
+    ending.finish()
+    assert ending.failures == 0
+
+
+@pytest.mark.spark
 def test_stream_quotes_lets_a_writer_go_that_it_did_not_catch(
     quotes_example: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
