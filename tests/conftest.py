@@ -62,7 +62,7 @@ def process_state() -> dict[str, Any]:
     }
 
 
-def changes(before: dict[str, Any], seconds: float = 1) -> list[str]:
+def changes(before: dict[str, Any], seconds: float = 60) -> list[str]:
     """What is different now; threads have some time to end."""
     deadline = time.monotonic() + seconds
     while True:
@@ -168,7 +168,7 @@ def pytest_collection_finish() -> None:
 def session_leaves_the_process_alone() -> Iterator[None]:
     """Fixtures that live long put back what they changed."""
     yield
-    assert not (found := changes(AT_START, seconds=10)), f"left changed: {'; '.join(found)}"
+    assert not (found := changes(AT_START)), f"left changed: {'; '.join(found)}"
 
 
 @pytest.fixture(autouse=True)

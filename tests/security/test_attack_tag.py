@@ -286,7 +286,7 @@ def test_hits_show_which_subscriptions_of_two_groups_are_alike_though_no_event_r
     rng = np.random.default_rng(30)
     limits = 100 + 200 * rng.permutation(19)
     matcher = TagMatch(Schema(price=UInt(BITS)), groups=2)
-    server = matcher.key_server()
+    server = matcher.key_server(randomness=np.random.default_rng(31).bytes)
     permutation = server.broker_key().export_secret_data()["permutation"]
     recovered = []
     for group, mine in enumerate((limits, np.sort(limits))):
