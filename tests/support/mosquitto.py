@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
+from tests.support.three_brokers import free_ports
+
 MOSQUITTO = os.environ.get("MOSQUITTO") or shutil.which("mosquitto", path="/usr/sbin:/usr/bin")
 DEPLOYMENT = Path(__file__).parents[2] / "examples" / "deployment"
 ACL = (DEPLOYMENT / "acl").read_text("utf-8")
@@ -21,9 +23,7 @@ ACL = (DEPLOYMENT / "acl").read_text("utf-8")
 
 def free_port() -> int:
     """A port of 127.0.0.1 that nobody uses."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+    return free_ports(1)  # none that a connection may get before the server does
 
 
 class Mosquitto:
