@@ -309,8 +309,14 @@ class Program:
 
     def finish(self) -> None:
         """Wait until all files are through."""
-        while not (self.output / "through").exists() or self.runs():
-            self.run()
+        while True:
+            runs = self.runs()
+            # Asked in this order, as it may be through and end between both questions.
+            through = (self.output / "through").exists()
+            if through and not runs:
+                return
+            if not runs:
+                self.run()
             time.sleep(IDLE / 4)
 
     def _has_failed(self) -> None:

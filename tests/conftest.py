@@ -62,7 +62,7 @@ def process_state() -> dict[str, Any]:
     }
 
 
-def changes(before: dict[str, Any], seconds: float = 30) -> list[str]:
+def changes(before: dict[str, Any], seconds: float = 60) -> list[str]:
     """What is different now; threads have some time to end."""
     deadline = time.monotonic() + seconds
     while True:

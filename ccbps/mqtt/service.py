@@ -245,7 +245,7 @@ class MqttService(Startable):
         ...         alice.subscribe(Subscription("cheap", wanted))
         ...         event = matcher.publisher(keys.publisher_key()).encode({"price": [5]})
         ...         receipt = feed.publish(Publication(0, event[0].tobytes(), b"encrypted"))
-        ...         print(alice.receive(timeout=10).payload)
+        ...         print(alice.receive(timeout=60).payload)
         b'encrypted'
     """
 

@@ -63,7 +63,7 @@ COMMANDS = [
     if line.startswith("$ ")
 ]
 NAMES = (BROKER, "alice", "bob")
-WAIT = 10.0
+WAIT = 60.0
 Rules = set[tuple[str, str, str]]
 
 
@@ -819,7 +819,7 @@ def running_broker(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("is_confined", [False, True])
 def test_a_broker_runs_as_the_page_says(
     is_confined: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -161,11 +161,11 @@ def test_slots_of_one_topic_for_ever_are_noise() -> None:
     bits = np.unpackbits(slots, axis=1)
     ones = bits.sum(axis=0)
     chi = ((ones - 3000) ** 2 / 1500).sum()
-    assert stats.chi2.sf(chi, 128) > 1e-6
+    assert stats.chi2.sf(chi, 128) > 1e-9
     # Two subscribers of one topic, as the broker sees them: unrelated.
     pairs = slots.reshape(-1, 2, 16)
     same = np.unpackbits(pairs[:, 0] ^ pairs[:, 1]).mean()
-    assert abs(same - 0.5) < 5 * 0.5 / np.sqrt(3000 * 128)
+    assert abs(same - 0.5) < 6 * 0.5 / np.sqrt(3000 * 128)
 
 
 def test_topics_do_not_show_in_sessions_and_events_of_different_topics_look_alike() -> None:

@@ -38,9 +38,10 @@ SCHEMA = Schema(price=UInt(BITS), volume=UInt(BITS))
 
 
 def sent(matcher: TagMatch, texts: list[str], **group: int) -> Bytes:
-    """Bodies of subscriptions under fresh keys."""
-    key = matcher.key_server().subscriber_key("alice", **group)
-    return matcher.subscriber(key).encode(texts)[:, BODY]
+    """Bodies of subscriptions under keys that are seeded: what is read depends on them a little."""
+    draw = np.random.default_rng(len(texts)).bytes
+    key = matcher.key_server(randomness=draw).subscriber_key("alice", **group)
+    return matcher.subscriber(key, randomness=draw).encode(texts)[:, BODY]
 
 
 # -- how many subscriptions have a key ----------------------------------------------------------
@@ -273,7 +274,7 @@ def test_hits_of_some_hundred_events_give_constants(count: int, share: float) ->
     rng = np.random.default_rng(26)
     limits = rng.integers(1, SIZE, 60)
     records, texts = {"price": rng.integers(0, SIZE, count)}, [f"price < {c}" for c in limits]
-    view = bodies_of(TagMatch(Schema(price=UInt(BITS))), records, texts)
+    view = bodies_of(TagMatch(Schema(price=UInt(BITS))), records, texts, rng.bytes)
     recovered = widths_from_hits(hits_of(*view), SIZE)
     assert np.median(np.abs(recovered - limits)) <= share * SIZE
 
@@ -285,7 +286,7 @@ def test_hits_show_which_subscriptions_of_two_groups_are_alike_though_no_event_r
     rng = np.random.default_rng(30)
     limits = 100 + 200 * rng.permutation(19)
     matcher = TagMatch(Schema(price=UInt(BITS)), groups=2)
-    server = matcher.key_server()
+    server = matcher.key_server(randomness=np.random.default_rng(31).bytes)
     permutation = server.broker_key().export_secret_data()["permutation"]
     recovered = []
     for group, mine in enumerate((limits, np.sort(limits))):
@@ -311,7 +312,7 @@ def test_hits_of_few_events_turn_the_tree_however_values_are_distributed(
         limits = rng.integers(2, SIZE, subscriptions)
         matcher = TagMatch(Schema(price=UInt(BITS)))
         records = {"price": (SIZE * rng.beta(2, 5, count)).astype(int)}
-        view = bodies_of(matcher, records, [f"price < {c}" for c in limits])
+        view = bodies_of(matcher, records, [f"price < {c}" for c in limits], rng.bytes)
         tree = BoundTree(keys_of(matcher, view[2], "price"), BITS)
         ones = turns_from_hits(tree, hits_of(*view))
         recovered = limits_from_turns(tree.paths, ones, BITS)

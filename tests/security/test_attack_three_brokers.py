@@ -251,7 +251,7 @@ def test_a_broker_that_flips_answers_is_found_by_canaries_at_the_stated_rate() -
     interest = held(matcher, subscriber, "interest", subscriber.encode("price < 8"))
     found = 0
     for _ in range(trials):
-        canary = Canary(SharedSeed.generate(), share=share)
+        canary = Canary(SharedSeed.generate(rng.bytes), share=share)
         due = canary.due(range(count))
         prices = np.where(due, rng.integers(0, 8, count), rng.integers(0, 16, count))
         events = held(matcher, publisher, "event", publisher.encode({"price": prices}))

@@ -30,7 +30,8 @@ from ccbps.ciphers.word_prf import NonceHash, to_blocks
 from ccbps.errors import BrokenSchemeWarning, DecodeError
 from ccbps.matching import KeywordDictionaryMatch, KeywordFilterMatch, Matcher
 from ccbps.wire import KEY_HEADER_BYTES, Cause
-from tests.support.reusable_checks import BODY, sealed, sent
+from tests.support import reusable_checks
+from tests.support.reusable_checks import BODY, sealed
 from tests.support.word_matchers import Both, both
 
 Bytes = NDArray[np.uint8]
@@ -49,7 +50,18 @@ def world(matcher: Matcher, count: int = 4_000, seed: int = 3) -> tuple[Any, Any
     chances = 1 / np.arange(1, 9)
     issue = rng.choice(8, count, p=chances / chances.sum())
     records = {"issue": [NAMES[i] for i in issue], "price": rng.integers(0, 256, count)}
-    return matcher.key_server(), records
+    return server_of(matcher), records
+
+
+def server_of(matcher: Matcher) -> Any:
+    """A key server. Keys are seeded: false positives of filters could spoil any figure."""
+    return matcher.key_server(randomness=np.random.default_rng(7).bytes)
+
+
+def sent(matcher: Matcher, records: Any, interests: Any, server: Any) -> tuple[Bytes, Bytes]:
+    """All that a broker sees: messages of events and of interests, seeded as keys are."""
+    draw = np.random.default_rng(17).bytes
+    return reusable_checks.sent(matcher, records, interests, server, draw)
 
 
 def words_of(matcher: Any, interest: Bytes) -> list[bytes]:
@@ -203,7 +215,7 @@ def test_padding_hides_the_number_of_words_and_bad_padding_shows_it() -> None:
     schema = Schema(x=UInt(8, nullable=True), y=UInt(8, nullable=True))
     points = {name: list(range(10, 250, 20)) for name in schema}
     matcher = KeywordFilterMatch(schema, points=points)
-    key = matcher.key_server().publisher_key()
+    key = server_of(matcher).publisher_key()
     rng = np.random.default_rng(2)
     null = rng.random(997) < 0.5
     values = [
@@ -351,7 +363,7 @@ def ranges(rng: np.random.Generator, size: int, count: int, widest: int) -> list
 def test_150_ranges_alone_give_all_cells_in_order(kind: Both) -> None:
     """From 150 messages of subscribers. No event, no key, nothing known."""
     matcher = matcher_of(kind, PRICES, {"price": (32, 1)})
-    server = matcher.key_server()
+    server = server_of(matcher)
     texts = [
         f"price BETWEEN {low} AND {high}"
         for low, high in ranges(np.random.default_rng(3), 4096, 150, 2048)
@@ -370,7 +382,7 @@ def test_150_ranges_alone_give_all_cells_in_order(kind: Both) -> None:
 def test_200_ranges_place_every_event_within_a_hundredth(kind: Both) -> None:
     """From 200 ranges and 1,000 events: each price to 1.3 % of the domain, or all reflected."""
     matcher = matcher_of(kind, PRICES, {"price": (20, 4)})
-    server = matcher.key_server()
+    server = server_of(matcher)
     rng = np.random.default_rng(1)
     texts = [f"price BETWEEN {low} AND {high}" for low, high in ranges(rng, 4096, 200, 2048)]
     prices = rng.integers(0, 4096, 1_000)
@@ -392,7 +404,7 @@ def test_clauses_and_hits_give_words_the_names_of_their_attributes(kind: Both) -
         issue=Category([f"S{number}" for number in range(20)]), price=UInt(12), volume=UInt(16)
     )
     matcher = matcher_of(kind, schema, {"price": (16, 2), "volume": (32, 2)})
-    server = matcher.key_server()
+    server = server_of(matcher)
     rng = np.random.default_rng(2)
     chances = 1 / np.arange(1, 21)
     issue = [f"S{i}" for i in rng.choice(20, 1_700, p=chances / chances.sum())]

@@ -95,10 +95,11 @@ def arriving(fixed_r: bool, count: int = 4000) -> np.ndarray:
     """Arriving elements of unequal words at 64 bits, by their bucket of 16."""
     group = ModpGroup("toy64")
     cot = EqCot(group)
+    draw = np.random.default_rng(1).bytes
     secrets, rows = cot.request([b"IBM"])
     request = [column * count for column in decode_columns(group, "requests", rows, 3)]
-    r = [1] * count if fixed_r else group.random_exponents(count)
-    u = group.random_exponents(count)
+    r = [1] * count if fixed_r else group.random_exponents(count, draw)
+    u = group.random_exponents(count, draw)
     word, key = group.hash_to_group(b"other"), group.generator
     first, second = cot.transform(request, [word] * count, r, u, [key] * count)
     got = group.quotients(second, group.powers(first, secrets[0]))

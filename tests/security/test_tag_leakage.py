@@ -308,11 +308,11 @@ def least_p(left: list[NDArray[np.int64]], other: list[NDArray[np.int64]]) -> fl
 def test_statistics_do_not_tell_real_from_simulated_but_do_tell_repeated_nonces() -> None:
     matcher = TagMatch(SCHEMA, topic=["issue"])
     records = [record for record in sample(1_500, 6) for _ in range(2)]  # pairs of equal events
-    server = matcher.key_server()
-    permutation = server.broker_key().export_secret_data()["permutation"]
-    subscriber = matcher.subscriber(server.subscriber_key("alice"))
-    interests = subscriber.encode(TEXTS)[:, BODY]
     rng = np.random.default_rng(7)
+    server = matcher.key_server(randomness=rng.bytes)
+    permutation = server.broker_key().export_secret_data()["permutation"]
+    subscriber = matcher.subscriber(server.subscriber_key("alice"), randomness=rng.bytes)
+    interests = subscriber.encode(TEXTS)[:, BODY]
 
     def real(randomness: Any) -> list[NDArray[np.int64]]:
         publisher = matcher.publisher(server.publisher_key(), randomness=randomness)

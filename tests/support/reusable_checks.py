@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import strategies as st
 
 from ccbps import Schema
-from ccbps.arrays import Bools, Bytes
+from ccbps.arrays import Bools, Bytes, Randomness
 from ccbps.errors import UnsupportedPredicateError
 from ccbps.matching import Broker, KeyServer, Matcher, Publisher, Subscriber
 from ccbps.matching.contract.access import MAC_BYTES
@@ -38,13 +39,13 @@ def secrets_of(key: Any) -> dict[str, Any]:
 
 
 def roles(
-    matcher: Matcher, server: KeyServer | None = None
+    matcher: Matcher, server: KeyServer | None = None, randomness: Randomness = os.urandom
 ) -> tuple[Publisher, Subscriber, Broker]:
     """Make the three roles under the keys of one server."""
-    server = matcher.key_server() if server is None else server
+    server = matcher.key_server(randomness=randomness) if server is None else server
     return (
-        matcher.publisher(server.publisher_key()),
-        matcher.subscriber(server.subscriber_key("alice")),
+        matcher.publisher(server.publisher_key(), randomness=randomness),
+        matcher.subscriber(server.subscriber_key("alice"), randomness=randomness),
         matcher.broker(server.broker_key()),
     )
 
@@ -58,10 +59,14 @@ def users(matcher: Matcher, *names: str) -> tuple[Any, ...]:
 
 
 def sent(
-    matcher: Matcher, records: Any, interests: Any, server: KeyServer | None = None
+    matcher: Matcher,
+    records: Any,
+    interests: Any,
+    server: KeyServer | None = None,
+    randomness: Randomness = os.urandom,
 ) -> tuple[Bytes, Bytes]:
     """Return all that a broker sees: messages of events and of interests."""
-    publisher, subscriber, _ = roles(matcher, server)
+    publisher, subscriber, _ = roles(matcher, server, randomness)
     return publisher.encode(records), subscriber.encode(interests)
 
 
