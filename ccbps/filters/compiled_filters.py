@@ -138,12 +138,14 @@ def _place(word, size):  # type: ignore[no-untyped-def]
 @compile_kernel(types.void(_BYTES_OUT, types.uint64, types.int64, _WORDS, _WORDS))
 def bloom_add(bits: Bytes, size: int, hashes: int, first: Words, second: Words) -> None:
     """Set the bits of keys."""
+    unit = np.uint64(0xFFFFFFFFFFFFFFFF) // size
     for row in range(len(first)):
         word, step = first[row], second[row]
-        for _ in range(hashes):
+        for number in range(1, hashes + 1):
             place = _place(word, size)
             bits[place >> np.uint64(3)] |= np.uint8(1) << np.uint8(place & np.uint64(7))
             word += step
+            step += np.uint64(number) * unit
 
 
 @compile_kernel(types.void(_BYTES, types.uint64, types.int64, _WORDS, _WORDS, _FLAGS))
@@ -151,16 +153,18 @@ def bloom_has(
     bits: Bytes, size: int, hashes: int, first: Words, second: Words, present: Bools
 ) -> None:
     """Write to `present` whether all bits of each key are set."""
+    unit = np.uint64(0xFFFFFFFFFFFFFFFF) // size
     for row in range(len(first)):
         word, step = first[row], second[row]
         present[row] = True
-        for _ in range(hashes):
+        for number in range(1, hashes + 1):
             place = _place(word, size)
             bit = bits[place >> np.uint64(3)] >> np.uint8(place & np.uint64(7)) & np.uint8(1)
             if not bit:
                 present[row] = False
                 break
             word += step
+            step += np.uint64(number) * unit
 
 
 _MARKS = (types.uint8, types.uint16, types.uint32)

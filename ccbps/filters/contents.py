@@ -215,7 +215,7 @@ class ContentFilter(Confined):
             json.dumps(content).encode(),
             digest_size=HEAD_BYTES,
             key=key.export_secret(),
-            person=b"ccbps contents",
+            person=b"ccbps contents 2",
         )
         self._head = np.frombuffer(digest.digest(), dtype=np.uint64)
 

@@ -11,7 +11,7 @@ from ccbps.errors import DecodeError, ParameterError, ShapeError
 from ccbps.filters.hashing import Hashing, Keys, Murmur3
 from ccbps.records import Number, Record, read, write
 
-MAGIC: Final = b"ccbps filter\0\2"
+MAGIC: Final = b"ccbps filter\0\3"
 CHECK_BYTES: Final = 8
 
 Numbers = tuple[int, int, int, int, int | float]

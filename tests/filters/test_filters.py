@@ -304,6 +304,20 @@ def test_bloom_filters_have_the_rate_that_was_asked_for(rate: float) -> None:
         assert held.expected_false_positives() == pytest.approx(rate, rel=0.1)
 
 
+@both_kernels
+@pytest.mark.parametrize("keys", [2, 8, 50])
+def test_small_bloom_filters_have_their_rate_too(keys: int) -> None:
+    """Places that lie side by side would give a filter for 8 keys six times its rate."""
+    rates, expected = [], 0.0
+    for seed in range(400):
+        held = BloomFilter(keys, 0.002, Murmur3(seed))
+        held.add_all(numbers(0, keys))
+        rates.append(held.has_all(numbers(1 << 40, 3000)).mean())
+        expected += held.expected_false_positives() / 400
+    # It takes bits as independent, which those of few keys are not.
+    assert expected < np.mean(rates) < (3 if keys == 2 else 1.5) * expected
+
+
 def test_sizes_are_those_of_the_source() -> None:
     """The report's Table 1 prints 0.47 MiB for the first one."""
     size = bloom_size(400_000, 0.1)
