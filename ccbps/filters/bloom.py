@@ -1,10 +1,10 @@
 """Bloom filters: sets of keys in bits or counters, with false positives but no false negatives.
 
 Key x has the bits at places (h1 + i h2 + (i^3 - i)/6 u mod 2^64) / 2^64 of m, i = 0 .. k - 1, with
-the two halves of its hash, and u = (2^64 - 1) / m rounded down. Only the upper 32 bits of such a number
-count. This is the enhanced double hashing of Dillinger and Manolios (FMCAD 2004). Without its last
-term, the places of a key with a small h2 lie side by side, and a filter of 128 bits has six times
-the false positives that it should have.
+the two halves of its hash, and u = (2^64 - 1) / m rounded down. Only the upper 32 bits of such a
+number count. This is the enhanced double hashing of Dillinger and Manolios (FMCAD 2004). Without
+its last term, the places of a key with a small h2 lie side by side, and a filter of 128 bits has
+six times the false positives that it should have.
 
 *Erratum*, [N1] Table 1: a Bloom filter for 400,000 keys at a rate of 0.1 is printed as 0.47 MiB. By
 the report's own formula it has 1,917,012 bits, 0.23 MiB.

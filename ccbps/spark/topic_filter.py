@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 
 from ccbps.arrow import binary_column, chosen, is_valid
 from ccbps.checks import instance
-from ccbps.errors import DecodeError, FilterFullError, ParameterError
+from ccbps.errors import DecodeError, ParameterError
 from ccbps.filters.bloom import BloomFilter
 from ccbps.filters.cuckoo import CuckooFilter
 from ccbps.filters.hashing import Murmur3
@@ -94,18 +94,9 @@ def make_filter(df: DataFrame, tokens: str = "token") -> CuckooFilter:
             f"column {tokens!r} has {malformed} tokens, of those that differ, that are not of "
             f"{TOKEN_BYTES} bytes: take what topic_tokens makes, or leave such rows out"
         )
-    room = max(1, len(distinct))
-    while True:
-        wanted = CuckooFilter.for_capacity(room, hashing=Murmur3(randbits(32)))
-        try:
-            wanted.add_all(distinct)
-        except FilterFullError:
-            # Of few tokens, some often do not fit by chance: under another hash, with more room.
-            if room > 2 * len(distinct) + 64:
-                raise
-            room += 8
-        else:
-            return wanted
+    wanted = CuckooFilter.for_capacity(max(1, len(distinct)), hashing=Murmur3(randbits(32)))
+    wanted.add_all(distinct)
+    return wanted
 
 
 def prefilter(df: DataFrame, wanted: Filter, tokens: str = "token") -> DataFrame:

@@ -27,7 +27,7 @@ from ccbps.filters import (
     bloom_size,
     cuckoo_buckets,
 )
-from ccbps.filters.cuckoo import cuckoo_rate
+from ccbps.filters.cuckoo import SPARE_BUCKETS, cuckoo_rate
 from ccbps.filters.filter import CHECK_BYTES, MAGIC, _Form
 from ccbps.filters.hashing import as_key_bytes
 from ccbps.records import write
@@ -332,7 +332,17 @@ def test_sizes_are_those_of_the_source() -> None:
     for slots in (1, 2, 3, 4, 8, 16):
         cuckoo = CuckooFilter.for_capacity(2000, slots)
         cuckoo.add_all(numbers(0, 2000))
-        assert cuckoo.buckets == cuckoo_buckets(2000, slots)
+        assert cuckoo.buckets == cuckoo_buckets(2000, slots) + SPARE_BUCKETS
+
+
+@pytest.mark.parametrize("slots", [3, 4, 8])
+def test_a_few_keys_have_room_whatever_their_hash(slots: int) -> None:
+    """Of six keys in two buckets of four, five may belong to the same one."""
+    for seed in range(300):
+        for count in (1, 6, 15, 30, 60):
+            held = CuckooFilter.for_capacity(count, slots, hashing=Murmur3(seed))
+            held.add_all(numbers(0, count))
+            assert len(held) == count
 
 
 # -- full, alike, united -------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -12,18 +11,16 @@ from pyspark.sql import functions as F
 
 from ccbps import Schema, UInt
 from ccbps import spark as cs
-from ccbps.errors import DecodeError, FilterFullError, ParameterError
+from ccbps.errors import DecodeError, ParameterError
 from ccbps.filters import (
     BloomFilter,
     CountingBloomFilter,
     CuckooFilter,
     FilterKey,
-    Murmur3,
     SipHash,
     TopicTokens,
 )
 from ccbps.matching import FormulaMatch
-from ccbps.spark import topic_filter
 from tests.support.spark_session import KEY, MODE, Places, damaged, save, streamed
 
 pytestmark = pytest.mark.spark
@@ -75,27 +72,6 @@ def test_rows_pass_whose_topic_is_wanted_or_that_have_none(
         assert {bytes(row.token) for row in passed if row.token is not None} == falsely
         assert len(falsely) < 12
         assert len(passed) == 3 * (len(falsely) + 1)
-
-
-def test_tokens_that_do_not_fit_by_chance_get_a_larger_filter(
-    sent: DataFrame, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of six tokens in two buckets, five may belong to the same one: one time in a hundred."""
-    some = sent.where(F.col("topic").isin(WANTED))
-    tokens = [*{bytes(row.token) for row in some.collect()}]
-
-    def fit(seed: int) -> bool:
-        try:
-            CuckooFilter.for_capacity(len(tokens), hashing=Murmur3(seed)).add_all(tokens)
-        except FilterFullError:
-            return False
-        return True
-
-    unlucky = next(seed for seed in count() if not fit(seed))
-    monkeypatch.setattr(topic_filter, "randbits", lambda bits: unlucky)
-    made = cs.make_filter(some)
-    assert len(made) == len(tokens)
-    assert made.has_all(tokens).all()
 
 
 def test_nothing_passes_an_empty_filter_but_what_is_for_all(sent: DataFrame) -> None:
