@@ -35,8 +35,8 @@ MARKS: Final = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 """Types of fingerprints by their bytes."""
 Marks: TypeAlias = NDArray[np.unsignedinteger[Any]]
 SPARE_BUCKETS: Final = 8
-"""Buckets of `for_capacity` beyond those that a large filter needs. Without them, 7 % of all sets of
-30 keys find no room in a filter of 4 slots; with them, all of 6,000 sets did."""
+"""Buckets of `for_capacity` beyond those that a large filter needs. Without them, 7 % of all sets
+of 30 keys find no room in a filter of 4 slots; with them, all of 6,000 sets did."""
 _HALF: Final = np.uint64(32)
 _MASK: Final = (1 << 64) - 1
 
