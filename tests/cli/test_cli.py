@@ -582,7 +582,7 @@ def test_ctrl_c_and_a_closed_pipe_are_no_errors() -> None:
         for _ in range(3):  # Python loses one that comes while it ends a callback
             process.send_signal(signal.SIGINT)
             with suppress(subprocess.TimeoutExpired):
-                process.wait(5)
+                process.wait(20)
                 break
         assert process.returncode == 130
         assert process.stderr is not None

@@ -312,7 +312,7 @@ def test_who_has_no_key_gets_nothing(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(channel, "HANDSHAKE_SECONDS", 1)
+    monkeypatch.setattr(channel, "HANDSHAKE_SECONDS", 3)
     file, (own, worker) = EventLedger(tmp_path / "events"), identities(KEY)
     name = own.certificate().fingerprint
     name = f"{name[:32]}.{name[32:]}"

@@ -20,7 +20,7 @@ from ccbps.broker import Hellos, MatchingBroker, Publication, Quota, Subscriptio
 from ccbps.errors import NetworkError, RefusedError
 from ccbps.matching import ThreeBrokerMatch
 from ccbps.shares.clients import CLIENT_BYTES, HEAD_BYTES
-from ccbps.trio import Follower, Leader
+from ccbps.trio import Follower, Leader, others
 from ccbps.trio.orders import Order, Reply, lane_bytes
 from tests.support.trios import Parts
 
@@ -186,6 +186,7 @@ def test_a_broker_that_tells_late_that_tables_differ_is_heard(
     trio: Trio, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Broker 0's worker sees only that its connections end, and sooner."""
+    monkeypatch.setattr(others, "LATE_SECONDS", 60.0)  # enough on a busy machine
     trio.subscribe("a", "price > 7")
     assert trio.names(50) == {"a"}
     ((table, held),) = trio.leader._held.items()
