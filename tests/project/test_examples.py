@@ -174,6 +174,8 @@ def test_stock_quotes_ends_with_ctrl_c_in_one_line(tmp_path: Path) -> None:
         [sys.executable, str(ROOT / "examples" / "stock_quotes.py"), "--output", str(tmp_path)],
         env={**os.environ, "PYSPARK_PYTHON": sys.executable},
         start_new_session=True,
+        # A run in the background of a shell ignores the signal, and so would the program.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
