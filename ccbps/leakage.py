@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 from msgspec import Struct, structs
 
 FROM_ANSWERS: Final = (
-    "from answers: which subscriptions match the same events shows the order of nested "
+    "from answers: seeing which subscriptions match the same events gives the order of nested "
     "subscriptions, and between which of their bounds each event lies",
     "from answers: anyone who can have events of their choice published finds a bound of k bits "
     "with k events",

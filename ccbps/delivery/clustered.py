@@ -25,6 +25,8 @@ from ccbps.records import read, write
 EVENTS: Final = 1 << 10
 """Number of groups that are cut into parts together."""
 TIME_BITS: Final = 40
+MOST_USES: Final = (1 << 22) - 1
+"""Uses of a part that are counted. Of parts with as many, the one used last stays longest."""
 NAMES: Final = 1 << 18
 """Number of names of parts that are remembered."""
 NOT_CACHED: Final = np.iinfo(np.int64).max
@@ -156,7 +158,7 @@ class ClusteredCache(Strategy):
         ranks = self._rank[self._places, values]
         hits = ranks != NOT_CACHED
         uses = ranks >> TIME_BITS if self.eviction == "frequency" else np.full_like(ranks, -1)
-        ranks[hits] = (uses[hits] + 1 << TIME_BITS) + self._now
+        ranks[hits] = (np.minimum(uses[hits] + 1, MOST_USES) << TIME_BITS) + self._now
         self._rank[self._places, values] = ranks
         fresh = ~hits & (values & values - 1 != 0)
         for cluster in np.flatnonzero(fresh).tolist():

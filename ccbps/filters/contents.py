@@ -69,8 +69,8 @@ class MaskLayout(Record, frozen=True):
         >>> from ccbps.filters import ContentFilter, FilterKey, MaskLayout
         >>> contents = ContentFilter(Schema(price=UInt(8)), FilterKey(bytes(16)))
         >>> contents.layout.to_text()
-        'bb4c6e3fdc29528d:128:4'
-        >>> MaskLayout.from_text('bb4c6e3fdc29528d:128:4') == contents.layout
+        '4b5b306f4ce7d647:128:4'
+        >>> MaskLayout.from_text('4b5b306f4ce7d647:128:4') == contents.layout
         True
         >>> contents.layout.check_event(contents.events({"price": [7]})[0].tobytes())
         >>> contents.layout.check_event(bytes(24))

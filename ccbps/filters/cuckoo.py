@@ -119,9 +119,10 @@ class CuckooFilter(Filter):
     ) -> Self:
         """Make a filter for `capacity` different keys, with spare room so that moves succeed.
 
-        Hazard: with 1 or 2 slots, a few sets of keys in a hundred do not fit by chance.
+        Hazard: with 1 or 2 slots, some sets of keys do not fit by chance, up to 5 in a hundred.
         """
-        buckets = cuckoo_buckets(capacity, slots) + SPARE_BUCKETS
+        needed = cuckoo_buckets(capacity, slots)
+        buckets = max(needed, min(needed + SPARE_BUCKETS, MOST_BUCKETS))
         return cls(buckets, slots, fingerprint_bytes, hashing, once=once)
 
     # -- one key ---------------------------------------------------------------------------------

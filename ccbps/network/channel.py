@@ -140,13 +140,20 @@ class Channel(Closable):
 
     def is_quiet(self) -> bool:
         """Return whether no frame waits to be received, and the connection has not ended."""
-        if self._is_closed:
+        if self._process != this_process():
             return False
-        if isinstance(self._connection, ssl.SSLSocket) and self._connection.pending():
-            return False
-        with DefaultSelector() as selector:
-            selector.register(self._connection, EVENT_READ)
-            return not selector.select(0)
+        with self._lock:
+            if self._is_closed:
+                return False
+            self._users += 1
+        try:
+            if isinstance(self._connection, ssl.SSLSocket) and self._connection.pending():
+                return False
+            with DefaultSelector() as selector:
+                selector.register(self._connection, EVENT_READ)
+                return not selector.select(0)
+        finally:
+            self._leave()
 
     def close(self) -> None:
         """Close the connection, for the peer too. In a forked process, close this handle only."""

@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 
 from ccbps.arrays import Bytes, Index
 from ccbps.delivery import expected
-from ccbps.delivery.clustered import ClusteredCache, ClusteredPopularCache
+from ccbps.delivery.clustered import (
+    MOST_USES,
+    NOT_CACHED,
+    TIME_BITS,
+    ClusteredCache,
+    ClusteredPopularCache,
+)
 from ccbps.delivery.groups import Clusters, even_sizes, group_sizes, members_of, pack_groups
 from ccbps.delivery.key_cache import Eviction, KeyCache
 from ccbps.delivery.learned import LearnedCache, popularity
@@ -514,6 +520,19 @@ def test_a_forged_snapshot_is_refused_or_only_costs_wraps(name: str, data: st.Da
         assert covered == int.from_bytes(group.tobytes(), "little")
         strategy.forget(number % 9)
     strategy.restore(strategy.snapshot())
+
+
+def test_a_cache_whose_parts_were_used_for_long_is_restored() -> None:
+    """Uses are counted up to a limit, which snapshots may have."""
+    cache = ClusteredCache(Clusters([[0, 1, 2]]), capacity=2)
+    cache.count(pack_groups(np.array([[1, 1, 0]] * 2, dtype=bool)))
+    held = cache._rank < NOT_CACHED
+    cache._rank[held] = (MOST_USES << TIME_BITS) + 1
+    cache.count(pack_groups(np.array([[1, 1, 0]], dtype=bool)))
+    assert (cache._rank[held] >> TIME_BITS == MOST_USES).all()
+    snapshot = cache.snapshot()
+    cache.restore(snapshot)
+    assert cache.snapshot() == snapshot
 
 
 @pytest.mark.parametrize(("share", "groups"), [(0.9, 500), (0.5, 200)])

@@ -335,6 +335,7 @@ def test_sizes_are_those_of_the_source() -> None:
         assert cuckoo.buckets == cuckoo_buckets(2000, slots) + SPARE_BUCKETS
 
 
+@both_kernels
 @pytest.mark.parametrize("slots", [3, 4, 8])
 def test_a_few_keys_have_room_whatever_their_hash(slots: int) -> None:
     """Of six keys in two buckets of four, five may belong to the same one."""

@@ -665,6 +665,22 @@ def test_a_thread_that_uses_a_channel_closes_it_itself(
         assert closed_by == [other.submit(threading.get_ident).result()]
 
 
+def test_a_channel_that_is_looked_at_is_not_closed_meanwhile(
+    echo: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with to_bob(echo.address) as client:
+        connection = client._connection
+
+        def pending() -> int:
+            client.close()
+            assert connection.fileno() >= 0
+            return 0
+
+        monkeypatch.setattr(connection, "pending", pending)
+        assert not client.is_quiet()  # it has ended
+        assert connection.fileno() < 0
+
+
 def test_a_server_listens_on_ipv6() -> None:
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()

@@ -19,7 +19,7 @@ def progress(folder: Path) -> int:
 
 
 STEPS = 40
-"""After so many more steps a program waits to be killed, for this process may have to wait."""
+"""After so many more steps a program goes slowly: this process may have to wait to kill it."""
 
 
 def run_and_kill(program: ModuleType, folder: Path, until: int, linger: float) -> bool:

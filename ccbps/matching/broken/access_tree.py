@@ -156,7 +156,10 @@ class AccessTreeMatch(ProxySearchMatcher):
             assumption=f"decisional Diffie-Hellman in {self.group}, SHA-256 as a random oracle, "
             "HMAC-SHA256 pseudorandom; nobody uses comparisons, and the broker colludes with no "
             "user, not even a revoked one",
-            hazards=("users distrust one another: each can use the keywords of all others",),
+            hazards=(
+                "users distrust one another: each can write and read under the keywords of all "
+                "others",
+            ),
             attacks=(
                 "tree shapes: 12 comparisons give every event and every interest, exactly if "
                 "the attribute is nullable, otherwise up to a mirror image",

@@ -159,7 +159,10 @@ class KeywordMatch(ProxySearchMatcher):
             security="computational" if secure else "broken",
             assumption=f"decisional Diffie-Hellman in {self.group}, SHA-256 as a random oracle, "
             "HMAC-SHA256 pseudorandom; the broker colludes with no user, not even a revoked one",
-            hazards=("users distrust one another: each can use the keywords of all others",),
+            hazards=(
+                "users distrust one another: each can write and read under the keywords of all "
+                "others",
+            ),
             attacks=(
                 *toy,
                 "frequency: the most frequent token is the most frequent value",

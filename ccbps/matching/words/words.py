@@ -121,8 +121,8 @@ class WordMatcher(ReusableMatcher):
                 "the order of points, or its reverse, and between which two of them an event lies"
             )
             attacks.append(
-                "containment of answers: it shows the order of the points, and between which two "
-                "of them each event lies"
+                "containment of answers: it shows the order of the points, or its reverse, and "
+                "between which two of them each event lies"
             )
         if self.vocabulary.cells:
             learns += [
