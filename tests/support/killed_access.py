@@ -1,8 +1,8 @@
 """A broker with a policy, and its clients, in one process, for a test that kills it.
 
-Arguments: a folder with todo.json, and the step from which it goes slowly. It goes on where it ended. A
-step that is done twice, since it was killed before it was written down, has the same outcome. The
-clock is the number of the step.
+Arguments: a folder with todo.json, and the step from which it goes slowly. It goes on where it
+ended. A step that is done twice, since it was killed before it was written down, has the same
+outcome. The clock is the number of the step.
 """
 
 from __future__ import annotations

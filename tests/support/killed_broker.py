@@ -1,7 +1,7 @@
 """A broker with its clients in one process, for a test that kills it. Goes on where it ended.
 
-Arguments: a folder with todo.json, and the step from which it goes slowly. A client writes down what it
-got before it acknowledges.
+Arguments: a folder with todo.json, and the step from which it goes slowly. A client writes down
+what it got before it acknowledges.
 """
 
 from __future__ import annotations
