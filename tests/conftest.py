@@ -69,6 +69,7 @@ def changes(before: dict[str, Any], seconds: float = 60) -> list[str]:
         now = process_state()
         if before["threads of compiled kernels"] is None:  # Numba came in between
             now["threads of compiled kernels"] = None
+        now["threads"] |= before["threads"]  # one of an earlier test may end during this one
         # Names only: values of the environment may be keys.
         names = [what for what in before if before[what] != now[what]]
         if "threads" not in names or time.monotonic() > deadline:
