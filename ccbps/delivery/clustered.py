@@ -126,10 +126,11 @@ class ClusteredCache(Strategy):
         outside = (cluster < 0) | (cluster >= len(self._held))
         outside |= (value < 0) | (value >= self._rank.shape[1])
         now = int.from_bytes(snapshot[:8])
-        outside |= (rank >> 62 != 0) | (rank & (1 << TIME_BITS) - 1 > now)
+        outside |= (rank < 0) | (rank >> TIME_BITS > MOST_USES)
+        outside |= rank & (1 << TIME_BITS) - 1 > now
         held = np.bincount(cluster[~outside], minlength=len(self._held))
         twice = len({*zip(cluster.tolist(), value.tolist(), strict=True)}) != len(rank)
-        # Half of all times, and of all ranks, are left to count on.
+        # Half of all times are left to count on.
         if now >> TIME_BITS - 1 or twice or outside.any() or (held > self.capacity).any():
             raise DecodeError(NO_SNAPSHOT)
         self._rank[:] = NOT_CACHED

@@ -140,12 +140,8 @@ class Channel(Closable):
 
     def is_quiet(self) -> bool:
         """Return whether no frame waits to be received, and the connection has not ended."""
-        if self._process != this_process():
+        if self._process != this_process() or not self._enter():
             return False
-        with self._lock:
-            if self._is_closed:
-                return False
-            self._users += 1
         try:
             if isinstance(self._connection, ssl.SSLSocket) and self._connection.pending():
                 return False
@@ -170,6 +166,12 @@ class Channel(Closable):
                     return
         self._is_closed = True
         self._connection.close()
+
+    def _enter(self) -> bool:
+        """Begin a thread's use of the connection; return False if it is closed."""
+        with self._lock:
+            self._users += not self._is_closed
+            return not self._is_closed
 
     def _leave(self) -> None:
         """End a thread's use of the connection; close it if that was put off."""
@@ -197,10 +199,8 @@ class Channel(Closable):
             # Two processes would encrypt different records under one nonce.
             self.close()
             raise NetworkError("a channel cannot be used after a fork: connect in the new process")
-        with self._lock:
-            if self._is_closed:
-                raise NetworkError("the channel is closed: connect again")
-            self._users += 1
+        if not self._enter():
+            raise NetworkError("the channel is closed: connect again")
         try:
             yield time.monotonic() + (self._seconds if seconds is None else seconds)
         except BaseException as error:
